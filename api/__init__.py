@@ -1,0 +1,1 @@
+"""HTTP: no rules of its own."""

@@ -1,0 +1,1 @@
+"""The durable state of the cluster; the only user of the ORM."""

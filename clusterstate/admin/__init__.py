@@ -1,0 +1,1 @@
+"""Admin screens by noun; every save calls an action."""

@@ -1,0 +1,1 @@
+"""Admission: manifest in, manifest or field errors out. Pure."""

@@ -1,0 +1,137 @@
+"""What can be wrong with a request, as values that the API turns into a ``Status``.
+
+``FieldError`` is one wrong field; validation collects them all. The exceptions are the ways in
+which a whole request fails; each carries the ``reason`` and the HTTP ``code`` of apimachinery's
+``api/errors`` (v1.36), so that one handler can answer all of them.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+# Go's field.ErrorType names, with the text that starts the message on the wire.
+REQUIRED = "FieldValueRequired"
+INVALID = "FieldValueInvalid"
+NOT_SUPPORTED = "FieldValueNotSupported"
+DUPLICATE = "FieldValueDuplicate"
+NOT_FOUND = "FieldValueNotFound"
+FORBIDDEN = "FieldValueForbidden"
+TOO_LONG = "FieldValueTooLong"
+TOO_MANY = "FieldValueTooMany"
+TYPE_INVALID = "FieldValueTypeInvalid"
+INTERNAL = "InternalError"
+
+_TEXT = {
+    REQUIRED: "Required value",
+    INVALID: "Invalid value",
+    NOT_SUPPORTED: "Unsupported value",
+    DUPLICATE: "Duplicate value",
+    NOT_FOUND: "Not found",
+    FORBIDDEN: "Forbidden",
+    TOO_LONG: "Too long",
+    TOO_MANY: "Too many",
+    TYPE_INVALID: "Invalid value",
+    INTERNAL: "Internal error",
+}
+_WITHOUT_VALUE = {REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL}
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One wrong field: where (``spec.containers[0].name``), how (``type``), which value, why."""
+
+    type: str
+    field: str
+    bad_value: Any = None
+    detail: str = ""
+
+    def message(self) -> str:
+        """Return the text without the field, as Kubernetes' ``field.Error.ErrorBody`` writes it."""
+        text = _TEXT[self.type]
+        if self.type not in _WITHOUT_VALUE:
+            text += f": {msgspec.json.encode(self.bad_value).decode()}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+
+class StatusError(Exception):
+    """A request that fails; ``code`` is the HTTP status, ``reason`` Kubernetes' machine word."""
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details or {}
+
+
+class BadRequest(StatusError):
+    """The body or a parameter does not decode."""
+
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(StatusError):
+    """No credentials, or wrong ones."""
+
+    code, reason = 401, "Unauthorized"
+
+
+class Forbidden(StatusError):
+    """Known, but not allowed: by role or by an admission plugin."""
+
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(StatusError):
+    """No such object."""
+
+    code, reason = 404, "NotFound"
+
+
+class AlreadyExists(StatusError):
+    """An object of that name is there."""
+
+    code, reason = 409, "AlreadyExists"
+
+
+class Conflict(StatusError):
+    """The object changed since it was read, or its state forbids the request."""
+
+    code, reason = 409, "Conflict"
+
+
+class Expired(StatusError):
+    """The revision asked for is no longer kept."""
+
+    code, reason = 410, "Expired"
+
+
+class TooLarge(StatusError):
+    """The body is larger than the limit."""
+
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class Invalid(StatusError):
+    """The object decodes but is wrong; ``errors`` holds every wrong field."""
+
+    code, reason = 422, "Invalid"
+
+    def __init__(self, kind: str, name: str, errors: "list[FieldError]", group: str = "") -> None:
+        texts = [f"{e.field}: {e.message()}" for e in errors]
+        joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        details: dict[str, Any] = {"name": name, "kind": kind}
+        if group:
+            details["group"] = group
+        details["causes"] = [
+            {"reason": e.type, "message": e.message(), "field": e.field} for e in errors
+        ]
+        qualified = f"{kind}.{group}" if group else kind
+        super().__init__(f'{qualified} "{name}" is invalid: {joined}', details)
+        self.errors = errors
+
+
+class TooManyRequests(StatusError):
+    """Not now: a disruption budget or a limit says wait."""
+
+    code, reason = 429, "TooManyRequests"

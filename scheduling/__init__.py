@@ -1,0 +1,1 @@
+"""Decide and react: knows ``clusterstate``, never the reverse."""

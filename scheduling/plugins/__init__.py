@@ -1,0 +1,1 @@
+"""See design in the package docstring."""
