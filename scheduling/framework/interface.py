@@ -1,0 +1,468 @@
+"""The contract between plugins and the scheduling cycle: codes, statuses, extension points.
+
+A plugin is any object with a ``name`` and the methods of one or more protocols below; it inherits
+nothing. Judgements about nodes are vectorised: a plugin receives the rows of the node table that
+it must judge and answers with arrays over these rows. Plugins that judge one node at a time are
+wrapped by ``framework.runtime.PerNode`` and then look the same.
+
+Codes and statuses are in ``status``, pods and results in ``types``, columns in ``tables``.
+This module knows no cluster state: ``NodeTable`` states what plugins may read of a snapshot, and
+``engine.snapshot.Snapshot`` fulfils it. Sources: k8s.io/kube-scheduler ``framework/interface.go``
+and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Protocol, TypeVar, runtime_checkable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.pod import LabelSelector
+from scheduling.framework.status import Code, Status
+from scheduling.framework.tables import Counter, LabelColumn
+from scheduling.framework.types import (
+    Diagnosis,
+    DisruptionBudget,
+    Nomination,
+    PodInfo,
+    PodRecord,
+)
+
+Rows = npt.NDArray[np.intp]
+"""Row numbers of the node table, in the order in which nodes are looked at."""
+Scores = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint8]
+
+MAX_NODE_SCORE = 100
+"""Upper end of a normalised score (interface.go ``MaxNodeScore``); the lower end is 0."""
+MAX_TOTAL_SCORE = 2**63 - 1
+
+
+T = TypeVar("T")
+
+
+class CycleState:
+    """Notes that plugins leave for themselves and each other during one scheduling cycle.
+
+    ``skip_filter`` and ``skip_score`` hold the names of plugins whose PreFilter or PreScore
+    answered Skip.
+    """
+
+    __slots__ = ("_notes", "skip_filter", "skip_score")
+
+    def __init__(self) -> None:
+        self._notes: dict[str, object] = {}
+        self.skip_filter: set[str] = set()
+        self.skip_score: set[str] = set()
+
+    def write(self, key: str, value: object) -> None:
+        """Keep ``value`` under ``key``, replacing what was there."""
+        self._notes[key] = value
+
+    def read(self, key: str, kind: type[T]) -> T:
+        """Return what was written under ``key``.
+
+        Raises:
+            KeyError: nothing was written.
+            TypeError: what was written is not a ``kind``.
+        """
+        value = self._notes[key]
+        if not isinstance(value, kind):
+            raise TypeError(f"{key} holds {type(value).__name__}, not {kind.__name__}")
+        return value
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """Return what was written under ``key``, or ``None``."""
+        value = self._notes.get(key)
+        return value if isinstance(value, kind) else None
+
+    def delete(self, key: str) -> None:
+        """Forget ``key``; nothing happens when it is not there."""
+        self._notes.pop(key, None)
+
+    def clone(self) -> "CycleState":
+        """Return a state with the same notes (shared values, own table)."""
+        copy = CycleState()
+        copy._notes = dict(self._notes)
+        copy.skip_filter = set(self.skip_filter)
+        copy.skip_score = set(self.skip_score)
+        return copy
+
+
+class FilterResult(msgspec.Struct, frozen=True):
+    """A Filter's answer for the rows it was asked about.
+
+    ``codes``: uint8 over the rows, values of ``Code``. ``reason``: index into ``reasons`` for the
+    rows whose code is not Success. ``reasons``: each entry is the tuple of reasons of a status.
+    """
+
+    codes: Codes
+    reason: npt.NDArray[np.int32]
+    reasons: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def rejecting(
+        rejected: npt.NDArray[np.bool_], code: Code, *reasons: str
+    ) -> "FilterResult | None":
+        """Return a result that rejects where ``rejected`` is true, or ``None`` if nowhere."""
+        if not rejected.any():
+            return None
+        return FilterResult(
+            np.where(rejected, np.uint8(code), np.uint8(0)),
+            np.zeros(len(rejected), np.int32),
+            (reasons,),
+        )
+
+
+class PreFilterResult(msgspec.Struct, frozen=True):
+    """``node_names`` ``None``: all nodes remain; otherwise only these can be feasible."""
+
+    node_names: frozenset[str] | None = None
+
+
+class NodeTable(Protocol):
+    """What plugins read of a snapshot. Columns are indexed by row.
+
+    ``allocatable``, ``requested``: int64, shape (rows, resources), cpu in millicores, all others
+    in whole units (bytes for memory). ``nonzero_requested``: int64 (rows, 2), cpu and memory with
+    the scoring defaults of 100m and 200Mi for containers that ask for none.
+    ``allowed_pods``, ``pod_count``: int64 (rows,). ``taint_set``, ``image_set``: int32 ids of
+    ``taint_sets``. ``unschedulable``, ``alive``: bool (rows,).
+    """
+
+    allocatable: npt.NDArray[np.int64]
+    requested: npt.NDArray[np.int64]
+    nonzero_requested: npt.NDArray[np.int64]
+    allowed_pods: npt.NDArray[np.int64]
+    pod_count: npt.NDArray[np.int64]
+    unschedulable: npt.NDArray[np.bool_]
+    alive: npt.NDArray[np.bool_]
+    taint_set: npt.NDArray[np.int32]
+    taint_sets: list[tuple[Taint, ...]]
+    node_version: int
+    peer_version: int
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        ...
+
+    def rows(self) -> Rows:
+        """All live rows, ascending. The caller must not write to it."""
+        ...
+
+    def row_of(self, name: str) -> int | None:
+        """Row of the node, or ``None``."""
+        ...
+
+    def node(self, row: int) -> Node:
+        """The node in ``row``."""
+        ...
+
+    def node_name(self, row: int) -> str:
+        """Name of the node in ``row``."""
+        ...
+
+    def resource(self, name: str) -> int:
+        """Column number of a resource, made on first use."""
+        ...
+
+    def label_column(self, key: str) -> LabelColumn:
+        """The interned values of a node label, made on first use and kept up to date."""
+        ...
+
+    def counter(
+        self, key: Hashable, weigh: Callable[[PodInfo], int], *, live_only: bool
+    ) -> Counter:
+        """A weighted count of pods per row, kept up to date; see ``Counter``."""
+        ...
+
+    def peers(self) -> Iterator[PodInfo]:
+        """One pod for each way in which pods look to each other (labels, terms, ports)."""
+        ...
+
+    def anti_affinity_keys(self) -> Iterable[str]:
+        """Topology keys of required anti-affinity terms that some known pod carries."""
+        ...
+
+    def scored_affinity_keys(self) -> Iterable[str]:
+        """Topology keys of required affinity and of preferred terms that some pod carries."""
+        ...
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, ``None`` when it is not known."""
+        ...
+
+    def image_score_column(self, images: tuple[str, ...]) -> npt.NDArray[np.int64]:
+        """Sum over ``images`` of size times spread per row, in bytes; int64 (rows,)."""
+        ...
+
+    def default_selector(self, pod: PodInfo) -> LabelSelector | None:
+        """The selector of the services and controllers of a pod, ``None`` when it has none."""
+        ...
+
+    def pods_on(self, row: int) -> list[PodRecord]:
+        """The pods on a node, in no particular order."""
+        ...
+
+    def disruption_budgets(self) -> Sequence[DisruptionBudget]:
+        """All PodDisruptionBudgets."""
+        ...
+
+    def detach(self, record: PodRecord) -> None:
+        """Take a pod off its node in the accounts, to be put back with ``attach``."""
+        ...
+
+    def attach(self, record: PodRecord) -> None:
+        """Put a detached pod back."""
+        ...
+
+
+@runtime_checkable
+class Plugin(Protocol):
+    """Anything with a name."""
+
+    @property
+    def name(self) -> str:
+        """Name as it stands in profiles, such as ``NodeResourcesFit``."""
+        ...
+
+
+@runtime_checkable
+class QueueSort(Plugin, Protocol):
+    """Order of the active queue; exactly one per profile (R152)."""
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
+        """Return a total sort key; lower goes first. ``queued_at``: seconds since the epoch."""
+        ...
+
+
+@runtime_checkable
+class PreEnqueue(Plugin, Protocol):
+    """Asked before a pod enters the active queue; anything but Success keeps it out (gated)."""
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Return Success to let the pod in."""
+        ...
+
+
+@runtime_checkable
+class PreFilter(Plugin, Protocol):
+    """Once per cycle before filtering; errors abort, rejections reject on every node (R153)."""
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Return what remains; Skip leaves out this plugin's Filter."""
+        ...
+
+
+@runtime_checkable
+class PreFilterExtensions(Plugin, Protocol):
+    """Told when preemption or nomination tries pods on a node.
+
+    Counters follow ``attach`` and ``detach`` by themselves, so only plugins that keep own figures
+    need this.
+    """
+
+    def pod_attached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+        """Note that ``other`` was put on ``row`` for this cycle."""
+        ...
+
+    def pod_detached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+        """Note that ``other`` was taken off ``row`` for this cycle."""
+        ...
+
+
+@runtime_checkable
+class Filter(Plugin, Protocol):
+    """Judges nodes (R154)."""
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Return a judgement for each row; ``None`` means that all of them pass."""
+        ...
+
+
+class Handle(Protocol):
+    """What a PostFilter plugin may ask of the framework that runs it."""
+
+    def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
+        """Return the first rejection of the row, or Success, with nominated pods considered."""
+        ...
+
+    def pod_attached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+        """Tell the plugins' PreFilter extensions."""
+        ...
+
+    def pod_detached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+        """Tell the plugins' PreFilter extensions."""
+        ...
+
+
+@runtime_checkable
+class PostFilter(Plugin, Protocol):
+    """Only when no node is feasible; the first Success ends the point (R155)."""
+
+    def post_filter(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        diagnosis: Diagnosis,
+        handle: Handle,
+    ) -> tuple[Nomination | None, Status]:
+        """Try to make room."""
+        ...
+
+
+@runtime_checkable
+class PreScore(Plugin, Protocol):
+    """Once per cycle with the feasible rows; errors abort (R156); Skip leaves out Score."""
+
+    def pre_score(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        multiplicity: npt.NDArray[np.int64],
+    ) -> Status:
+        """Prepare scoring.
+
+        ``rows`` are the feasible rows or representatives of them; ``multiplicity[i]`` is the
+        number of feasible nodes for which ``rows[i]`` stands (1 for plain rows).
+        """
+        ...
+
+
+@runtime_checkable
+class Score(Plugin, Protocol):
+    """Scores feasible nodes (R157)."""
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Return raw scores, int64 over ``rows``."""
+        ...
+
+
+@runtime_checkable
+class NormalizeScore(Plugin, Protocol):
+    """Maps a plugin's own raw scores to 0..100, once per cycle (R158)."""
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
+    ) -> Scores:
+        """Return normalised scores, int64 over ``rows``."""
+        ...
+
+
+@runtime_checkable
+class Reserve(Plugin, Protocol):
+    """Sets aside what the pod will use; Unreserve is idempotent and cannot fail (R160, R161)."""
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Set aside."""
+        ...
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Give back, also when nothing was set aside."""
+        ...
+
+
+@runtime_checkable
+class Permit(Plugin, Protocol):
+    """Last word before binding: approve, deny or wait (R162)."""
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, float]:
+        """Return Success, a rejection, or Wait with a timeout in seconds."""
+        ...
+
+
+@runtime_checkable
+class PreBind(Plugin, Protocol):
+    """Work before binding; an error sends the pod back to the queue (R165)."""
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Do the work."""
+        ...
+
+
+@runtime_checkable
+class Bind(Plugin, Protocol):
+    """Publishes the decision. Skip declines; the first that does not ends the point (R166)."""
+
+    def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Bind the pod or decline."""
+        ...
+
+
+@runtime_checkable
+class PostBind(Plugin, Protocol):
+    """Told after a successful bind (R167)."""
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Take note."""
+        ...
+
+
+@runtime_checkable
+class PerNodeFilter(Plugin, Protocol):
+    """A filter written for one node at a time."""
+
+    def filter_node(self, pod: PodInfo, node: Node) -> Status | None:
+        """Return why the node is unfit; ``None`` or Success when it is not."""
+        ...
+
+
+@runtime_checkable
+class PerNodeScore(Plugin, Protocol):
+    """A score written for one node at a time."""
+
+    def score_node(self, pod: PodInfo, node: Node) -> int:
+        """Return the node's raw score."""
+        ...
+
+
+@runtime_checkable
+class PerNodeNormalize(Plugin, Protocol):
+    """Normalisation over a mapping of node names to raw scores."""
+
+    def normalize_scores(self, scores: dict[str, int]) -> dict[str, int] | None:
+        """Return normalised scores; ``None`` when ``scores`` was changed in place."""
+        ...
+
+
+class Locality(IntEnum):
+    """What a judgement about a row depends on, besides the pod; tells the cache what is stale."""
+
+    NODE = 0
+    """The node object alone."""
+    ROW = 1
+    """The node object and the pods on it."""
+    GROUP = 2
+    """Whatever ``group_keys`` returns for the row, and counters of the snapshot."""
+    UNKNOWN = 3
+    """Anything: never cached."""
+
+
+@runtime_checkable
+class Cacheable(Plugin, Protocol):
+    """A plugin whose judgements may be kept from pod to pod of a scheduling class.
+
+    ``filter_locality`` and ``score_locality`` bound what Filter and raw Score depend on. Where
+    one of them is GROUP, or NormalizeScore exists, rows with equal ``group_keys`` get equal
+    results, so it suffices to ask about one row of each group.
+    """
+
+    filter_locality: Locality
+    score_locality: Locality
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return columns (each int64 over ``rows``) that tell groups of rows apart."""
+        ...

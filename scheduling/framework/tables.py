@@ -1,0 +1,161 @@
+"""Columns that plugins read and the snapshot keeps up to date: node labels and pod counts.
+
+``LabelColumn`` interns the values of one label key. ``Counter`` holds, per row, the sum of weights
+of the pods there; the weight is a property of how a pod looks to its peers (1 if a selector matches
+it, 0 if not, for instance). ``Table`` sums a counter by the values of a label, over eligible nodes.
+All three change in place as pods come and go: O(1) per pod and table.
+"""
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.types import PodInfo
+
+Mask = npt.NDArray[np.bool_]
+
+
+class LabelColumn:
+    """Values of one node label.
+
+    ``ids``: int32 (rows,), index into ``values``, -1 where the node lacks the label (or the row is
+    free). So ``table[column.ids]`` with an extra last entry gives that entry to nodes without it.
+    """
+
+    __slots__ = ("_numbers", "ids", "key", "values")
+
+    def __init__(self, key: str, capacity: int) -> None:
+        self.key = key
+        self.ids: npt.NDArray[np.int32] = np.full(capacity, -1, np.int32)
+        self.values: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def set(self, row: int, value: str | None) -> bool:
+        """Note a node's value, ``None`` for none. Return whether it changed."""
+        number = -1 if value is None else self.number(value)
+        if self.ids[row] == number:
+            return False
+        self.ids[row] = number
+        return True
+
+    def number(self, value: str) -> int:
+        """Return the id of ``value``, giving it one on first sight."""
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return number
+
+    def find(self, value: str) -> int | None:
+        """Return the id of ``value``, ``None`` when no node ever had it."""
+        return self._numbers.get(value)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows."""
+        ids = np.full(capacity, -1, np.int32)
+        ids[: len(self.ids)] = self.ids
+        self.ids = ids
+
+
+class Table:
+    """Sums of a counter by label value: ``counts`` int64 (values,).
+
+    ``nodes``: int64 (values,), number of eligible nodes with the value; ``present``: the ids of
+    values with at least one. A table that nodes changed under is rebuilt when it is next asked for.
+    """
+
+    __slots__ = ("column", "counts", "eligible", "make_eligible", "nodes", "present", "version")
+
+    def __init__(self, column: LabelColumn, make_eligible: Callable[[], Mask] | None) -> None:
+        self.column = column
+        self.make_eligible = make_eligible
+        self.eligible: Mask | None = None
+        self.counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.present: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self.version = -1
+
+    def rebuild(self, per_row: npt.NDArray[np.int64], version: int) -> None:
+        """Sum again from the counter's rows."""
+        ids = self.column.ids
+        size = len(self.column.values)
+        counted = ids >= 0
+        if self.make_eligible is not None:
+            self.eligible = self.make_eligible()
+            counted &= self.eligible
+        where = ids[counted]
+        self.nodes = np.bincount(where, minlength=size)
+        self.present = np.flatnonzero(self.nodes)
+        counts = np.zeros(size, np.int64)
+        weights = per_row[counted]
+        busy = weights != 0
+        np.add.at(counts, where[busy], weights[busy])
+        self.counts = counts
+        self.version = version
+
+    def bump(self, row: int, weight: int) -> None:
+        """Add ``weight`` for a pod on ``row``."""
+        if self.version < 0:
+            return
+        value = self.column.ids[row]
+        # A value that is newer than the table is counted by the rebuild that its node caused.
+        if 0 <= value < len(self.counts) and (self.eligible is None or self.eligible[row]):
+            self.counts[value] += weight
+
+
+class Counter:
+    """A weighted count of pods by row.
+
+    ``rows``: int64 (capacity,). ``live_only``: terminating pods do not count. ``total``: sum over
+    all rows. ``has_members``: whether any known kind of pod has a weight other than 0.
+    """
+
+    __slots__ = ("has_members", "key", "live_only", "rows", "tables", "total", "used", "weigh")
+
+    def __init__(
+        self, key: Hashable, weigh: Callable[[PodInfo], int], *, live_only: bool, capacity: int
+    ) -> None:
+        self.key = key
+        self.weigh = weigh
+        self.live_only = live_only
+        self.rows: npt.NDArray[np.int64] = np.zeros(capacity, np.int64)
+        self.total = 0
+        self.has_members = False
+        self.tables: dict[Hashable, Table] = {}
+        self.used = 0
+
+    def table(
+        self,
+        column: LabelColumn,
+        version: int,
+        eligible_key: Hashable = None,
+        make_eligible: Callable[[], Mask] | None = None,
+    ) -> Table:
+        """Return the sums by the values of ``column``, up to date.
+
+        ``version`` is the snapshot's ``node_version``. ``eligible_key`` names the content of the
+        mask that ``make_eligible`` builds (over all rows); ``None`` for all nodes.
+        """
+        name = (column.key, eligible_key)
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = Table(column, make_eligible)
+        if table.version != version or len(table.counts) != len(column.values):
+            table.rebuild(self.rows, version)
+        return table
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows; tables are rebuilt when next asked for."""
+        rows = np.zeros(capacity, np.int64)
+        rows[: len(self.rows)] = self.rows
+        self.rows = rows
+        for table in self.tables.values():
+            table.version = -1
+
+    def bump(self, row: int, weight: int) -> None:
+        """Add ``weight`` for a pod on ``row`` (negative: it left)."""
+        self.rows[row] += weight
+        self.total += weight
+        for table in self.tables.values():
+            table.bump(row, weight)

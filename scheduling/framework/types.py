@@ -1,0 +1,280 @@
+"""Values that pass between the cycle and its plugins: pods as requirements, records, outcomes.
+
+A ``PodInfo`` stands for a *scheduling class*: all pods that are interchangeable for scheduling.
+Everything that plugins need of the spec is worked out once, when the class is first met
+(``engine.requirements``). A ``PodRecord`` is one pod on a node.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import msgspec
+
+from clusterstate.objects.labels import Selector
+from clusterstate.objects.pod import NodeSelector, Pod, PreferredSchedulingTerm, Toleration
+from scheduling.framework.status import Code, Status
+
+HostPort = tuple[str, str, int]
+"""Host IP (``0.0.0.0`` when empty), protocol, port."""
+
+
+class AffinityTerm(msgspec.Struct, frozen=True):
+    """A term of inter-pod affinity, ready to match.
+
+    ``namespaces`` already holds the pod's own namespace where the term names none (R96).
+    ``namespace_selector``: ``NOTHING`` when absent. ``weight``: 0 for required terms.
+    """
+
+    namespaces: tuple[str, ...]
+    selector: Selector
+    namespace_selector: Selector
+    topology_key: str
+    weight: int = 0
+
+    def matches(
+        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None
+    ) -> bool:
+        """Whether a pod in ``namespace`` with ``labels`` is meant by the term.
+
+        ``namespace_labels`` ``None``: the namespace is not known; it then has no labels.
+        """
+        if namespace not in self.namespaces:
+            if self.namespace_selector.nothing:
+                return False
+            if not self.namespace_selector.matches(namespace_labels or {}):
+                return False
+        return self.selector.matches(labels)
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True):
+    """A topology spread constraint, ready to count.
+
+    ``selector`` already holds the requirements of ``matchLabelKeys``; policies are resolved to
+    their defaults (Honor affinity, Ignore taints).
+    """
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class PodInfo:
+    """A scheduling class, parsed. Identity is object identity; ``digest`` is its content.
+
+    ``requests``: effective requests (containers, sidecars, init containers, overhead, pod level),
+    cpu in millicores, the rest in whole units, without zeros. ``nonzero_*``: the same with 100m and
+    200 MiB for containers that name none (scoring only). ``limits_for_score`` is not kept:
+    Kubernetes scores by requests. ``images``: normalised names, one per container.
+    ``required``/``preferred``: node affinity, RDSRDE and RDSIDE both in ``required`` (R2, ANDed).
+    ``peer``: number of the way it looks to other pods, given by the snapshot, like ``index``.
+    """
+
+    __slots__ = (
+        "affinity",
+        "anti_affinity",
+        "container_count",
+        "digest",
+        "gates",
+        "has_spread_constraints",
+        "host_ports",
+        "images",
+        "index",
+        "is_best_effort",
+        "labels",
+        "namespace",
+        "node_name",
+        "node_selector",
+        "nonzero_cpu",
+        "nonzero_memory",
+        "owner",
+        "peer",
+        "peer_key",
+        "placement_key",
+        "pod",
+        "preemption_policy",
+        "preferred",
+        "preferred_affinity",
+        "preferred_anti_affinity",
+        "priority",
+        "requests",
+        "required",
+        "scheduler_name",
+        "spread_hard",
+        "spread_soft",
+        "tolerations",
+    )
+
+    pod: Pod
+    digest: bytes
+    namespace: str
+    labels: dict[str, str]
+    priority: int
+    preemption_policy: str
+    scheduler_name: str
+    node_name: str
+    owner: tuple[str, str, str] | None
+    """Controller's apiVersion, kind and name."""
+    requests: dict[str, int]
+    nonzero_cpu: int
+    nonzero_memory: int
+    is_best_effort: bool
+    node_selector: dict[str, str]
+    required: tuple[NodeSelector, ...]
+    preferred: tuple[PreferredSchedulingTerm, ...]
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[HostPort, ...]
+    images: tuple[str, ...]
+    container_count: int
+    gates: tuple[str, ...]
+    affinity: tuple[AffinityTerm, ...]
+    anti_affinity: tuple[AffinityTerm, ...]
+    preferred_affinity: tuple[AffinityTerm, ...]
+    preferred_anti_affinity: tuple[AffinityTerm, ...]
+    has_spread_constraints: bool
+    spread_hard: tuple[SpreadConstraint, ...]
+    spread_soft: tuple[SpreadConstraint, ...]
+    peer_key: bytes
+    """Content of what other pods see: namespace, labels, affinity terms, host ports."""
+    placement_key: bytes
+    """Content of node selector, required node affinity and tolerations."""
+    index: int
+    peer: int
+
+    def __repr__(self) -> str:
+        return f"PodInfo({self.namespace}/{self.pod.metadata.name})"
+
+
+class PodRecord:
+    """A pod on a node, as preemption sees it.
+
+    ``key`` is the identity that the feeder of the snapshot gave it; ``name`` may be empty.
+    ``start_time``: seconds since the epoch, ``None`` when the pod has not started. ``slot`` belongs
+    to the snapshot.
+    """
+
+    __slots__ = ("info", "key", "name", "row", "slot", "start_time", "terminating")
+
+    def __init__(
+        self,
+        *,
+        key: Hashable,
+        info: PodInfo,
+        row: int,
+        slot: int,
+        start_time: float | None,
+        terminating: bool,
+        name: str,
+    ) -> None:
+        self.key = key
+        self.info = info
+        self.row = row
+        self.slot = slot
+        self.start_time = start_time
+        self.terminating = terminating
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"PodRecord({self.key!r} on row {self.row})"
+
+
+class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget, as preemption sees it.
+
+    ``selector`` ``NOTHING`` when absent. ``disrupted``: names of pods whose eviction was already
+    counted in ``disruptions_allowed``.
+    """
+
+    namespace: str
+    name: str
+    selector: Selector
+    disruptions_allowed: int = 0
+    disrupted: frozenset[str] = frozenset()
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that would fit the pod without ``victims`` (most important first)."""
+
+    node_name: str
+    victims: tuple[PodRecord, ...]
+    pdb_violations: int
+
+
+class Nomination(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of PostFilter: the node where room will be made, and at what price.
+
+    ``node_name`` empty: clear an earlier nomination. ``candidates``: all nodes that were found.
+    """
+
+    node_name: str = ""
+    victims: tuple[PodRecord, ...] = ()
+    pdb_violations: int = 0
+    candidates: tuple[Candidate, ...] = ()
+
+
+class Diagnosis(msgspec.Struct, kw_only=True):
+    """Why a pod could not be placed.
+
+    ``node_to_status`` holds the nodes that were filtered; ``absent`` is the status of all others
+    (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted.
+    """
+
+    node_to_status: dict[str, Status] = {}
+    absent: Status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
+    pre_filter_message: str = ""
+    post_filter_message: str = ""
+    rejected_by: tuple[str, ...] = ()
+
+
+NO_NODES = "no nodes available to schedule pods"
+"""The message when the cluster has no node at all (schedule_one.go ``ErrNoNodesAvailable``)."""
+
+
+def histogram_message(
+    node_count: int,
+    histogram: Sequence[tuple[str, int]],
+    *,
+    pre_filter_message: str = "",
+    post_filter_message: str = "",
+) -> str:
+    """Return Kubernetes' FitError text from counted reasons.
+
+    Entries sort as strings, so "10 x" comes before "2 y". A PreFilter message replaces the
+    histogram. Rule: pkg/scheduler/framework/types.go ``FitError.Error``, v1.36 (C9).
+    """
+    text = f"0/{node_count} nodes are available:"
+    if pre_filter_message:
+        text += f" {pre_filter_message}."
+    else:
+        entries = sorted(f"{count} {reason}" for reason, count in histogram)
+        if entries:
+            text += f" {', '.join(entries)}."
+    if post_filter_message:
+        text += f" {post_filter_message}"
+    return text
+
+
+class FitError(msgspec.Struct, frozen=True, kw_only=True):
+    """No node is feasible, with the reason for each; a value, not an exception."""
+
+    node_count: int
+    diagnosis: Diagnosis
+
+    def message(self) -> str:
+        """Return the text for ``status.conditions[].message``."""
+        diagnosis = self.diagnosis
+        counts: dict[str, int] = {}
+        for status in diagnosis.node_to_status.values():
+            for reason in status.reasons:
+                counts[reason] = counts.get(reason, 0) + 1
+        absent = self.node_count - len(diagnosis.node_to_status)
+        if absent > 0:
+            for reason in diagnosis.absent.reasons:
+                counts[reason] = counts.get(reason, 0) + absent
+        return histogram_message(
+            self.node_count,
+            list(counts.items()),
+            pre_filter_message=diagnosis.pre_filter_message,
+            post_filter_message=diagnosis.post_filter_message,
+        )
