@@ -1,0 +1,174 @@
+"""Stored object versions as JSON text with slots.
+
+A *document* is the manifest as compact JSON with sorted members. A raw control character ``\\x01``,
+which JSON text can never contain, marks the places whose value lives in columns of the narrow row:
+
+* every kind: the value of ``metadata.resourceVersion`` (the row's revision),
+* pods: the ``spec.nodeName`` member and the PodScheduled entry of ``status.conditions``.
+
+So binding a pod, or finding that it does not fit, writes a narrow row and leaves the document
+alone; and GET, LIST and WATCH join strings and never parse. ``compose`` is a split and a join.
+
+Two manifests that differ in nothing but the slots and the order of members have the same text,
+which is how an update that changes nothing is recognised. PodScheduled is always given out as the
+first condition.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+
+SLOT: Final = "\x01"
+
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+_decoder: Final = msgspec.json.Decoder()
+
+
+class Overlay(msgspec.Struct, frozen=True, kw_only=True):
+    """What fills a pod's slots.
+
+    ``scheduled_at`` is when PodScheduled became true; ``unschedulable`` is the whole PodScheduled
+    condition as JSON text while it is not. At most one of the two is set.
+    """
+
+    node_name: str = ""
+    scheduled_at: datetime | None = None
+    unschedulable: str | None = None
+
+
+EMPTY: Final = Overlay()
+
+
+def format_time(moment: datetime) -> str:
+    """Return RFC 3339 text in UTC with whole seconds, as ``metav1.Time`` is written."""
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="seconds")[:19] + "Z"
+
+
+def parse_time(text: str) -> datetime:
+    """Return the moment that RFC 3339 text names.
+
+    Raises:
+        ValueError: the text is not RFC 3339, or has no zone.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or len(text) < 20 or text[10] not in "Tt":
+        raise ValueError(f"not an RFC 3339 time with a zone: {text!r}")
+    return moment.astimezone(UTC)
+
+
+def encode(kind: str, manifest: Manifest) -> tuple[str, Overlay]:
+    """Return the document of a manifest and, for pods, what was in its slots.
+
+    ``metadata.resourceVersion`` is dropped; the manifest is not changed.
+
+    Raises:
+        ValueError: PodScheduled carries a time that is not RFC 3339.
+    """
+    metadata = dict(manifest.get("metadata") or ())
+    metadata.pop("resourceVersion", None)
+    overlay = EMPTY
+    rest = {
+        key: value
+        for key, value in manifest.items()
+        if key not in ("apiVersion", "kind", "metadata", "spec", "status")
+    }
+    spec: str | None = None
+    status: str | None = None
+    if kind == "Pod":
+        spec, status, overlay = _pod_parts(manifest)
+    else:
+        if "spec" in manifest:
+            spec = _json(manifest["spec"])
+        if "status" in manifest:
+            status = _json(manifest["status"])
+    parts = [f'"{key}":{_json(manifest[key])}' for key in ("apiVersion", "kind") if key in manifest]
+    members = _json(metadata)[1:-1]
+    comma = "," if members else ""
+    parts.append(f'"metadata":{{{members}{comma}"resourceVersion":"{SLOT}"}}')
+    if rest:
+        parts.append(_json(rest)[1:-1])
+    if spec is not None:
+        parts.append(f'"spec":{spec}')
+    if status is not None:
+        parts.append(f'"status":{status}')
+    return f"{{{','.join(parts)}}}", overlay
+
+
+def _json(value: Any) -> str:
+    return _encoder.encode(value).decode()
+
+
+def _pod_parts(manifest: Manifest) -> tuple[str, str, Overlay]:
+    spec = dict(manifest.get("spec") or ())
+    node_name = spec.pop("nodeName", None) or ""
+    status = dict(manifest.get("status") or ())
+    scheduled_at: datetime | None = None
+    unschedulable: str | None = None
+    others: list[Any] = []
+    for condition in status.pop("conditions", None) or ():
+        if condition.get("type") != "PodScheduled":
+            others.append(condition)
+        elif condition.get("status") == "True" and condition.get("lastTransitionTime"):
+            scheduled_at, unschedulable = parse_time(condition["lastTransitionTime"]), None
+        else:
+            scheduled_at, unschedulable = None, _json(condition)
+    if others:
+        status["conditions"] = others
+        # Sorted members put conditions first or behind others; the slot stands inside the list.
+        head, tail = _split_conditions(status, others)
+        status_text = f"{head}{SLOT}{tail}"
+    else:
+        status_text = "{" + SLOT + _json(status)[1:]
+    overlay = (
+        Overlay(node_name=node_name, scheduled_at=scheduled_at, unschedulable=unschedulable)
+        if node_name or scheduled_at or unschedulable
+        else EMPTY
+    )
+    return "{" + SLOT + _json(spec)[1:], status_text, overlay
+
+
+def _split_conditions(status: Manifest, others: list[Any]) -> tuple[str, str]:
+    listed = _json(others)
+    del status["conditions"]
+    members = _json(status)[1:-1]
+    comma = "," if members else ""
+    return '{"conditions":[', f"{listed[1:]}{comma}{members}}}"
+
+
+def scheduled_condition(overlay: Overlay) -> str:
+    """Return the PodScheduled condition as JSON text; empty if the pod was not looked at yet."""
+    if overlay.unschedulable is not None:
+        return overlay.unschedulable
+    if overlay.scheduled_at is None:
+        return ""
+    moment = format_time(overlay.scheduled_at)
+    return f'{{"lastTransitionTime":"{moment}","status":"True","type":"PodScheduled"}}'
+
+
+def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
+    """Return the manifest as JSON, with the slots filled; nothing is parsed."""
+    parts = text.split(SLOT)
+    if len(parts) == 2:
+        return f"{parts[0]}{revision}{parts[1]}".encode()
+    head, spec, status, tail = parts
+    node = ""
+    if overlay.node_name:
+        node = f'"nodeName":{_json(overlay.node_name)}' + ("" if status[0] == "}" else ",")
+    condition = scheduled_condition(overlay)
+    if condition:
+        if status[-1] == "[":
+            condition += ","
+        else:
+            condition = f'"conditions":[{condition}]' + ("" if tail[0] == "}" else ",")
+    return f"{head}{revision}{spec}{node}{status}{condition}{tail}".encode()
+
+
+def decode(text: str, revision: int, overlay: Overlay = EMPTY) -> Manifest:
+    """Return the manifest with the slots filled."""
+    manifest: Manifest = _decoder.decode(compose(text, revision, overlay))
+    return manifest

@@ -1,0 +1,379 @@
+"""What a pod asks for, and its quality of service.
+
+``pod_requests`` is the exact form over ``Quantity``; ``pod_request_ints`` gives the integers that
+the scheduler counts with: thousandths of a CPU, whole units of everything else, rounded up once at
+the end. Rules: component-helpers ``resource/helpers.go``, ``pkg/apis/core/v1/helper/qos`` and
+``pkg/scheduler/framework/types.go`` (``CalculateResource``), v1.36.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.node import QuantityText
+from clusterstate.objects.pod import Container, ContainerStatus, Pod, ResourceRequirements
+from clusterstate.objects.quantity import MAX_INT64, Quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+HUGE_PAGES_PREFIX: Final = "hugepages-"
+
+DEFAULT_CPU_MILLI: Final = 100
+"""What a container without a CPU request counts for in scoring, in thousandths."""
+DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+"""What a container without a memory request counts for in scoring."""
+
+ResourceList = dict[str, Quantity]
+
+
+class PodResourcesOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to add up a pod's resources (``PodResourcesOptions``).
+
+    ``non_missing_container_requests`` stand in for requests that a container does not state.
+    ``use_status_resources`` also looks at what running containers hold while they are resized.
+    """
+
+    use_status_resources: bool = False
+    exclude_overhead: bool = False
+    skip_pod_level_resources: bool = False
+    skip_container_level_resources: bool = False
+    non_missing_container_requests: ResourceList = {}
+
+
+_DEFAULT_OPTIONS: Final = PodResourcesOptions()
+_Getter = Callable[[Container, ContainerStatus | None, bool], ResourceList]
+
+
+@lru_cache(maxsize=65536)
+def _quantity(text: QuantityText) -> Quantity:
+    return Quantity.parse(text)
+
+
+def parse_resources(resources: Mapping[str, QuantityText]) -> ResourceList:
+    """Return the resource list with its quantities parsed.
+
+    Raises:
+        QuantityError: one of them is not a quantity.
+    """
+    return {name: _quantity(text) for name, text in resources.items()}
+
+
+def is_supported_pod_level_resource(name: str) -> bool:
+    """Return whether ``name`` may stand in ``spec.resources`` of a pod."""
+    return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES_PREFIX)
+
+
+def pod_level_requests_set(pod: Pod) -> bool:
+    """Return whether the pod states a supported request for itself as a whole."""
+    resources = pod.spec.resources
+    return resources is not None and any(map(is_supported_pod_level_resource, resources.requests))
+
+
+def pod_level_resources_set(pod: Pod) -> bool:
+    """Return whether the pod states a supported request or limit for itself as a whole."""
+    resources = pod.spec.resources
+    return resources is not None and any(
+        map(is_supported_pod_level_resource, (*resources.requests, *resources.limits))
+    )
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    """Return whether the pod's pending resize was found infeasible."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def _add(total: ResourceList, more: ResourceList) -> None:
+    for name, quantity in more.items():
+        present = total.get(name)
+        total[name] = quantity if present is None else present.add(quantity)
+
+
+def _raise_to(total: ResourceList, floor: ResourceList) -> None:
+    for name, quantity in floor.items():
+        present = total.get(name)
+        if present is None or quantity > present:
+            total[name] = quantity
+
+
+def _max(first: ResourceList, *others: ResourceList) -> ResourceList:
+    result = dict(first)
+    for other in others:
+        _raise_to(result, other)
+    return result
+
+
+def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
+    found: dict[str, ContainerStatus] = {}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        found.setdefault(status.name, status)
+    return found
+
+
+def _aggregate(pod: Pod, options: PodResourcesOptions, get: _Getter) -> ResourceList:
+    """Return what the pod's containers need: the sum of what runs, or the peak during start.
+
+    A restartable init container (a sidecar) runs on; an ordinary one needs its own resources plus
+    those of the sidecars started before it.
+    """
+    statuses = _statuses(pod) if options.use_status_resources else {}
+    infeasible = options.use_status_resources and is_resize_infeasible(pod)
+    missing = options.non_missing_container_requests
+
+    def needs(container: Container) -> ResourceList:
+        resources = get(container, statuses.get(container.name), infeasible)
+        return {**missing, **resources} if missing else resources
+
+    total: ResourceList = {}
+    for container in pod.spec.containers:
+        _add(total, needs(container))
+    sidecars: ResourceList = {}
+    peak: ResourceList = {}
+    for container in pod.spec.init_containers:
+        resources = needs(container)
+        if container.restart_policy == "Always":
+            _add(total, resources)
+            _add(sidecars, resources)
+            _raise_to(peak, sidecars)
+        else:
+            combined = dict(resources)
+            _add(combined, sidecars)
+            _raise_to(peak, combined)
+    _raise_to(total, peak)
+    return total
+
+
+def _spec_requests(
+    container: Container, _status: ContainerStatus | None, _infeasible: bool
+) -> ResourceList:
+    return parse_resources(container.resources.requests)
+
+
+def _allocated_requests(
+    container: Container, status: ContainerStatus | None, infeasible: bool
+) -> ResourceList:
+    if status is not None and status.allocated_resources:
+        return parse_resources(status.allocated_resources)
+    return {} if infeasible else parse_resources(container.resources.requests)
+
+
+def _actuated_requests(
+    container: Container, status: ContainerStatus | None, infeasible: bool
+) -> ResourceList:
+    if status is not None and status.resources is not None and status.resources.requests:
+        return parse_resources(status.resources.requests)
+    return _allocated_requests(container, status, infeasible)
+
+
+def _spec_limits(
+    container: Container, _status: ContainerStatus | None, _infeasible: bool
+) -> ResourceList:
+    return parse_resources(container.resources.limits)
+
+
+def _actuated_limits(
+    container: Container, status: ContainerStatus | None, infeasible: bool
+) -> ResourceList:
+    if status is not None and status.resources is not None and status.resources.limits:
+        return parse_resources(status.resources.limits)
+    return {} if infeasible else parse_resources(container.resources.limits)
+
+
+def aggregate_container_requests(
+    pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS
+) -> ResourceList:
+    """Return the requests of all containers together (``AggregateContainerRequests``)."""
+    if not options.use_status_resources:
+        return _aggregate(pod, options, _spec_requests)
+    allocated = _aggregate(pod, options, _allocated_requests)
+    actuated = _aggregate(pod, options, _actuated_requests)
+    if is_resize_infeasible(pod):
+        return _max(actuated, allocated)
+    return _max(_aggregate(pod, options, _spec_requests), actuated, allocated)
+
+
+def aggregate_container_limits(
+    pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS
+) -> ResourceList:
+    """Return the limits of all containers together (``AggregateContainerLimits``)."""
+    options = msgspec.structs.replace(options, non_missing_container_requests={})
+    if not options.use_status_resources:
+        return _aggregate(pod, options, _spec_limits)
+    actuated = _aggregate(pod, options, _actuated_limits)
+    if is_resize_infeasible(pod):
+        return actuated
+    return _max(_aggregate(pod, options, _spec_limits), actuated)
+
+
+def _apply_pod_level(total: ResourceList, resources: Mapping[str, QuantityText]) -> None:
+    for name, text in resources.items():
+        if is_supported_pod_level_resource(name):
+            total[name] = _quantity(text)
+
+
+def pod_requests(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> ResourceList:
+    """Return the pod's requests: containers, then pod-level ones over them, then overhead (R139).
+
+    Raises:
+        QuantityError: a resource is not a quantity.
+    """
+    total = (
+        {} if options.skip_container_level_resources else aggregate_container_requests(pod, options)
+    )
+    if not options.skip_pod_level_resources and pod_level_requests_set(pod):
+        assert pod.spec.resources is not None
+        _apply_pod_level(total, pod.spec.resources.requests)
+    if not options.exclude_overhead:
+        _add(total, parse_resources(pod.spec.overhead))
+    return total
+
+
+def pod_limits(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> ResourceList:
+    """Return the pod's limits; overhead is added only where there is a limit that is not zero."""
+    total = aggregate_container_limits(pod, options)
+    if not options.skip_pod_level_resources and pod_level_resources_set(pod):
+        assert pod.spec.resources is not None
+        _apply_pod_level(total, pod.spec.resources.limits)
+    if not options.exclude_overhead:
+        for name, quantity in parse_resources(pod.spec.overhead).items():
+            if total.get(name):
+                total[name] = total[name].add(quantity)
+    return total
+
+
+# Integers for the scheduler -------------------------------------------------------------------
+
+_STATUS_OPTIONS: Final = PodResourcesOptions(use_status_resources=True)
+
+
+def _has_status_resources(pod: Pod) -> bool:
+    return any(
+        status.allocated_resources or status.resources is not None
+        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    )
+
+
+@lru_cache(maxsize=65536)
+def _nano(text: QuantityText) -> int:
+    return Quantity.parse(text).nano
+
+
+def _nano_requests(pod: Pod, missing: Mapping[str, int]) -> dict[str, int]:
+    """Return what ``pod_requests`` does, in billionths and without building quantities."""
+    spec = pod.spec
+    total: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in spec.containers:
+        requests = container.resources.requests
+        for name, text in requests.items():
+            total[name] = total.get(name, 0) + _nano(text)
+        for name, amount in missing.items():
+            if name not in requests:
+                total[name] = total.get(name, 0) + amount
+    for container in spec.init_containers:
+        needs = {name: _nano(text) for name, text in container.resources.requests.items()}
+        for name, amount in missing.items():
+            needs.setdefault(name, amount)
+        if container.restart_policy == "Always":
+            for name, amount in needs.items():
+                total[name] = total.get(name, 0) + amount
+                sidecars[name] = sidecars.get(name, 0) + amount
+            needs = sidecars
+        else:
+            for name, amount in sidecars.items():
+                needs[name] = needs.get(name, 0) + amount
+        for name, amount in needs.items():
+            if name not in peak or amount > peak[name]:
+                peak[name] = amount
+    for name, amount in peak.items():
+        if name not in total or amount > total[name]:
+            total[name] = amount
+    if spec.resources is not None:
+        for name, text in spec.resources.requests.items():
+            if is_supported_pod_level_resource(name):
+                total[name] = _nano(text)
+    for name, text in spec.overhead.items():
+        total[name] = total.get(name, 0) + _nano(text)
+    return total
+
+
+def _whole(name: str, nano: int) -> int:
+    unit = 10**6 if name == CPU else 10**9
+    rounded = -(-nano // unit) if nano >= 0 else nano // unit
+    return min(rounded, MAX_INT64)
+
+
+def pod_request_ints(pod: Pod) -> dict[str, int]:
+    """Return the requests that the scheduler counts: CPU in thousandths, the rest in whole units.
+
+    Sums are exact and rounded up once, as in ``Resource.Add``. Resources that a running pod holds
+    while it is resized count too. The result is within int64.
+
+    Raises:
+        QuantityError: a resource is not a quantity.
+    """
+    if _has_status_resources(pod):
+        exact = {name: q.nano for name, q in pod_requests(pod, _STATUS_OPTIONS).items()}
+    else:
+        exact = _nano_requests(pod, {})
+    return {name: _whole(name, nano) for name, nano in exact.items()}
+
+
+def non_zero_requests(pod: Pod) -> tuple[int, int]:
+    """Return (CPU in thousandths, memory in bytes) for scoring.
+
+    A container without a request counts as 100m and 200Mi; where the pod states requests for
+    itself, only resources it leaves open get the default. Rule: ``CalculateResource``.
+    """
+    missing = {CPU: DEFAULT_CPU_MILLI * 10**6, MEMORY: DEFAULT_MEMORY_BYTES * 10**9}
+    status = _has_status_resources(pod)
+    if pod_level_requests_set(pod):
+        present = pod_requests(pod, PodResourcesOptions(use_status_resources=status))
+        missing = {name: nano for name, nano in missing.items() if name not in present}
+    if status:
+        options = PodResourcesOptions(
+            use_status_resources=True,
+            non_missing_container_requests={n: Quantity(nano) for n, nano in missing.items()},
+        )
+        exact = {name: q.nano for name, q in pod_requests(pod, options).items()}
+    else:
+        exact = _nano_requests(pod, missing)
+    return _whole(CPU, exact.get(CPU, 0)), _whole(MEMORY, exact.get(MEMORY, 0))
+
+
+# Quality of service ---------------------------------------------------------------------------
+
+
+def _positive(resources: Mapping[str, QuantityText]) -> ResourceList:
+    found = {name: _quantity(resources[name]) for name in (CPU, MEMORY) if name in resources}
+    return {name: quantity for name, quantity in found.items() if quantity.nano > 0}
+
+
+def qos_class(pod: Pod) -> str:
+    """Return ``Guaranteed``, ``Burstable`` or ``BestEffort`` (``ComputePodQOS``)."""
+    requests: ResourceList = {}
+    limits: ResourceList = {}
+    guaranteed = True
+    stated: Iterable[ResourceRequirements]
+    if pod_level_resources_set(pod):
+        assert pod.spec.resources is not None
+        stated = (pod.spec.resources,)
+    else:
+        stated = [c.resources for c in (*pod.spec.containers, *pod.spec.init_containers)]
+    for resources in stated:
+        _add(requests, _positive(resources.requests))
+        own_limits = _positive(resources.limits)
+        _add(limits, own_limits)
+        guaranteed = guaranteed and len(own_limits) == 2
+    if not requests and not limits:
+        return "BestEffort"
+    if guaranteed and requests == limits:
+        return "Guaranteed"
+    return "Burstable"
