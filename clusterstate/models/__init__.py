@@ -1,1 +1,60 @@
-"""Tables and constraints, no behaviour."""
+"""Tables and constraints, no behaviour. Rows do not leave `clusterstate`; plain values do.
+
+Every stored object is a narrow row beside an immutable document. The row has what queries filter
+and sort by, and is written only by the action that writes the document; the document has the
+manifest as canonical JSON text and is passed through reads unparsed.
+
+Columns named ``document`` and ``scheduling_class`` are references without a foreign key: a checked
+reference would lock the referred row for every pod inserted, and every pod of a class refers to
+the same one. The statements in ``actions`` write both ends in one transaction.
+"""
+
+from clusterstate.models.changes import Binder, Change, History
+from clusterstate.models.documents import Document, SupersededDocument
+from clusterstate.models.events import Event
+from clusterstate.models.nodes import Node, Taint
+from clusterstate.models.pods import PendingPod, Pod, SchedulingClass
+from clusterstate.models.policies import (
+    LimitRange,
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    RuntimeClass,
+)
+from clusterstate.models.tokens import ApiToken
+from clusterstate.models.workloads import (
+    DaemonSet,
+    Deployment,
+    Lease,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+
+__all__ = [
+    "ApiToken",
+    "Binder",
+    "Change",
+    "DaemonSet",
+    "Deployment",
+    "Document",
+    "Event",
+    "History",
+    "Lease",
+    "LimitRange",
+    "Namespace",
+    "Node",
+    "PendingPod",
+    "Pod",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ReplicaSet",
+    "ReplicationController",
+    "RuntimeClass",
+    "SchedulingClass",
+    "Service",
+    "StatefulSet",
+    "SupersededDocument",
+    "Taint",
+]

@@ -1,0 +1,265 @@
+"""The change log: taking revisions, reading what came after a revision, and saying that it came.
+
+Every write of an object takes a *revision* (its resourceVersion) and appends a row to ``change``
+in the same statement. Followers (scheduler, controllers, watches) read by revision and must miss
+nothing, although transactions commit in another order than they took their numbers.
+
+The *low watermark* makes the order trustworthy::
+
+    writer    lock shared (TAG, last_value)   then nextval -> r > last_value   then commit, unlock
+    follower  S = last_value   then m = the smallest locked number   then, in a new snapshot,
+              read revisions <= min(S, m)
+
+Why nothing is missed: a writer whose r is <= S took its number, hence its lock, before S was read.
+Either it still holds the lock when the locks are read, then m < r and r is not read yet; or it let
+go, which happens after its commit became visible, so the snapshot taken later sees it. The order
+inside the writer's statement matters (lock before number), and inside the follower (S before m
+before the snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does
+not reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
+
+A row's revision is always taken in the SET of the UPDATE that writes the row (or after the row was
+locked): when an UPDATE waits for another writer of the row, PostgreSQL computes SET again on the
+newest version, so revisions of one object rise in commit order.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import connection, transaction
+from django.dispatch import Signal
+
+from clusterstate import sql
+from clusterstate.objects.errors import Expired
+
+ADDED, MODIFIED, DELETED = 1, 2, 3
+VERBS = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
+
+# Stored in change.kind: append only.
+KINDS: dict[str, int] = {
+    "Pod": 1,
+    "Node": 2,
+    "Namespace": 3,
+    "RuntimeClass": 4,
+    "PriorityClass": 5,
+    "PodDisruptionBudget": 6,
+    "Service": 7,
+    "ReplicationController": 8,
+    "ReplicaSet": 9,
+    "StatefulSet": 10,
+    "DaemonSet": 11,
+    "Deployment": 12,
+    "Lease": 13,
+    "LimitRange": 14,
+    "Event": 15,
+}
+KIND_NAMES = {code: name for name, code in KINDS.items()}
+
+# Advisory lock keys: a tag in the high 16 bits. The other two are single keys.
+_REVISION_TAG = 0x5357
+_TAG_BITS = _REVISION_TAG << 48
+ADMISSION_LOCK = (0x5358 << 48) + 1
+PLACEMENT_LOCK = (0x5358 << 48) + 2
+CYCLE_LOCK = (0x5358 << 48) + 3
+
+OPEN = (
+    f"CASE WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"
+    " + pg_sequence_last_value('change_revision')) IS NOT NULL THEN 1 END AS opened"
+)
+"""Column of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed."""
+
+NEXT = "nextval('change_revision')"
+"""A new revision. Only valid in a statement whose rows come through a CTE with OPEN."""
+
+WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
+
+_WATERMARK = f"""
+SELECT least(s.last, (
+    SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
+    FROM pg_locks l
+    WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
+      AND (l.classid::bigint >> 16) = {_REVISION_TAG}
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND l.pid <> pg_backend_pid()))
+FROM (SELECT pg_sequence_last_value('change_revision') AS last OFFSET 0) s
+"""
+
+
+committed = Signal()
+"""Sent after a commit with ``revision`` (the highest of it) and ``kinds`` (a set of kind names).
+
+Exactly the news a follower needs to look; what changed stands in the log. Receivers must not fail:
+what they raise is logged and swallowed, since the transaction is already durable.
+"""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One change. ``kind`` is a kind's name, ``verb`` ADDED, MODIFIED or DELETED (integers).
+
+    The fields from ``class_id`` on are of pods. ``text`` and ``previous_text`` are documents with
+    slots, ``None`` unless asked for (or, for previous, there was none).
+    """
+
+    revision: int
+    at: datetime
+    kind: str
+    verb: int
+    object_id: int
+    namespace: str
+    name: str
+    document_id: int | None
+    previous_document_id: int | None
+    previous_revision: int | None
+    class_id: int | None
+    previous_class_id: int | None
+    node_name: str | None
+    previous_node_name: str | None
+    scheduled_at: datetime | None
+    previous_scheduled_at: datetime | None
+    unschedulable: str | None
+    previous_unschedulable: str | None
+    phase: str | None
+    previous_phase: str | None
+    deletion_at: datetime | None
+    text: str | None
+    previous_text: str | None
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Changes in order, and the cursor to ask from next. ``more``: ask again at once."""
+
+    items: list[Change]
+    cursor: int
+    more: bool
+
+
+COLUMNS = (
+    "revision, at, kind, verb, object_id, namespace, name, document_id, previous_document_id,"
+    " previous_revision, class_id, previous_class_id, node_name, previous_node_name, scheduled_at,"
+    " previous_scheduled_at, unschedulable, previous_unschedulable, phase, previous_phase,"
+    " deletion_at"
+)
+_FIELDS = COLUMNS.replace(" ", "").split(",")
+_SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
+
+_READ = f"""
+SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED},
+       d.text, p.text
+FROM (SELECT 1) one
+LEFT JOIN (SELECT {COLUMNS} FROM change
+           WHERE revision > %s AND revision <= %s AND (%s OR kind = ANY(%s))
+           ORDER BY revision LIMIT %s) c ON true
+LEFT JOIN document d ON d.id = c.document_id AND c.kind = ANY(%s)
+LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = ANY(%s)
+                    AND p.id IS DISTINCT FROM c.document_id
+ORDER BY c.revision
+"""
+
+
+def watermark() -> int:
+    """Return the highest revision up to which the log is complete. Queries once.
+
+    Every change up to it is visible to a statement that starts later, or was rolled back. Changes
+    of this connection's own open transaction count as made.
+    """
+    row = sql.fetch_one(_WATERMARK)
+    assert row is not None
+    mark: int = row[0]
+    return mark
+
+
+def read_since(
+    cursor: int,
+    *,
+    kinds: Collection[str] | None = None,
+    limit: int = 1000,
+    documents: Collection[str] | None = (),
+    previous: Collection[str] | None = (),
+) -> Changes:
+    """Return the changes after ``cursor``, oldest first, at most ``limit``. Queries twice.
+
+    ``kinds`` restricts to some kinds (``None``: all). ``documents`` names the kinds whose document
+    text is read along, ``previous`` those whose earlier text is (``None``: all kinds). An earlier
+    text that equals the current one is not repeated: ``previous_document_id == document_id`` tells.
+
+    Raises:
+        Expired: changes after ``cursor`` were trimmed already; list again.
+    """
+    mark = watermark()
+    if mark <= cursor:
+        # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
+        return Changes([], cursor, more=False)
+    codes = _codes(kinds)
+    rows = sql.fetch(
+        _READ,
+        (
+            cursor,
+            mark,
+            kinds is None,
+            sql.Int4s(codes),
+            limit,
+            sql.Int4s(_codes(documents)),
+            sql.Int4s(_codes(previous)),
+        ),
+    )
+    trimmed: int = rows[0][0] or 0
+    if cursor < trimmed:
+        raise Expired(f"too old resource version: {cursor} ({trimmed})")
+    if rows[0][1] is None:
+        return Changes([], mark, more=False)
+    items = [_change(row) for row in rows]
+    if len(items) < limit:
+        return Changes(items, mark, more=False)
+    return Changes(items, items[-1].revision, more=True)
+
+
+def _codes(kinds: Collection[str] | None) -> list[int]:
+    return sorted(KINDS.values() if kinds is None else (KINDS[name] for name in kinds))
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    (
+        _, revision, at, kind, verb, object_id, namespace, name, document_id, previous_document_id,
+        previous_revision, class_id, previous_class_id, node_name, previous_node_name, scheduled_at,
+        previous_scheduled_at, unschedulable, previous_unschedulable, phase, previous_phase,
+        deletion_at, text, previous_text,
+    ) = row  # fmt: skip
+    return Change(
+        revision=revision,
+        at=at,
+        kind=KIND_NAMES[kind],
+        verb=verb,
+        object_id=object_id,
+        namespace=namespace,
+        name=name,
+        document_id=document_id,
+        previous_document_id=previous_document_id,
+        previous_revision=previous_revision,
+        class_id=class_id,
+        previous_class_id=previous_class_id,
+        node_name=node_name,
+        previous_node_name=previous_node_name,
+        scheduled_at=scheduled_at,
+        previous_scheduled_at=previous_scheduled_at,
+        unschedulable=unschedulable,
+        previous_unschedulable=previous_unschedulable,
+        phase=phase,
+        previous_phase=previous_phase,
+        deletion_at=deletion_at,
+        text=text,
+        previous_text=previous_text,
+    )
+
+
+def announce(revision: int, kinds: Iterable[str]) -> None:
+    """Send ``committed`` once the current transaction is durable; at once outside a transaction."""
+    names = frozenset(kinds)
+    if connection.in_atomic_block:
+        transaction.on_commit(lambda: _send(revision, names), robust=True)
+    else:
+        _send(revision, names)
+
+
+def _send(revision: int, kinds: frozenset[str]) -> None:
+    committed.send_robust(sender=None, revision=revision, kinds=kinds)

@@ -1,0 +1,76 @@
+"""The change log, and two one-row tables beside it."""
+
+from django.db import models
+
+from clusterstate.models.base import name_field
+
+
+class Change(models.Model):
+    """One change of one object, numbered by ``revision`` (see `clusterstate.changes`).
+
+    ``kind`` and ``verb`` are the codes of `clusterstate.changes`. The columns without prefix are
+    the object after the change (the last state, for a deletion), those with ``previous_`` before
+    it: enough to send a watch event and to tell whether a selector began or ceased to match,
+    and to list objects as of an earlier revision. ``previous_revision`` is null for an addition.
+    The columns from ``class_id`` on are set for pods only.
+    """
+
+    revision = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    kind = models.SmallIntegerField()
+    verb = models.SmallIntegerField()
+    object_id = models.BigIntegerField()
+    namespace = name_field(default="")
+    name = name_field()
+    document_id = models.BigIntegerField(null=True)
+    previous_document_id = models.BigIntegerField(null=True)
+    previous_revision = models.BigIntegerField(null=True)
+    class_id = models.BigIntegerField(null=True)
+    previous_class_id = models.BigIntegerField(null=True)
+    node_name = name_field(null=True)
+    previous_node_name = name_field(null=True)
+    scheduled_at = models.DateTimeField(null=True)
+    previous_scheduled_at = models.DateTimeField(null=True)
+    unschedulable = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text
+    previous_unschedulable = models.TextField(null=True)  # noqa: DJ001
+    phase = models.TextField(null=True)  # noqa: DJ001
+    previous_phase = models.TextField(null=True)  # noqa: DJ001
+    deletion_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "change"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(verb__in=[1, 2, 3]), name="change_verb_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.revision}: {self.namespace}/{self.name}"
+
+
+class History(models.Model):
+    """One row: changes up to ``trimmed_revision`` are no longer kept."""
+
+    trimmed_revision = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "history"
+        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="history_one_row")]
+
+    def __str__(self) -> str:
+        return f"trimmed to {self.trimmed_revision}"
+
+
+class Binder(models.Model):
+    """One row: who bound pods last, and the last revision of that batch (`actions.pods`)."""
+
+    holder = models.TextField(default="")
+    revision = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "binder"
+        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="binder_one_row")]
+
+    def __str__(self) -> str:
+        return self.holder

@@ -1,0 +1,33 @@
+"""Immutable versions of manifests, and the list of those that are no longer current."""
+
+from django.db import models
+
+
+class Document(models.Model):
+    """One version of one object: canonical JSON with slots (`clusterstate.objects.document`)."""
+
+    text = models.TextField()
+
+    class Meta:
+        db_table = "document"
+
+    def __str__(self) -> str:
+        return f"document {self.pk}"
+
+
+class SupersededDocument(models.Model):
+    """A version that was replaced or deleted by the change with this ``revision``.
+
+    Once the change log is trimmed beyond that revision nothing refers to the document any more.
+    """
+
+    document = models.OneToOneField(
+        Document, models.DO_NOTHING, primary_key=True, db_constraint=False
+    )
+    revision = models.BigIntegerField(db_index=True)
+
+    class Meta:
+        db_table = "superseded_document"
+
+    def __str__(self) -> str:
+        return f"document {self.document_id} until {self.revision}"

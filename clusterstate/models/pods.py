@@ -1,0 +1,132 @@
+"""Pods, what they ask of the scheduler, and the queue of those that wait."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+
+from clusterstate.models.base import name_field
+from clusterstate.models.documents import Document
+
+
+class SchedulingClass(models.Model):
+    """Everything in a pod that influences scheduling, once for all pods that share it.
+
+    ``spec`` is a reduced but valid Pod manifest (`clusterstate.objects.scheduling_class`);
+    ``digest`` is its hash. The other columns are taken from ``spec`` so that SQL can use them: the
+    effective requests in milli-CPU and bytes, the namespace and the labels of the pods.
+    Rows are never updated; ids may be cached for ever.
+    """
+
+    digest = models.BinaryField()
+    spec = models.TextField()
+    namespace = name_field()
+    labels = models.JSONField()
+    cpu_milli = models.BigIntegerField()
+    memory_bytes = models.BigIntegerField()
+    ephemeral_bytes = models.BigIntegerField()
+    extended = models.JSONField(default=dict)
+
+    class Meta:
+        db_table = "scheduling_class"
+        constraints = [
+            models.UniqueConstraint(fields=["digest"], name="scheduling_class_digest_unique"),
+        ]
+        indexes = [GinIndex(fields=["labels"], name="scheduling_class_labels")]
+
+    def __str__(self) -> str:
+        return f"scheduling class {self.pk}"
+
+
+class Pod(models.Model):
+    """A pod: a narrow row, since binding it rewrites the row and nothing else.
+
+    Labels are those of the scheduling class. ``node_name`` is empty while unbound; it may name a
+    node that does not exist (spec.nodeName by hand, or the node was deleted since).
+    ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
+    JSON text of the False one. They and ``node_name`` fill the slots of the document.
+    """
+
+    uid = models.UUIDField()
+    namespace = name_field()
+    name = name_field()
+    scheduling_class = models.ForeignKey(
+        SchedulingClass, models.DO_NOTHING, db_column="class_id", db_constraint=False,
+        db_index=False,
+    )  # fmt: skip
+    document = models.ForeignKey(Document, models.DO_NOTHING, db_constraint=False, db_index=False)
+    revision = models.BigIntegerField()
+    node_name = name_field(default="")
+    phase = models.TextField(default="Pending")
+    priority = models.IntegerField(default=0)
+    scheduler_name = models.TextField()
+    scheduled_at = models.DateTimeField(null=True)
+    unschedulable = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text
+    nominated_node_name = models.TextField(default="")
+    created_at = models.DateTimeField()
+    deletion_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "pod"
+        constraints = [
+            models.UniqueConstraint(fields=["namespace", "name"], name="pod_name_unique"),
+            models.CheckConstraint(condition=models.Q(revision__gt=0), name="pod_revision_positive"),
+            models.CheckConstraint(
+                condition=models.Q(
+                    phase__in=["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+                ),
+                name="pod_phase_known",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["node_name"], condition=~models.Q(node_name=""), name="pod_node_name"
+            ),
+            models.Index(fields=["scheduling_class"], name="pod_scheduling_class"),
+            models.Index(
+                fields=["deletion_at"],
+                condition=models.Q(deletion_at__isnull=False),
+                name="pod_deletion_at",
+            ),
+            models.Index(
+                fields=["nominated_node_name"],
+                condition=~models.Q(nominated_node_name=""),
+                name="pod_nominated_node_name",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PendingPod(models.Model):
+    """The place in the queue of an unbound, unfinished pod; exactly one row for each such pod.
+
+    ``stage``: ``active`` may be tried now; ``backoff`` from ``not_before`` on; ``unschedulable``
+    when something changes; ``gated`` when its gates are gone; ``inflight`` was decided and waits on
+    Permit or PreBind. ``rejected_by`` names the plugins that refused it last.
+    """
+
+    pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
+    stage = models.TextField(default="active")
+    attempts = models.IntegerField(default=0)
+    not_before = models.DateTimeField(null=True)
+    since = models.DateTimeField()
+    rejected_by = ArrayField(models.TextField(), default=list)
+    message = models.TextField(default="")
+
+    class Meta:
+        db_table = "pending_pod"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(
+                    stage__in=["active", "backoff", "unschedulable", "gated", "inflight"]
+                ),
+                name="pending_pod_stage_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(attempts__gte=0), name="pending_pod_attempts_not_negative"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"pod {self.pod_id}: {self.stage}"
