@@ -14,8 +14,6 @@ ALTER TABLE pending_pod SET (fillfactor = 70);
 ALTER TABLE node SET (fillfactor = 50);
 -- Queues: small, but every row soon dies.
 ALTER TABLE pending_pod SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
--- lz4 costs a tenth of pglz; documents above 2 kB are compressed at all.
-ALTER TABLE document ALTER COLUMN text SET COMPRESSION lz4;
 """
 BACKWARD = """
 DROP SEQUENCE change_revision;
