@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run a management command of Stowage: ``manage.py up``, ``manage.py migrate``, ``manage.py help``."""
+"""Run a management command: ``manage.py up``, ``manage.py migrate``, ``manage.py help``."""
 
 import os
 import sys

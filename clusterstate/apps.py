@@ -46,7 +46,7 @@ def check_browser_chain(app_configs: Sequence[AppConfig] | None, **_: Any) -> li
 
 
 def check_pool(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """E002: a connection pool with fewer connections than threads lets requests wait for each other."""
+    """E002: a pool with fewer connections than threads lets requests wait for each other."""
     if 0 < settings.DATABASE_POOL < settings.WEB_THREADS:
         return [
             Error(

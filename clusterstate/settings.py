@@ -120,7 +120,6 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "/static/"
-STATIC_ROOT = STATE_DIR / "static"
 WHITENOISE_USE_FINDERS = True  # files straight from the packages: nothing to collect
 WHITENOISE_AUTOREFRESH = DEBUG
 

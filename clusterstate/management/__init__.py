@@ -1,0 +1,1 @@
+"""What an operator runs, and what only that needs."""

@@ -1,0 +1,24 @@
+"""People who log in to the admin."""
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
+from django.db import transaction
+
+
+def ensure_administrator(*, name: str, password: str) -> bool:
+    """Create the administrator unless a user has that name. Return whether it was created.
+
+    An existing user keeps the password: somebody may have changed it.
+    """
+    model = get_user_model()
+    with transaction.atomic():
+        _, created = model.objects.get_or_create(
+            **{model.USERNAME_FIELD: name},
+            defaults={
+                "password": make_password(password),
+                "is_staff": True,
+                "is_superuser": True,
+                "is_active": True,
+            },
+        )
+    return created

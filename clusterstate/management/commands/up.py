@@ -1,0 +1,323 @@
+"""`manage.py up`, the whole service under one supervisor; what `make up` runs.
+
+Starts PostgreSQL and a Redis-protocol server (unless DATABASE_URL and REDIS_URL name some), brings
+the tables up to date, makes the first secrets, and then runs the web servers, the two workers and
+beat until Ctrl-C. The same processes run in containers with the same settings; this is one machine.
+"""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.core.management.commands import migrate
+from django.db import OperationalError, connection
+
+from clusterstate import embedded
+from clusterstate.actions import tokens, users
+from clusterstate.management import credentials
+from clusterstate.management.supervisor import Child, Stopped, Supervisor
+
+_ADMINISTRATOR = "admin"
+_START_SECONDS = 120.0
+_HOPELESS_FAILURES = 4
+# From the first to stop to the last: who makes work, who takes it in, who does it, who keeps it.
+_DATABASE, _QUEUE, _WORKERS, _WEB, _BEAT = range(5)
+
+
+class Command(BaseCommand):
+    """Runs everything in the foreground."""
+
+    help = "Start the whole service on this machine; Ctrl-C stops it."
+    requires_system_checks: list[str] = []  # the database they ask is not there yet
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Start, wait, stop. Ends the process with 0 after Ctrl-C and 1 when the start failed."""
+        state: Path = settings.STATE_DIR
+        try:
+            lock = embedded.StateLock(state)
+        except embedded.AlreadyRunningError as error:
+            raise CommandError(str(error)) from error
+        except OSError as error:
+            raise CommandError(
+                f"The state directory {state} cannot be written ({error.strerror}):"
+                " set STOWAGE_STATE to a directory of yours."
+            ) from error
+        _require_free_port("127.0.0.1", settings.HTTP_PORT, "STOWAGE_HTTP_PORT")
+        _require_free_port(settings.HOST, settings.HTTPS_PORT, "STOWAGE_HTTPS_PORT")
+        supervisor = Supervisor(state / "stowage.log")
+        try:
+            _Start(supervisor, state, lock.fileno()).run()
+            supervisor.run()
+        except Stopped:
+            pass
+        except (embedded.MissingServerError, embedded.ServerStartError) as error:
+            raise CommandError(str(error)) from error
+        finally:
+            began = time.monotonic()
+            supervisor.say("stopping")
+            supervisor.stop()
+            supervisor.say(
+                f"stopped in {time.monotonic() - began:.1f} s; the data stays in {state}"
+            )
+            lock.release()
+
+
+class _Start:
+    """One start, step by step."""
+
+    def __init__(self, supervisor: Supervisor, state: Path, lock: int) -> None:
+        self._supervisor = supervisor
+        self._state = state
+        self._lock = lock
+        self._began = time.monotonic()
+        self._environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
+            "STOWAGE_STATE": str(state),
+            "DATABASE_URL": os.environ.get("DATABASE_URL") or embedded.postgres_url(state),
+            "REDIS_URL": settings.REDIS_URL,
+            "PYTHONUNBUFFERED": "1",
+            "MALLOC_ARENA_MAX": "2",  # threads otherwise take 64 MB of address space each
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def run(self) -> None:
+        """Start everything and return when it is ready.
+
+        Raises:
+            Stopped: Ctrl-C came first.
+            CommandError: a part cannot start.
+        """
+        say = self._supervisor.say
+        now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
+        fresh = not (self._state / "token").exists()
+        if fresh:
+            say("first start: everything it makes lies in " + str(self._state))
+        with self._step("keys and certificate"):
+            credentials.read_or_create(self._state / "secret-key", tokens.new_secret())
+            certificate, key = credentials.ensure_certificate(
+                self._state, host=settings.HOST, now=now
+            )
+        if not os.environ.get("DATABASE_URL"):
+            self._serve(embedded.Postgres(self._state), _DATABASE, "PostgreSQL")
+        if not os.environ.get("REDIS_URL"):
+            self._serve(embedded.Redis(self._state), _QUEUE, "Redis")
+        with self._step("tables"):
+            self._migrate()
+        with self._step("administrator, token and kubeconfig"):
+            self._access(now)
+        with self._step("web servers, workers and beat"):
+            self._start_processes(certificate, key)
+            self._wait_until_ready()
+        self._summary()
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        if self._supervisor.stopping:
+            raise Stopped
+        self._supervisor.say(f"{what}: ready ({time.monotonic() - began:.1f} s)")
+
+    def _serve(self, server: embedded.Server, stage: int, title: str) -> None:
+        with self._step(title):
+            child = Child(
+                name=server.name,
+                stage=stage,
+                spawn=lambda output: server.spawn(output, [self._lock]),
+                stop_signal=server.stop_signal,
+                stop_seconds=server.stop_seconds,
+            )
+            try:
+                process = self._supervisor.start(child)
+            except embedded.AlreadyRunningError as error:
+                raise CommandError(str(error)) from error
+            embedded.wait_ready(server, process, pump=self._pump)
+
+    def _pump(self) -> None:
+        self._supervisor.pump()
+        if self._supervisor.stopping:
+            raise Stopped
+
+    def _migrate(self) -> None:
+        try:
+            connection.ensure_connection()
+        except OperationalError as error:
+            reason = str(error).strip().split("\n", 1)[0]
+            raise CommandError(f"DATABASE_URL: cannot connect: {reason}") from error
+        call_command(migrate.Command(), interactive=False, verbosity=0)
+
+    def _access(self, now: datetime) -> None:
+        """Make the administrator and the token, or find that they are there."""
+        password = credentials.read_or_create(
+            self._state / "admin-password", tokens.new_secret()[:20]
+        )
+        users.ensure_administrator(name=_ADMINISTRATOR, password=password)
+        token = credentials.read_or_create(self._state / "token", tokens.new_secret())
+        tokens.create_token(
+            user=_ADMINISTRATOR,
+            secret=token,
+            now=now,
+            name="first token",
+            groups=[tokens.ADMINISTRATORS],
+        )
+        host = credentials.reachable_host(settings.HOST)
+        document = credentials.kubeconfig(
+            server=f"https://{host}:{settings.HTTPS_PORT}",
+            authority=(self._state / "ca.crt").read_bytes(),
+            token=token,
+        )
+        credentials.write_private(self._state / "kubeconfig", document.encode())
+        connection.close()  # the supervisor itself needs no database
+
+    def _start_processes(self, certificate: Path, key: Path) -> None:
+        worker = ["-m", "celery", "-A", "scheduling", "worker", "-l", "WARNING"]
+        worker += ["--without-mingle", "--without-gossip"]
+        web = ["-m", "granian", "--interface", "asgi", "--no-ws", "--log-level", "warning"]
+        web += ["--workers", str(settings.WEB_WORKERS), "--workers-kill-timeout", "3"]
+        secure = ["--ssl-certificate", str(certificate), "--ssl-keyfile", str(key)]
+        secure += ["--ssl-protocol-min", "tls1.2"]
+        schedule = ["--schedule", str(self._state / "beat-schedule"), "--pidfile", ""]
+        self._python(
+            "http",
+            _WEB,
+            *(*web, "--host", "127.0.0.1", "--port", str(settings.HTTP_PORT)),
+            "api.asgi:application",
+        )
+        self._python(
+            "https",
+            _WEB,
+            *(*web, *secure, "--host", settings.HOST, "--port", str(settings.HTTPS_PORT)),
+            "api.asgi:application",
+        )
+        scheduler = ["-Q", "scheduling", "-P", "solo", "-c", "1", "-n", "scheduler@%h"]
+        self._python("scheduler", _WORKERS, *worker, *scheduler)
+        self._python(
+            "worker",
+            _WORKERS,
+            *worker,
+            "-Q",
+            "celery",
+            "-P",
+            "threads",
+            "-c",
+            "2",
+            "-n",
+            "worker@%h",
+        )
+        self._python("beat", _BEAT, "-m", "celery", "-A", "scheduling", "beat", *schedule)
+
+    def _python(self, name: str, stage: int, *arguments: str) -> None:
+        """Start a Python process that is restarted when it ends."""
+        environment = self._environment | {"STOWAGE_PROCESS": name}
+        # A web server's main process must end its own workers; the others have none, so that when
+        # the supervisor is killed they go at once. Nothing is lost by it: the rows are the truth.
+        with_parent = signal.SIGTERM if stage == _WEB else signal.SIGKILL
+
+        def spawn(output: int) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(  # noqa: S603  # our own arguments
+                [sys.executable, *arguments],
+                cwd=settings.BASE_DIR,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self._lock],
+                preexec_fn=embedded.die_with_parent(with_parent),  # noqa: PLW1509  # one thread
+            )
+
+        self._supervisor.start(Child(name=name, stage=stage, spawn=spawn))
+
+    def _wait_until_ready(self) -> None:
+        """Return when /readyz says that every part works, or say which does not and go on."""
+        end = time.monotonic() + _START_SECONDS
+        problem = ""
+        while time.monotonic() < end:
+            self._supervisor.watch(0.1)
+            for child in self._supervisor.children:
+                if child.failures >= _HOPELESS_FAILURES:
+                    raise CommandError(
+                        f"{child.name} does not start; its last lines above say why."
+                        f" They are also in {self._state / 'stowage.log'}."
+                    )
+            status, problem = _ask_ready(settings.HTTP_PORT)
+            if status == http.HTTPStatus.OK:
+                return
+        self._supervisor.say(f"not ready after {_START_SECONDS:.0f} s: {problem}")
+
+    def _summary(self) -> None:
+        say = self._supervisor.say
+        state = _shown(self._state)
+        host = credentials.reachable_host(settings.HOST)
+        secure = f"https://{host}:{settings.HTTPS_PORT}"
+        say(f"Stowage is ready ({time.monotonic() - self._began:.1f} s). Ctrl-C stops it.")
+        rows = (
+            ("API", f"{secure}   (certificate authority: {state}/ca.crt)"),
+            ("API, this machine", f"http://127.0.0.1:{settings.HTTP_PORT}"),
+            ("admin", f"{secure}/admin/   (user admin, password in {state}/admin-password)"),
+            ("API token", f"{state}/token"),
+            ("kubeconfig", f"{state}/kubeconfig"),
+            ("log", f"{state}/stowage.log"),
+        )
+        for title, value in rows:
+            say(f"  {title:<18} {value}")
+        say("Try next, in another terminal:")
+        say(
+            f'  curl -H "Authorization: Bearer $(cat {state}/token)"'
+            f" http://127.0.0.1:{settings.HTTP_PORT}/api/v1/nodes"
+        )
+        say(f"  kubectl --kubeconfig {state}/kubeconfig get nodes")
+
+
+def _shown(path: Path) -> str:
+    """Return the path as short as it can be typed from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _require_free_port(host: str, port: int, variable: str) -> None:
+    """Raise CommandError when somebody listens there, with what to do about it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except PermissionError:
+            raise CommandError(
+                f"Port {port} needs root: choose one above 1023, such as {variable}={port + 8000}."
+            ) from None
+        except OSError as error:
+            raise CommandError(
+                f"Port {port} on {host} is taken ({error.strerror}): stop the program that uses it,"
+                f" or choose another with {variable}={port + 1000}."
+            ) from None
+
+
+def _ask_ready(port: int) -> tuple[int, str]:
+    """Return the status and the text of /readyz, or (0, why not)."""
+    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
+    try:
+        asked.request("GET", "/readyz")
+        answer = asked.getresponse()
+        return answer.status, answer.read().decode(errors="replace").strip()
+    except OSError as error:
+        return 0, f"the web server does not answer ({error.strerror or error})"
+    except http.client.HTTPException as error:
+        return 0, f"the web server answers nonsense ({error})"
+    finally:
+        asked.close()

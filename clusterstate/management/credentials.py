@@ -1,0 +1,197 @@
+"""What the first start makes and every later start finds: keys, certificates, tokens, kubeconfig.
+
+All lie in the state directory with mode 0600 and are made once. The server's certificate is made
+again when it is about to expire or the machine's name changed; the authority that signed it stays,
+so clients keep trusting it. The kubeconfig is written again when a port or the token changed.
+"""
+
+import base64
+import ipaddress
+import os
+import secrets
+import socket
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_AUTHORITY_DAYS = 3650
+_SERVER_DAYS = 397  # what browsers accept
+_RENEW_DAYS = 30
+
+
+def read_or_create(path: Path, fresh: str) -> str:
+    """Return the text of the file, which gets `fresh` (and mode 0600) when it does not exist."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{fresh}\n")
+    return fresh
+
+
+def write_private(path: Path, content: bytes) -> bool:
+    """Write the file with mode 0600, at once or not at all. Return whether anything changed."""
+    if path.exists() and path.read_bytes() == content:
+        return False
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    unfinished.replace(path)
+    return True
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Stowage"),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+
+
+def _authority(state: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return this installation's certificate authority, made on first use."""
+    certificate_file, key_file = state / "ca.crt", state / "ca.key"
+    if certificate_file.exists() and key_file.exists():
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+        if isinstance(key, ec.EllipticCurvePrivateKey) and certificate.not_valid_after_utc > now:
+            return certificate, key
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"Stowage authority {secrets.token_hex(4)}")
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=_AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    write_private(key_file, _key_bytes(key))
+    write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
+    return certificate, key
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def alternative_names(host: str) -> x509.SubjectAlternativeName:
+    """Return the names and addresses a client may call the server by.
+
+    host is where https listens; a wildcard address adds nothing.
+    """
+    machine = socket.gethostname()
+    names = dict.fromkeys(["localhost", machine, "stowage"])
+    addresses = dict.fromkeys([ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")])
+    try:
+        given = ipaddress.ip_address(host)
+    except ValueError:
+        names[host] = None
+    else:
+        if not given.is_unspecified:
+            addresses[given] = None
+    return x509.SubjectAlternativeName(
+        [
+            *(x509.DNSName(name) for name in names if name.isascii()),
+            *(x509.IPAddress(address) for address in addresses),
+        ]
+    )
+
+
+def ensure_certificate(state: Path, *, host: str, now: datetime) -> tuple[Path, Path]:
+    """Return the server's certificate chain and key files, made or renewed when needed."""
+    certificate_file, key_file = state / "tls.crt", state / "tls.key"
+    authority, authority_key = _authority(state, now)
+    wanted = alternative_names(host)
+    if certificate_file.exists() and key_file.exists():
+        found = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if (
+            found.issuer == authority.subject
+            and found.not_valid_after_utc > now + timedelta(days=_RENEW_DAYS)
+            and names == wanted
+        ):
+            return certificate_file, key_file
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_name("stowage"))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=_SERVER_DAYS))
+        .add_extension(wanted, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    write_private(key_file, _key_bytes(key))
+    write_private(certificate_file, certificate.public_bytes(pem) + authority.public_bytes(pem))
+    return certificate_file, key_file
+
+
+def kubeconfig(*, server: str, authority: bytes, token: str, user: str = "admin") -> str:
+    """Return a kubeconfig document with one cluster, one user and one context, all inline.
+
+    authority is the PEM of the certificate authority; empty when a public one signed the server's.
+    """
+    cluster: dict[str, str] = {"server": server}
+    if authority:
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "stowage", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "stowage", "context": {"cluster": "stowage", "user": user}}],
+            "current-context": "stowage",
+        },
+        sort_keys=False,
+    )
+
+
+def reachable_host(host: str) -> str:
+    """Return the host a client on this machine uses for a server that listens on `host`."""
+    if host in {"0.0.0.0", "::", ""}:  # noqa: S104  # compared, not bound
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

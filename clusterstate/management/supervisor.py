@@ -1,0 +1,217 @@
+"""One foreground process that keeps others running: starts in order, restarts, stops in order.
+
+It owns the child processes, their output and their end. `manage.py up` feeds it the list. It never
+looks into a child: whether a part works is asked elsewhere (`clusterstate.health`).
+
+Children run in sessions of their own, so Ctrl-C in the terminal reaches the supervisor alone, which
+then stops them from the last stage to the first. Should the supervisor be killed, the kernel
+signals each child (see `embedded.die_with_parent`), and the lock on the state directory that they
+inherited is free once they are gone.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+_COLOURS = (36, 35, 33, 32, 34, 31)
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 10.0
+_STEADY_SECONDS = 30.0
+_LOG_BYTES = 10 << 20
+
+
+@dataclass(kw_only=True)
+class Child:
+    """A process to keep running.
+
+    spawn gets the descriptor for standard output and error. Stages stop from the highest to the
+    lowest; children of one stage stop together.
+    """
+
+    name: str
+    stage: int
+    spawn: Callable[[int], subprocess.Popen[bytes]]
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = 10.0
+    process: subprocess.Popen[bytes] | None = None
+    failures: int = 0
+    started_at: float = 0.0
+    restart_at: float | None = None
+    pieces: dict[int, bytes] = field(default_factory=dict)
+
+    def runs(self) -> bool:
+        """Return whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+
+class Stopped(Exception):
+    """Somebody asked the supervisor to stop while it was starting."""
+
+
+class Supervisor:
+    """Keeps children running until SIGINT, SIGTERM or SIGHUP."""
+
+    def __init__(self, log_file: Path, output: TextIO | None = None) -> None:
+        """Take over the process's signals. Output of the children goes to output and to log_file.
+
+        log_file is kept below 10 MiB; the older half of a long run lies beside it as NAME.1.
+        """
+        self.children: list[Child] = []
+        self.stopping = 0
+        self._output = output or sys.stdout
+        self._colour = self._output.isatty()
+        self._log_path = log_file
+        self._log = log_file.open("ab")
+        self._selector = selectors.DefaultSelector()
+        self._wake, written = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(written, False)
+        signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stopping += 1
+        if self.stopping >= 3:  # somebody who does not want to wait
+            for child in self.children:
+                self._kill_group(child)
+
+    def say(self, line: str, name: str = "stowage") -> None:
+        """Print one line with the name before it, and write it to the log file."""
+        number = next((i for i, child in enumerate(self.children) if child.name == name), -1)
+        with contextlib.suppress(OSError):  # the terminal may be gone; the log file remains
+            if self._colour:
+                tag = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{name:>9} |\x1b[0m "
+            else:
+                tag = f"{name:>9} | "
+            self._output.write(f"{tag}{line}\n")
+            self._output.flush()
+        self._log.write(f"{name:>9} | {line}\n".encode())
+        self._log.flush()
+        if self._log.tell() > _LOG_BYTES:
+            self._log.close()
+            self._log_path.replace(self._log_path.with_name(f"{self._log_path.name}.1"))
+            self._log = self._log_path.open("ab")
+
+    def start(self, child: Child) -> subprocess.Popen[bytes]:
+        """Start a child and read its output from now on."""
+        if child not in self.children:
+            self.children.append(child)
+        read, write = os.pipe()
+        try:
+            child.process = child.spawn(write)
+        finally:
+            os.close(write)
+        os.set_blocking(read, False)
+        self._selector.register(read, selectors.EVENT_READ, child)
+        child.started_at = time.monotonic()
+        child.restart_at = None
+        return child.process
+
+    def pump(self, seconds: float = 0.0) -> None:
+        """Pass on what the children printed; wait at most so long for something to happen."""
+        for key, _ in self._selector.select(seconds):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+                continue
+            self._read(key.fd, key.data)
+
+    def _read(self, descriptor: int, child: Child) -> None:
+        try:
+            data = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+            if rest := child.pieces.pop(descriptor, b""):
+                self.say(rest.decode(errors="replace"), child.name)
+            return
+        *lines, rest = (child.pieces.get(descriptor, b"") + data).split(b"\n")
+        child.pieces[descriptor] = rest
+        for line in lines:
+            self.say(line.decode(errors="replace"), child.name)
+
+    def revive(self, now: float) -> None:
+        """Restart each child that ended, after a pause that doubles while it keeps failing."""
+        for child in self.children:
+            if child.runs() or child.process is None:
+                continue
+            if child.restart_at is None:
+                steady = now - child.started_at > _STEADY_SECONDS
+                child.failures = 1 if steady else child.failures + 1
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (child.failures - 1))
+                child.restart_at = now + pause
+                self._kill_group(child)  # what it left behind may hold its port
+                self.say(f"{_ending(child.process)}; starts again in {pause:.1f} s", child.name)
+            elif now >= child.restart_at:
+                try:
+                    process = self.start(child)
+                except Exception as error:  # noqa: BLE001  # whatever it is, the next try may work
+                    child.restart_at = None
+                    self.say(f"cannot start: {error}", child.name)
+                else:
+                    self.say(f"started again (pid {process.pid})", child.name)
+
+    def watch(self, seconds: float = 0.5) -> None:
+        """Do what is due: pass output on and restart what ended.
+
+        Raises:
+            Stopped: a signal asked the supervisor to stop.
+        """
+        due = [child.restart_at for child in self.children if child.restart_at is not None]
+        wait = min([seconds, *(max(0.0, at - time.monotonic()) for at in due)])
+        self.pump(wait)
+        if self.stopping:
+            raise Stopped
+        self.revive(time.monotonic())
+
+    def run(self) -> None:
+        """Keep the children running until somebody asks to stop."""
+        with contextlib.suppress(Stopped):
+            while True:
+                self.watch()
+
+    def stop(self) -> None:
+        """Stop all children, the last stage first, each stage together."""
+        for stage in sorted({child.stage for child in self.children}, reverse=True):
+            running = [child for child in self.children if child.stage == stage and child.runs()]
+            for child in running:
+                assert child.process is not None
+                child.process.send_signal(child.stop_signal)
+            end = time.monotonic() + max((child.stop_seconds for child in running), default=0.0)
+            while any(child.runs() for child in running) and time.monotonic() < end:
+                self.pump(0.05)
+            for child in running:
+                if child.runs():
+                    self.say(f"did not stop in {child.stop_seconds:.0f} s: killed", child.name)
+                self._kill_group(child)
+        for _ in range(20):  # what they printed last
+            self.pump(0.0)
+        self._log.flush()
+
+    def _kill_group(self, child: Child) -> None:
+        if child.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.process.pid, signal.SIGKILL)
+        child.process.wait()
+
+
+def _ending(process: subprocess.Popen[bytes]) -> str:
+    code = process.returncode
+    if code is not None and code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
