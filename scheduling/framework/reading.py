@@ -5,18 +5,13 @@ A ``Field`` is a JSON object with its path; each accessor takes one member, chec
 its default, so that the rest is checked too.
 """
 
-import re
 from typing import Any
 
 import msgspec
 
-from clusterstate.objects.errors import (
-    INVALID,
-    NOT_SUPPORTED,
-    REQUIRED,
-    TYPE_INVALID,
-    FieldError,
-)
+from clusterstate.objects.errors import INVALID, REQUIRED, TYPE_INVALID, FieldError
+from clusterstate.objects.labels import is_qualified_name
+from clusterstate.objects.matching import NodeSelectorMatcher, PreferredTerms
 from clusterstate.objects.pod import NodeAffinity
 
 Errors = list[FieldError]
@@ -115,27 +110,9 @@ class Field:
         self._left = {}
 
 
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
-
 def check_label_name(value: str, path: str, errors: Errors) -> None:
-    """Note an error unless ``value`` is a qualified name (validation.IsQualifiedName, v1.36)."""
-    prefix, slash, name = value.rpartition("/")
-    good = bool(_NAME.fullmatch(name)) and len(name) <= 63
-    if slash:
-        good = good and len(prefix) <= 253 and bool(_SUBDOMAIN.fullmatch(prefix))
-    if not good:
-        detail = (
-            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start"
-            " and end with an alphanumeric character, with an optional DNS subdomain prefix and"
-            " '/' (e.g. 'example.com/MyName')"
-        )
-        errors.append(FieldError(INVALID, path, value, detail))
-
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_OPERATORS = ("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn")
+    """Note an error for each reason why ``value`` is not a qualified name."""
+    errors += [FieldError(INVALID, path, value, problem) for problem in is_qualified_name(value)]
 
 
 def check_node_affinity(field: Field) -> NodeAffinity | None:
@@ -147,20 +124,18 @@ def check_node_affinity(field: Field) -> NodeAffinity | None:
     before = len(field.errors)
     raw = field.rest()
     again = Field(raw, field.path, field.errors)
-    for name in (
-        "requiredDuringSchedulingIgnoredDuringExecution",
-        "requiredDuringSchedulingRequiredDuringExecution",
-    ):
+    for name in _REQUIRED:
         selector = again.object(name)
         if selector is not None:
-            if not selector.has("nodeSelectorTerms"):
+            terms = selector.objects("nodeSelectorTerms")
+            if not terms:
                 path = selector.child("nodeSelectorTerms")
                 detail = "must have at least one node selector term"
                 field.errors.append(FieldError(REQUIRED, path, None, detail))
-            for term in selector.objects("nodeSelectorTerms"):
+            for term in terms:
                 _check_term(term)
             selector.finish()
-    for entry in again.objects("preferredDuringSchedulingIgnoredDuringExecution"):
+    for entry in again.objects(_PREFERRED):
         weight = entry.integer("weight", 0)
         if not 1 <= weight <= 100:
             entry.error("weight", weight, "must be in the range 1-100")
@@ -171,66 +146,33 @@ def check_node_affinity(field: Field) -> NodeAffinity | None:
     again.finish()
     if len(field.errors) > before:
         return None
-    return msgspec.convert(raw, NodeAffinity)
+    affinity = msgspec.convert(raw, NodeAffinity)
+    selectors = (
+        affinity.required_during_scheduling_ignored_during_execution,
+        affinity.required_during_scheduling_required_during_execution,
+    )
+    for name, parsed in zip(_REQUIRED, selectors, strict=True):
+        if parsed is not None:
+            field.errors += NodeSelectorMatcher(parsed, path=field.child(name)).errors
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution
+    field.errors += PreferredTerms(preferred, field.child(_PREFERRED)).errors
+    return None if len(field.errors) > before else affinity
+
+
+_REQUIRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "requiredDuringSchedulingRequiredDuringExecution",
+)
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _check_term(term: Field) -> None:
-    for requirement in term.objects("matchExpressions"):
-        _check_requirement(requirement)
-    for requirement in term.objects("matchFields"):
-        key = requirement.text("key")
-        if key != "metadata.name":
-            path = requirement.child("key")
-            requirement.errors.append(
-                FieldError(INVALID, path, key, "not a valid field selector key")
-            )
-        operator = requirement.text("operator")
-        if operator not in ("In", "NotIn"):
-            path = requirement.child("operator")
-            detail = "not a valid selector operator"
-            requirement.errors.append(FieldError(INVALID, path, operator, detail))
-        values = requirement.texts("values")
-        if len(values) != 1:
-            requirement.errors.append(
-                FieldError(REQUIRED, requirement.child("values"), None, "must have one element")
-            )
-        requirement.finish()
+    """Check the shape of a term; what it says is checked once it is parsed."""
+    for name in ("matchExpressions", "matchFields"):
+        for requirement in term.objects(name):
+            if not requirement.text("key"):
+                requirement.errors.append(FieldError(REQUIRED, requirement.child("key")))
+            requirement.text("operator")
+            requirement.texts("values")
+            requirement.finish()
     term.finish()
-
-
-def _check_requirement(requirement: Field) -> None:
-    key = requirement.text("key")
-    check_label_name(key, requirement.child("key"), requirement.errors)
-    operator = requirement.text("operator")
-    values = requirement.texts("values")
-    path = requirement.child("values")
-    if operator in ("In", "NotIn"):
-        if not values:
-            detail = "for 'in', 'notin' operators, values set can't be empty"
-            requirement.errors.append(FieldError(INVALID, path, values, detail))
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            detail = "values set must be empty for exists and does not exist"
-            requirement.errors.append(FieldError(INVALID, path, values, detail))
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            detail = "for 'Gt', 'Lt' operators, exactly one value is required"
-            requirement.errors.append(FieldError(INVALID, path, values, detail))
-        elif not _INTEGER.fullmatch(values[0]):
-            detail = "for 'Gt', 'Lt' operators, the value must be an integer"
-            requirement.errors.append(FieldError(INVALID, f"{path}[0]", values[0], detail))
-    else:
-        detail = "supported values: " + ", ".join(f'"{name}"' for name in _OPERATORS)
-        requirement.errors.append(
-            FieldError(NOT_SUPPORTED, requirement.child("operator"), operator, detail)
-        )
-    for i, value in enumerate(values):
-        if (
-            value
-            and (len(value) > 63 or not _NAME.fullmatch(value))
-            and operator in ("In", "NotIn")
-        ):
-            requirement.errors.append(
-                FieldError(INVALID, f"{path}[{i}]", value, "not a valid label value")
-            )
-    requirement.finish()

@@ -1,0 +1,151 @@
+"""What happened in the cluster, as values that tell the queue whom to wake.
+
+A ``ClusterEvent`` names a resource, what changed about it (``Action`` flags) and the object before
+and after. ``diff_node`` and ``diff_pod`` compute the flags; a plugin registers the events that may
+make a pod schedulable that it rejected, each with a hint that looks closer. Sources: kube-scheduler
+``framework/types.go`` and ``pkg/scheduler/framework/events.go``, v1.36.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Flag, StrEnum, auto
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+
+
+class Resource(StrEnum):
+    """What an event is about."""
+
+    NODE = "Node"
+    ASSIGNED_POD = "AssignedPod"
+    """A pod that is on a node, or was when it went."""
+    PENDING_POD = "PendingPod"
+    """The waiting pod itself; such an event concerns this one pod."""
+    NAMESPACE = "Namespace"
+    ANY = "*"
+    """Something else that any plugin may care about."""
+
+
+class Action(Flag):
+    """What happened; updates say which part changed."""
+
+    ADD = auto()
+    DELETE = auto()
+    UPDATE_NODE_ALLOCATABLE = auto()
+    UPDATE_NODE_LABEL = auto()
+    UPDATE_NODE_TAINT = auto()
+    """Taints, or ``spec.unschedulable``."""
+    UPDATE_NODE_CONDITION = auto()
+    UPDATE_NODE_ANNOTATION = auto()
+    UPDATE_NODE_IMAGES = auto()
+    UPDATE_POD_LABEL = auto()
+    UPDATE_POD_SCALE_DOWN = auto()
+    UPDATE_POD_TOLERATION = auto()
+    UPDATE_POD_GATES_ELIMINATED = auto()
+    UPDATE_POD_OTHER = auto()
+    UPDATE_NAMESPACE_LABEL = auto()
+
+
+NOTHING = Action(0)
+ANYTHING = ~NOTHING
+
+
+class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One change. ``old`` is None for an addition, ``new`` for a deletion.
+
+    ``namespace_labels`` are the labels of the namespace of a pod event, or the new ones of a
+    namespace event; None when they are not known: hints then assume that selectors match.
+    """
+
+    resource: Resource
+    action: Action
+    old: Node | Pod | None = None
+    new: Node | Pod | None = None
+    namespace_labels: dict[str, str] | None = None
+
+
+Hint = Callable[[Pod, ClusterEvent], bool]
+"""Whether the event may make the rejected pod schedulable. Must not say no when it may."""
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """An event a plugin wants to hear of; without a hint every such event wakes the pod."""
+
+    resource: Resource
+    actions: Action
+    hint: Hint | None = None
+
+    def covers(self, event: ClusterEvent) -> bool:
+        """Tell whether the event is of this kind."""
+        same = self.resource in (event.resource, Resource.ANY) or event.resource is Resource.ANY
+        return same and bool(self.actions & event.action)
+
+
+@runtime_checkable
+class EventsToRegister(Protocol):
+    """A plugin that says which events concern the pods that it rejects.
+
+    A plugin that does not is woken by every event.
+    """
+
+    def events_to_register(self) -> Sequence[Registration]:
+        """Return the events; an empty sequence means that no event can help."""
+
+
+EVERY_EVENT = (Registration(resource=Resource.ANY, actions=ANYTHING),)
+
+
+def diff_node(old: Node, new: Node) -> Action:
+    """Return what about a node changed that scheduling may care about; ``NOTHING`` if nothing.
+
+    Rule: NodeSchedulingPropertiesChange, v1.36; a changed image list is a flag of its own. Only
+    the status of conditions counts, not their heartbeats.
+    """
+    action = NOTHING
+    if old.status.allocatable != new.status.allocatable:
+        action |= Action.UPDATE_NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        action |= Action.UPDATE_NODE_LABEL
+    if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+        action |= Action.UPDATE_NODE_TAINT
+    if _conditions(old) != _conditions(new):
+        action |= Action.UPDATE_NODE_CONDITION
+    if old.metadata.annotations != new.metadata.annotations:
+        action |= Action.UPDATE_NODE_ANNOTATION
+    if old.status.images != new.status.images:
+        action |= Action.UPDATE_NODE_IMAGES
+    return action
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}
+
+
+def diff_pod(old: Pod, new: Pod) -> Action:
+    """Return what about a pod changed that scheduling may care about.
+
+    Any change of container resources counts as scaling down: it may free something, and a hint
+    looks closer. Rule: PodSchedulingPropertiesChange, v1.36.
+    """
+    action = NOTHING
+    if old.metadata.labels != new.metadata.labels:
+        action |= Action.UPDATE_POD_LABEL
+    if _resources(old) != _resources(new):
+        action |= Action.UPDATE_POD_SCALE_DOWN
+    if old.spec.tolerations != new.spec.tolerations:
+        action |= Action.UPDATE_POD_TOLERATION
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        action |= Action.UPDATE_POD_GATES_ELIMINATED
+    if not action and old.spec != new.spec:
+        action |= Action.UPDATE_POD_OTHER
+    return action
+
+
+def _resources(pod: Pod) -> tuple[object, ...]:
+    spec, status = pod.spec, pod.status
+    containers = (*spec.containers, *spec.init_containers)
+    held = (*status.container_statuses, *status.init_container_statuses)
+    return tuple(c.resources for c in containers), spec.resources, held
