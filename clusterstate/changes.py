@@ -53,6 +53,7 @@ KINDS: dict[str, int] = {
     "Lease": 13,
     "LimitRange": 14,
     "Event": 15,
+    "ResourceQuota": 16,
 }
 KIND_NAMES = {code: name for name, code in KINDS.items()}
 

@@ -19,6 +19,7 @@ from clusterstate.models.policies import (
     Namespace,
     PodDisruptionBudget,
     PriorityClass,
+    ResourceQuota,
     RuntimeClass,
 )
 from clusterstate.models.tokens import ApiToken
@@ -51,6 +52,7 @@ __all__ = [
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
+    "ResourceQuota",
     "RuntimeClass",
     "SchedulingClass",
     "Service",

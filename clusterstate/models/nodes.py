@@ -11,10 +11,17 @@ class Node(ClusterObject):
     ``placement_revision`` is the last revision at which something other than the scheduler changed
     what may be placed here: the node's own offer, or a pod placed by somebody else. A bind that was
     decided on an older snapshot is refused (`actions.pods.bind_pods`).
+    The columns from ``cpu_milli`` on are ``status.allocatable``: milli-CPU, bytes, pods, and whole
+    units of extended resources by name.
     """
 
     placement_revision = models.BigIntegerField()
     unschedulable = models.BooleanField(default=False)
+    cpu_milli = models.BigIntegerField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    ephemeral_bytes = models.BigIntegerField(default=0)
+    pods = models.BigIntegerField(default=0)
+    extended = models.JSONField(default=dict)
 
     class Meta(ClusterObject.Meta):
         db_table = "node"

@@ -52,3 +52,10 @@ class LimitRange(NamespacedObject):
 
     class Meta(NamespacedObject.Meta):
         db_table = "limit_range"
+
+
+class ResourceQuota(NamespacedObject):
+    """A ResourceQuota."""
+
+    class Meta(NamespacedObject.Meta):
+        db_table = "resource_quota"

@@ -1,0 +1,163 @@
+"""Field selectors: which fields of which kinds may be selected by, and what their value is.
+
+Grammar and messages of apimachinery ``pkg/fields/selector.go`` (v1.36): ``path=value``,
+``path==value``, ``path!=value``, joined by commas; backslash escapes ``\\ , =``. The supported
+fields are those of the API server's ``AddFieldLabelConversionFunc`` registrations, as far as the
+kinds are served here. An absent field has the empty value.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.meta import Manifest
+
+_COMMON: Final = frozenset({"metadata.name", "metadata.namespace"})
+FIELDS: Final[dict[str, frozenset[str]]] = {
+    "Pod": _COMMON
+    | {
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    },
+    "Node": _COMMON | {"spec.unschedulable"},
+    "Namespace": _COMMON | {"status.phase"},
+    "ReplicaSet": _COMMON | {"status.replicas"},
+    "ReplicationController": _COMMON | {"status.replicas"},
+    "Event": _COMMON
+    | {
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    },
+}
+_FALSE: Final = frozenset({"spec.unschedulable", "spec.hostNetwork"})
+"""Booleans: an absent one counts as ``false``."""
+
+
+class FieldRequirement(msgspec.Struct, frozen=True):
+    """``path`` equals ``value``, or differs from it when ``negated``."""
+
+    path: str
+    value: str
+    negated: bool = False
+
+    def matches(self, manifest: Manifest) -> bool:
+        """Return whether the object satisfies the requirement."""
+        return (value_of(manifest, self.path) == self.value) is not self.negated
+
+
+def parse_field_selector(kind: str, text: str) -> tuple[FieldRequirement, ...]:
+    """Return the requirements of a ``fieldSelector`` parameter for objects of ``kind``.
+
+    Raises:
+        BadRequest: the text does not parse, or names a field that is not selectable.
+    """
+    supported = FIELDS.get(kind, _COMMON)
+    requirements = []
+    for term in _split(text):
+        if not term:
+            continue
+        found = _operator(term)
+        if found is None:
+            raise BadRequest(f"invalid selector: '{text}'; can't understand '{term}'")
+        path, value, negated = found
+        if path not in supported:
+            raise BadRequest(f"field label not supported: {path}")
+        requirements.append(FieldRequirement(path, _unescape(value, text), negated))
+    return tuple(requirements)
+
+
+def value_of(manifest: Manifest, path: str) -> str:
+    """Return the field's value as text; empty when absent."""
+    special = _SPECIAL.get(path)
+    if special is not None:
+        return special(manifest)
+    value: object = manifest
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        return "false" if path in _FALSE else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def matches(requirements: Iterable[FieldRequirement], manifest: Manifest) -> bool:
+    """Return whether the object satisfies all requirements."""
+    return all(requirement.matches(manifest) for requirement in requirements)
+
+
+def _source(manifest: Manifest) -> str:
+    source = manifest.get("source") or {}
+    return source.get("component") or manifest.get("reportingComponent") or ""
+
+
+def _replicas(manifest: Manifest) -> str:
+    return str((manifest.get("status") or {}).get("replicas") or 0)
+
+
+_SPECIAL: Final[dict[str, Callable[[Manifest], str]]] = {
+    "source": _source,
+    "status.replicas": _replicas,
+}
+
+
+def _split(text: str) -> list[str]:
+    terms, current, escaped = [], "", False
+    for character in text:
+        if escaped:
+            current += character
+            escaped = False
+        elif character == "\\":
+            current += character
+            escaped = True
+        elif character == ",":
+            terms.append(current)
+            current = ""
+        else:
+            current += character
+    return [*terms, current]
+
+
+def _operator(term: str) -> tuple[str, str, bool] | None:
+    position = 0
+    while position < len(term):
+        if term[position] == "\\":
+            position += 2
+            continue
+        for operator in ("!=", "==", "="):
+            if term.startswith(operator, position):
+                return term[:position], term[position + len(operator) :], operator == "!="
+        position += 1
+    return None
+
+
+def _unescape(value: str, text: str) -> str:
+    result, characters = "", iter(value)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, "")
+            if following not in ("\\", ",", "="):
+                raise BadRequest(f"invalid selector: '{text}'; can't understand '{value}'")
+            result += following
+        elif character in (",", "="):
+            raise BadRequest(f"invalid selector: '{text}'; can't understand '{value}'")
+        else:
+            result += character
+    return result
