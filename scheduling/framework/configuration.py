@@ -268,8 +268,7 @@ def _parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
     else:
         value = document
     if not isinstance(value, Mapping):
-        error = FieldError(INVALID, "", value, "must be an object")
-        raise Invalid(KIND, "", [error], GROUP)
+        raise Invalid(KIND, "", [FieldError(INVALID, "", value, "must be an object")], GROUP)
     stripped: dict[str, Any] = strip_nulls(dict(value))
     return stripped
 

@@ -1,0 +1,430 @@
+"""What a node's conditions and silence mean: taints, zones, and how fast taints may come.
+
+Pure: nodes, zones and the time in; changes out. ``monitor`` is one pass over all nodes and calls
+the rest; a controller loads the values, calls it and writes what differs. Rules:
+pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36 (R126-R134, C17, C23).
+
+* A node that has not been heard of for the grace period gets the conditions ``Unknown``.
+* Conditions and ``spec.unschedulable`` become NoSchedule taints, at once (R133).
+* ``Ready`` False or Unknown becomes a NoExecute taint, as fast as the node's zone allows (R129);
+  when the node recovers, both leave at once (R128).
+* A zone with no ready node is *fully*, one with many unready ones *partially* disrupted. While all
+  zones are fully disrupted the cause is likely here and not there: no NoExecute taint comes, and
+  those that are there leave.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, same_taint
+from clusterstate.objects.node import Node, NodeCondition, Taint
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
+PID_PRESSURE = "node.kubernetes.io/pid-pressure"
+NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
+OUT_OF_DISK = "node.kubernetes.io/out-of-disk"
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+
+TAINTS_BY_CONDITION: Mapping[str, Mapping[str, str]] = {
+    "Ready": {"False": NOT_READY, "Unknown": UNREACHABLE},
+    "MemoryPressure": {"True": MEMORY_PRESSURE},
+    "DiskPressure": {"True": DISK_PRESSURE},
+    "PIDPressure": {"True": PID_PRESSURE},
+    "NetworkUnavailable": {"True": NETWORK_UNAVAILABLE},
+    "OutOfDisk": {"True": OUT_OF_DISK},
+}
+"""Taint key by condition type and status (R126; the union of the seeds' list and today's, C17)."""
+
+_MANAGED = frozenset(
+    {UNSCHEDULABLE} | {key for keys in TAINTS_BY_CONDITION.values() for key in keys.values()}
+)
+_WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+_STOPPED = "Kubelet stopped posting node status."
+_NEVER = "Kubelet never posted node status."
+
+ZONE_LABELS = (
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How patient and how fast. Rates are taints per second and zone."""
+
+    grace_period_seconds: float = 40
+    startup_grace_period_seconds: float = 60
+    eviction_rate: float = 0.1
+    secondary_eviction_rate: float = 0.01
+    unhealthy_zone_threshold: float = 0.55
+    large_cluster_size: int = 50
+    """A partially disrupted zone of at most this many nodes gets no NoExecute taints at all."""
+
+
+# --- conditions to taints ------------------------------------------------------------------------
+
+
+def condition_status(conditions: Iterable[NodeCondition], kind: str) -> str | None:
+    """Return the status of the condition of that type, None if the node has none."""
+    for condition in conditions:
+        if condition.type == kind:
+            return condition.status
+    return None
+
+
+def condition_taints(node: Node) -> list[Taint]:
+    """Return the NoSchedule taints that conditions and ``spec.unschedulable`` ask for (R133)."""
+    keys = []
+    for kind, by_status in TAINTS_BY_CONDITION.items():
+        key = by_status.get(condition_status(node.status.conditions, kind) or "")
+        if key is not None:
+            keys.append(key)
+    if node.spec.unschedulable:
+        keys.append(UNSCHEDULABLE)
+    return [Taint(key=key, effect=NO_SCHEDULE) for key in keys]
+
+
+def with_condition_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the node's taints with those NoSchedule taints put right that conditions govern.
+
+    Taints of other keys or effects stay as they are, in their order; new ones come last.
+    """
+    wanted = condition_taints(node)
+    kept = [
+        taint
+        for taint in node.spec.taints
+        if taint.effect != NO_SCHEDULE
+        or taint.key not in _MANAGED
+        or any(same_taint(taint, other) for other in wanted)
+    ]
+    missing = [t for t in wanted if not any(same_taint(t, other) for other in kept)]
+    return (*kept, *missing)
+
+
+def no_execute_key(ready: str | None) -> str | None:
+    """Return the key of the NoExecute taint for a status of ``Ready``, None for a ready node.
+
+    A node without the condition counts as unreachable (R126).
+    """
+    if ready == "True":
+        return None
+    return NOT_READY if ready == "False" else UNREACHABLE
+
+
+# --- silence -------------------------------------------------------------------------------------
+
+
+def silent_since(node: Node, heard_at: datetime | None, *, settings: Settings) -> datetime:
+    """Return the moment from which the node counts as silent.
+
+    Args:
+        node: the node.
+        heard_at: when its agent last reported, by status or by Lease, on this service's clock;
+            None if it never did: a new node has the longer startup grace period.
+        settings: the grace periods.
+    """
+    if heard_at is not None:
+        return heard_at + timedelta(seconds=settings.grace_period_seconds)
+    created = node.metadata.creation_timestamp
+    assert created is not None, "a stored node has a creation time"
+    return datetime.fromisoformat(created) + timedelta(
+        seconds=settings.startup_grace_period_seconds
+    )
+
+
+def with_unknown_conditions(node: Node, now: datetime) -> tuple[NodeCondition, ...]:
+    """Return the conditions of a node that went silent: the watched ones are Unknown.
+
+    A condition that is Unknown already keeps its transition time; one that is missing is added.
+    """
+    stamp = _text(now)
+    left = dict.fromkeys(_WATCHED)
+    result = []
+    for condition in node.status.conditions:
+        if condition.type in left:
+            del left[condition.type]
+            if condition.status != "Unknown":
+                result.append(
+                    msgspec.structs.replace(
+                        condition,
+                        status="Unknown",
+                        reason="NodeStatusUnknown",
+                        message=_STOPPED,
+                        last_transition_time=stamp,
+                    )
+                )
+                continue
+        result.append(condition)
+    missing = (
+        NodeCondition(
+            type=kind,
+            status="Unknown",
+            reason="NodeStatusNeverUpdated",
+            message=_NEVER,
+            last_heartbeat_time=node.metadata.creation_timestamp,
+            last_transition_time=stamp,
+        )
+        for kind in left
+    )
+    return (*result, *missing)
+
+
+def _text(moment: datetime) -> str:
+    """Return RFC 3339 in UTC, whole seconds, as metav1.Time writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- zones ---------------------------------------------------------------------------------------
+
+
+class ZoneState(StrEnum):
+    """How a zone is."""
+
+    NORMAL = "Normal"
+    PARTIAL_DISRUPTION = "PartialDisruption"
+    FULL_DISRUPTION = "FullDisruption"
+
+
+def zone_of(labels: Mapping[str, str]) -> str:
+    """Return the zone's name, ``region/zone``; empty for a node that is in none."""
+    parts = [next((labels[key] for key in keys if labels.get(key)), "") for keys in ZONE_LABELS]
+    return "/".join(parts) if any(parts) else ""
+
+
+def zone_state(*, ready: int, not_ready: int, settings: Settings) -> ZoneState:
+    """Return the state of a zone with so many nodes (ComputeZoneState)."""
+    if ready == 0 and not_ready > 0:
+        return ZoneState.FULL_DISRUPTION
+    if not_ready > 2 and not_ready / (ready + not_ready) >= settings.unhealthy_zone_threshold:
+        return ZoneState.PARTIAL_DISRUPTION
+    return ZoneState.NORMAL
+
+
+def zone_rate(state: ZoneState, size: int, *, settings: Settings) -> float:
+    """Return how many NoExecute taints a second a zone of ``size`` nodes may get (R129)."""
+    if state is ZoneState.PARTIAL_DISRUPTION:
+        large = size > settings.large_cluster_size
+        return settings.secondary_eviction_rate if large else 0.0
+    return settings.eviction_rate
+
+
+# --- token bucket --------------------------------------------------------------------------------
+
+
+class TokenBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A rate limiter as a value: ``tokens`` were there at ``at``, ``rate`` come each second.
+
+    Never more than ``burst`` tokens. It can be stored in a row and read by another process.
+    """
+
+    rate: float
+    tokens: float
+    at: datetime
+    burst: int = 1
+
+    def filled(self, now: datetime) -> "TokenBucket":
+        """Return the bucket as it is at ``now``; a clock that went back adds nothing."""
+        elapsed = max((now - self.at).total_seconds(), 0.0)
+        tokens = min(self.tokens + elapsed * self.rate, float(self.burst))
+        return msgspec.structs.replace(self, tokens=tokens, at=now)
+
+    def take(self, now: datetime) -> tuple["TokenBucket", bool]:
+        """Return the bucket after an attempt to take a token, and whether there was one."""
+        bucket = self.filled(now)
+        # A rate such as 0.1 does not add up to exactly one in binary.
+        if bucket.tokens < 1 - 1e-9:
+            return bucket, False
+        return msgspec.structs.replace(bucket, tokens=max(bucket.tokens - 1, 0.0)), True
+
+    def with_rate(self, rate: float, now: datetime) -> "TokenBucket":
+        """Return the bucket with another rate from ``now`` on; a rate of 0 empties it."""
+        bucket = self.filled(now)
+        tokens = bucket.tokens if rate > 0 else 0.0
+        return msgspec.structs.replace(bucket, rate=rate, tokens=tokens)
+
+    def next_at(self) -> datetime | None:
+        """Return when the next token is there, counted from ``at``; None if never."""
+        if self.tokens >= 1 - 1e-9:
+            return self.at
+        if self.rate <= 0:
+            return None
+        return self.at + timedelta(seconds=(1 - self.tokens) / self.rate)
+
+
+def full_bucket(rate: float, now: datetime) -> TokenBucket:
+    """Return a bucket with its one token in place."""
+    return TokenBucket(rate=rate, tokens=1.0 if rate > 0 else 0.0, at=now)
+
+
+# --- one pass ------------------------------------------------------------------------------------
+
+
+class Zone(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a zone between passes."""
+
+    name: str
+    state: ZoneState
+    bucket: TokenBucket
+
+
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pass changes about a node; ``None`` leaves conditions or taints as they are.
+
+    New NoExecute taints have ``time_added`` set.
+    """
+
+    name: str
+    conditions: tuple[NodeCondition, ...] | None = None
+    taints: tuple[Taint, ...] | None = None
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a pass.
+
+    ``unready`` are the nodes that are not ready now: their pods count as not ready. ``waiting``
+    are the nodes whose NoExecute taint must wait for its zone's limiter. ``next_at`` is when
+    another pass would do something if nothing else happens, None if never. ``reset_heartbeats``
+    asks to count every node as heard of now: all were silent together, and the first came back.
+    """
+
+    changes: tuple[NodeChange, ...]
+    zones: dict[str, Zone]
+    unready: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    next_at: datetime | None = None
+    reset_heartbeats: bool = False
+
+
+def monitor(
+    nodes: Sequence[Node],
+    *,
+    heard_at: Mapping[str, datetime],
+    zones: Mapping[str, Zone],
+    now: datetime,
+    settings: Settings | None = None,
+) -> Pass:
+    """Return what one pass over all nodes changes.
+
+    Args:
+        nodes: every node, in the order in which waiting ones get their turn.
+        heard_at: when each node's agent was last heard of, by name.
+        zones: what the last pass kept, by name; empty at the first.
+        now: the time.
+        settings: the limits; the defaults are Kubernetes'.
+    """
+    settings = settings or Settings()
+    conditions: dict[str, tuple[NodeCondition, ...]] = {}
+    current: list[Node] = []
+    upcoming: list[datetime] = []
+    for node in nodes:
+        name = node.metadata.name
+        silent_at = silent_since(node, heard_at.get(name), settings=settings)
+        if silent_at <= now:
+            unknown = with_unknown_conditions(node, now)
+            if unknown != node.status.conditions:
+                conditions[name] = unknown
+        else:
+            upcoming.append(silent_at)
+        current.append(_with_conditions(node, conditions.get(name)))
+
+    next_zones, all_disrupted, returned = _next_zones(current, zones, now, settings)
+    changes: list[NodeChange] = []
+    waiting: list[str] = []
+    unready: list[str] = []
+    for before, node in zip(nodes, current, strict=True):
+        name = node.metadata.name
+        ready = condition_status(node.status.conditions, "Ready")
+        key = None if all_disrupted else no_execute_key(ready)
+        taints = list(with_condition_taints(node))
+        present = {t.key for t in taints if t.effect == NO_EXECUTE} & {NOT_READY, UNREACHABLE}
+        if key is None or key not in present:
+            if key is not None and not present and not _take(next_zones, node, now):
+                waiting.append(name)
+            else:
+                taints = [
+                    t
+                    for t in taints
+                    if t.effect != NO_EXECUTE or t.key not in (NOT_READY, UNREACHABLE)
+                ]
+                if key is not None:
+                    taints.append(Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
+        elif len(present) > 1:
+            other = UNREACHABLE if key == NOT_READY else NOT_READY
+            taints = [t for t in taints if t.effect != NO_EXECUTE or t.key != other]
+        new_taints = tuple(taints) if tuple(taints) != before.spec.taints else None
+        if ready != "True":
+            unready.append(name)
+        if name in conditions or new_taints is not None:
+            changes.append(
+                NodeChange(
+                    name=name,
+                    conditions=conditions.get(name),
+                    taints=new_taints,
+                )
+            )
+    upcoming += _turns(current, set(waiting), next_zones)
+    return Pass(
+        changes=tuple(changes),
+        zones=next_zones,
+        unready=tuple(unready),
+        waiting=tuple(waiting),
+        next_at=min(upcoming, default=None),
+        reset_heartbeats=returned,
+    )
+
+
+def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...] | None) -> Node:
+    if conditions is None:
+        return node
+    status = msgspec.structs.replace(node.status, conditions=conditions)
+    return msgspec.structs.replace(node, status=status)
+
+
+def _turns(nodes: Sequence[Node], waiting: set[str], zones: Mapping[str, Zone]) -> list[datetime]:
+    """Return when the zones in which nodes wait have their next token."""
+    names = {zone_of(n.metadata.labels) for n in nodes if n.metadata.name in waiting}
+    moments = [zones[name].bucket.next_at() for name in names]
+    return [moment for moment in moments if moment is not None]
+
+
+def _take(zones: dict[str, Zone], node: Node, now: datetime) -> bool:
+    zone = zones[zone_of(node.metadata.labels)]
+    bucket, taken = zone.bucket.take(now)
+    zones[zone.name] = msgspec.structs.replace(zone, bucket=bucket)
+    return taken
+
+
+def _next_zones(
+    nodes: Sequence[Node], zones: Mapping[str, Zone], now: datetime, settings: Settings
+) -> tuple[dict[str, Zone], bool, bool]:
+    """Return the zones as they are now, whether all are fully disrupted, whether that just ended.
+
+    Rule: handleDisruption. A zone that no node is in any more is forgotten.
+    """
+    counts: dict[str, list[int]] = {}
+    for node in nodes:
+        count = counts.setdefault(zone_of(node.metadata.labels), [0, 0])
+        count[condition_status(node.status.conditions, "Ready") == "True"] += 1
+    states = {
+        name: zone_state(ready=ready, not_ready=not_ready, settings=settings)
+        for name, (not_ready, ready) in counts.items()
+    }
+    full = ZoneState.FULL_DISRUPTION
+    all_disrupted = bool(states) and all(state is full for state in states.values())
+    known = [zones[name].state is full for name in states if name in zones]
+    were_disrupted = bool(known) and all(known)
+    result: dict[str, Zone] = {}
+    for name, state in states.items():
+        rate = 0.0 if all_disrupted else zone_rate(state, sum(counts[name]), settings=settings)
+        kept = zones.get(name)
+        bucket = full_bucket(rate, now) if kept is None else kept.bucket
+        if bucket.rate != rate:
+            bucket = bucket.with_rate(rate, now)
+        result[name] = Zone(name=name, state=state, bucket=bucket)
+    return result, all_disrupted, were_disrupted and not all_disrupted
