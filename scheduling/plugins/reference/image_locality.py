@@ -1,0 +1,50 @@
+"""ImageLocality: prefer nodes that hold the pod's images already, the larger the better.
+
+Source: pkg/scheduler/framework/plugins/imagelocality/image_locality.go, v1.36.
+"""
+
+from clusterstate.objects.pod import Pod
+from scheduling.plugins.reference.cluster import Cluster, PlacedNode
+from scheduling.plugins.reference.rule import MAX_NODE_SCORE, Rule
+
+MIB = 1024 * 1024
+LOWEST = 23 * MIB
+"""Sums below this score 0."""
+HIGHEST_PER_CONTAINER = 1000 * MIB
+"""Sums above this times the number of containers score 100."""
+
+
+def normalized_image_name(name: str) -> str:
+    """Return ``name`` with the tag ``latest`` when it has neither tag nor digest."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def image_sizes(node: PlacedNode) -> dict[str, int]:
+    """Return the size in bytes of each image on ``node`` by each of its names."""
+    return {name: image.size_bytes for image in node.node.status.images for name in image.names}
+
+
+class ImageLocality(Rule[None, None]):
+    """Sums the sizes of the images present, each scaled by the share of nodes that hold it."""
+
+    name = "ImageLocality"
+    scores = True
+
+    def score(self, state: None, pod: Pod, node: PlacedNode, cluster: Cluster) -> int:
+        """Return 0 to 100.
+
+        The scaling by spread keeps one node with a rare image from drawing every pod to it.
+        """
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        here = image_sizes(node)
+        total = 0
+        for container in containers:
+            image = normalized_image_name(container.image)
+            if image in here:
+                holders = sum(image in image_sizes(other) for other in cluster.nodes)
+                total += int(here[image] * (holders / len(cluster.nodes)))
+        highest = HIGHEST_PER_CONTAINER * len(containers)
+        if total < LOWEST:
+            return 0
+        total = min(total, highest)
+        return MAX_NODE_SCORE * (total - LOWEST) // (highest - LOWEST)

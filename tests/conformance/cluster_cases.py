@@ -1,0 +1,67 @@
+"""Reading the cluster of a case, and the shape in which both implementations answer.
+
+A case's outcome is compared in the form of the vectors: ``{"code": ..., "reasons": [...]}``.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from clusterstate.objects.meta import strip_nulls
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduling.plugins.reference.cluster import Cluster, build_cluster
+
+Case = dict[str, Any]
+Outcome = dict[str, Any]
+
+
+def read(kind: type, manifests: Any) -> Any:
+    """Decode manifests, an absent list as an empty one."""
+    return msgspec.convert(strip_nulls(manifests or []), list[kind])
+
+
+def read_pod(case: Case, key: str = "pod") -> Pod:
+    return msgspec.convert(strip_nulls(case[key]), Pod)
+
+
+def read_cluster(case: Case) -> Cluster:
+    return build_cluster(
+        read(Node, case.get("nodes")),
+        read(Pod, case.get("pods")),
+        namespaces=read(Namespace, case.get("namespaces")),
+        services=read(Service, case.get("services")),
+        replication_controllers=read(ReplicationController, case.get("replicationControllers")),
+        replica_sets=read(ReplicaSet, case.get("replicaSets")),
+        stateful_sets=read(StatefulSet, case.get("statefulSets")),
+        budgets=read(PodDisruptionBudget, case.get("pdbs")),
+        nominated=read(Pod, case.get("nominatedPods")),
+    )
+
+
+def status(code: str, reasons: Iterable[str] = (), **more: Any) -> Outcome:
+    """Return a status in the form of the vectors, which leave out what is empty."""
+    found: Outcome = {"code": code, **{k: v for k, v in more.items() if v is not None}}
+    if reasons := list(reasons):
+        found["reasons"] = reasons
+    return found
+
+
+def differences(wanted: Any, found: Any, path: str = "") -> list[str]:
+    """Say where ``found`` is not ``wanted``, objects compared member by member."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return [
+            text
+            for key in sorted(wanted.keys() | found.keys())
+            for text in differences(wanted.get(key), found.get(key), f"{path}.{key}".lstrip("."))
+        ]
+    return [] if wanted == found else [f"{path}: wanted {wanted!r}, found {found!r}"]
