@@ -1,0 +1,54 @@
+# One command each; every target sets up what it needs (bootstrap.sh).
+PY ?=
+PYTHON = .venv/bin/python
+WORKERS ?= 2
+ARGS ?=
+export PY
+
+.PHONY: help up test fast check conformance bench lock clean reset
+
+help:
+	@echo "make up           start everything here; Ctrl-C stops it"
+	@echo "make test         all tests, on a throw-away PostgreSQL and Redis"
+	@echo "make fast         the tests that need no database"
+	@echo "make check        style, types, import contracts, migrations, locks"
+	@echo "make conformance  the vectors, one line per area"
+	@echo "make bench        the benchmark table"
+	@echo "make lock         write the requirement files again (UPGRADE=1: newer versions)"
+	@echo "make clean        remove .venv and caches; make reset: remove the data too"
+
+up:
+	@./bootstrap.sh run
+	@exec $(PYTHON) manage.py up
+
+test:
+	@./bootstrap.sh dev
+	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+fast:
+	@./bootstrap.sh dev
+	@exec $(PYTHON) -m pytest -m "not db" $(ARGS)
+
+check:
+	@./bootstrap.sh dev
+	@exec .ci/check
+
+conformance:
+	@./bootstrap.sh dev
+	@exec $(PYTHON) -m tests.conformance.runner $(ARGS)
+
+bench:
+	@./bootstrap.sh dev
+	@exec $(PYTHON) manage.py bench $(ARGS)
+
+lock:
+	@./bootstrap.sh dev
+	@UPGRADE=$(UPGRADE) .ci/lock
+
+clean:
+	rm -rf .venv .bootstrap.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+reset: clean
+	@if [ -x .stowage/reset ]; then .stowage/reset; fi
+	rm -rf .stowage
