@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from clusterstate.objects.labels import Selector
 from clusterstate.objects.node import Node, Taint
-from clusterstate.objects.pod import LabelSelector
 from scheduling.framework.status import Code, Status
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import (
@@ -144,6 +144,7 @@ class NodeTable(Protocol):
     taint_sets: list[tuple[Taint, ...]]
     node_version: int
     peer_version: int
+    workload_version: int
 
     @property
     def node_count(self) -> int:
@@ -200,8 +201,32 @@ class NodeTable(Protocol):
         """Sum over ``images`` of size times spread per row, in bytes; int64 (rows,)."""
         ...
 
-    def default_selector(self, pod: PodInfo) -> LabelSelector | None:
+    def default_selector(self, pod: PodInfo) -> Selector | None:
         """The selector of the services and controllers of a pod, ``None`` when it has none."""
+        ...
+
+    def request_vector(self, info: PodInfo) -> npt.NDArray[np.int64]:
+        """Requests by resource column, int64 (resources,)."""
+        ...
+
+    def ordered_rows(self) -> Rows:
+        """All live rows, interleaved by zone (R178)."""
+        ...
+
+    def nominated_on(self, node_name: str) -> Mapping[Hashable, PodInfo]:
+        """Pods for which room is being made on a node, by key."""
+        ...
+
+    def nominated_nodes(self) -> Iterable[str]:
+        """Names of nodes that pods are nominated to."""
+        ...
+
+    def attach_guest(self, info: PodInfo, row: int) -> None:
+        """Count a nominated pod on a node, to be undone with ``detach_guest``."""
+        ...
+
+    def detach_guest(self, info: PodInfo, row: int) -> None:
+        """Undo ``attach_guest``."""
         ...
 
     def pods_on(self, row: int) -> list[PodRecord]:

@@ -10,7 +10,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from clusterstate.objects.labels import Selector
-from clusterstate.objects.pod import NodeSelector, Pod, PreferredSchedulingTerm, Toleration
+from clusterstate.objects.matching import EmptyTerm, PreferredTerms, RequiredNodeAffinity
+from clusterstate.objects.pod import Pod, Toleration
 from scheduling.framework.status import Code, Status
 
 HostPort = tuple[str, str, int]
@@ -45,47 +46,30 @@ class AffinityTerm(msgspec.Struct, frozen=True):
         return self.selector.matches(labels)
 
 
-class SpreadConstraint(msgspec.Struct, frozen=True):
-    """A topology spread constraint, ready to count.
-
-    ``selector`` already holds the requirements of ``matchLabelKeys``; policies are resolved to
-    their defaults (Honor affinity, Ignore taints).
-    """
-
-    max_skew: int
-    topology_key: str
-    selector: Selector
-    min_domains: int = 1
-    honor_affinity: bool = True
-    honor_taints: bool = False
-
-
 class PodInfo:
     """A scheduling class, parsed. Identity is object identity; ``digest`` is its content.
 
     ``requests``: effective requests (containers, sidecars, init containers, overhead, pod level),
-    cpu in millicores, the rest in whole units, without zeros. ``nonzero_*``: the same with 100m and
-    200 MiB for containers that name none (scoring only). ``limits_for_score`` is not kept:
-    Kubernetes scores by requests. ``images``: normalised names, one per container.
-    ``required``/``preferred``: node affinity, RDSRDE and RDSIDE both in ``required`` (R2, ANDed).
-    ``peer``: number of the way it looks to other pods, given by the snapshot, like ``index``.
+    cpu in millicores, the rest in whole units, as stated (zeros stay). ``nonzero_*``: the same with
+    100m and 200 MiB for containers that name none (scoring only). ``images``: normalised names, one
+    per container. ``index`` and ``peer`` (number of the way it looks to other pods) are given by
+    the snapshot. ``memo`` keeps what plugins derive from the class, by a key that names the plugin
+    and its arguments.
     """
 
     __slots__ = (
+        "_required",
         "affinity",
         "anti_affinity",
         "container_count",
         "digest",
         "gates",
-        "has_spread_constraints",
         "host_ports",
         "images",
         "index",
-        "is_best_effort",
         "labels",
+        "memo",
         "namespace",
-        "node_name",
-        "node_selector",
         "nonzero_cpu",
         "nonzero_memory",
         "owner",
@@ -99,10 +83,7 @@ class PodInfo:
         "preferred_anti_affinity",
         "priority",
         "requests",
-        "required",
         "scheduler_name",
-        "spread_hard",
-        "spread_soft",
         "tolerations",
     )
 
@@ -113,16 +94,12 @@ class PodInfo:
     priority: int
     preemption_policy: str
     scheduler_name: str
-    node_name: str
     owner: tuple[str, str, str] | None
     """Controller's apiVersion, kind and name."""
     requests: dict[str, int]
     nonzero_cpu: int
     nonzero_memory: int
-    is_best_effort: bool
-    node_selector: dict[str, str]
-    required: tuple[NodeSelector, ...]
-    preferred: tuple[PreferredSchedulingTerm, ...]
+    preferred: PreferredTerms
     tolerations: tuple[Toleration, ...]
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
@@ -132,15 +109,26 @@ class PodInfo:
     anti_affinity: tuple[AffinityTerm, ...]
     preferred_affinity: tuple[AffinityTerm, ...]
     preferred_anti_affinity: tuple[AffinityTerm, ...]
-    has_spread_constraints: bool
-    spread_hard: tuple[SpreadConstraint, ...]
-    spread_soft: tuple[SpreadConstraint, ...]
     peer_key: bytes
     """Content of what other pods see: namespace, labels, affinity terms, host ports."""
     placement_key: bytes
     """Content of node selector, required node affinity and tolerations."""
     index: int
     peer: int
+    memo: dict[Hashable, object]
+    _required: dict[str, RequiredNodeAffinity]
+
+    def required_affinity(self, empty_term: EmptyTerm) -> RequiredNodeAffinity:
+        """Return node selector and required node affinity, parsed.
+
+        ``empty_term``: what an empty node selector term matches (ruling C1).
+        """
+        found = self._required.get(empty_term)
+        if found is None:
+            found = self._required[empty_term] = RequiredNodeAffinity(
+                self.pod, empty_term=empty_term
+            )
+        return found
 
     def __repr__(self) -> str:
         return f"PodInfo({self.namespace}/{self.pod.metadata.name})"

@@ -1,0 +1,914 @@
+"""The cluster as columns: what the decision core sees, kept up to date by small deltas.
+
+One row per node, one slot per pod. A row keeps its number while its node lives; freed rows are used
+again. ``set_node``, ``remove_node``, ``add_pod``, ``remove_pod`` and the setters for namespaces,
+services, controllers and budgets are the only ways in; they may come in any order (a pod may arrive
+before its node and is then remembered), and the result depends only on the last state of each
+object, never on the way there: the snapshot is a cache.
+
+``assume`` adds a pod that was decided but is not yet known to be bound; the pod's own ``add_pod``
+confirms it, ``forget`` takes it back.
+
+What follows from pods (counts by selector and by topology) is held by ``framework.tables.Counter``,
+made on demand and bumped by each pod that comes or goes. What changed is logged for caches:
+``log`` holds the rows whose pods or capacity changed, ``node_version`` counts changes of labels,
+taints and of the set of nodes, ``peer_version`` anything that makes counters or kinds of pods
+obsolete. Plugins read this through ``framework.interface.NodeTable``.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
+from clusterstate.objects.meta import ObjectMeta
+from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.quantity import milli_value, value
+from clusterstate.objects.workloads import (
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
+from scheduling.framework.tables import Counter, LabelColumn
+from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+
+T = TypeVar("T", bound=np.generic)
+Int64 = npt.NDArray[np.int64]
+
+ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+
+_LOG_LIMIT = 1 << 20
+_COUNTER_LIMIT = 4096
+
+
+class Snapshot:
+    """All nodes, the pods on them, and the objects that scheduling looks up."""
+
+    def __init__(self, *, capacity: int = 64) -> None:
+        self._capacity = max(capacity, 1)
+        size = self._capacity
+        self.names: list[str] = [""] * size
+        self._nodes: list[Node | None] = [None] * size
+        self._row_of: dict[str, int] = {}
+        self._free: list[int] = list(range(size - 1, -1, -1))
+        self.resources: Interner[str] = Interner(BASE_RESOURCES)
+        self.allocatable: Int64 = np.zeros((size, 3), np.int64, order="F")
+        self.requested: Int64 = np.zeros((size, 3), np.int64, order="F")
+        self.nonzero_requested: Int64 = np.zeros((size, 2), np.int64, order="F")
+        self.allowed_pods: Int64 = np.zeros(size, np.int64)
+        self.pod_count: Int64 = np.zeros(size, np.int64)
+        self.unschedulable: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.alive: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.taint_set: npt.NDArray[np.int32] = np.zeros(size, np.int32)
+        self._taints: Interner[tuple[Taint, ...]] = Interner(((),))
+        self.taint_sets: list[tuple[Taint, ...]] = self._taints.values
+        self._columns: dict[str, LabelColumn] = {}
+        self._image_nodes: dict[str, dict[int, int]] = {}
+        self._image_columns: dict[tuple[str, ...], tuple[int, Int64]] = {}
+        self._image_version = 0
+
+        self.classes: list[PodInfo] = []
+        self._class_of: dict[bytes, PodInfo] = {}
+        self._vectors: list[Int64] = []
+        self._peers: list[PodInfo] = []
+        self._peer_of: dict[bytes, int] = {}
+        self._peer_weights: list[list[tuple[Counter, int]]] = []
+        self._counters: dict[Hashable, Counter] = {}
+        self._anti_keys: dict[str, None] = {}
+        self._scored_keys: dict[str, None] = {}
+
+        self._slot_of: dict[Hashable, int] = {}
+        self._keys: list[Hashable] = []
+        self._pod_names: dict[int, str] = {}
+        self._free_slots: list[int] = []
+        self._pod_class: npt.NDArray[np.int32] = np.zeros(64, np.int32)
+        self._pod_row: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
+        self._pod_terminating: npt.NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self._pod_started: npt.NDArray[np.float64] = np.full(64, np.nan)
+        # A doubly linked list of slots per row: removal in O(1) without an object per pod.
+        self._next: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
+        self._previous: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
+        self._first: npt.NDArray[np.int32] = np.full(size, -1, np.int32)
+        self._homeless: dict[str, dict[int, None]] = {}
+        self._node_of_slot: dict[int, str] = {}
+        self._assumed: set[Hashable] = set()
+        self._nominated: dict[str, dict[Hashable, PodInfo]] = {}
+        self._nominated_node: dict[Hashable, str] = {}
+
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self._services: dict[str, dict[str, Selector]] = {}
+        self._controllers: dict[tuple[str, str, str], Selector] = {}
+        self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
+
+        self.log: list[int] = []
+        self.log_start = 0
+        self.node_version = 0
+        self.peer_version = 0
+        self.workload_version = 0
+        self._rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._rows_version = -1
+        self._order: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._order_version = -1
+        self._zones: dict[str, dict[str, None]] = {}
+        self._zone_of: dict[str, str] = {}
+        self.revision = 0
+
+    # --- nodes ---------------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows that columns have room for."""
+        return self._capacity
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return len(self._row_of)
+
+    @property
+    def pod_total(self) -> int:
+        """Number of known pods with a node name, also of nodes that are not known."""
+        return len(self._slot_of)
+
+    def rows(self) -> npt.NDArray[np.intp]:
+        """Return all live rows, ascending. The caller must not write to it."""
+        if self._rows_version != self.node_version:
+            self._rows = np.flatnonzero(self.alive)
+            self._rows_version = self.node_version
+        return self._rows
+
+    def row_of(self, name: str) -> int | None:
+        """Return the row of a node, or ``None``."""
+        return self._row_of.get(name)
+
+    def node(self, row: int) -> Node:
+        """Return the node in ``row``; the row must be live."""
+        node = self._nodes[row]
+        assert node is not None
+        return node
+
+    def node_name(self, row: int) -> str:
+        """Return the name of the node in ``row``; empty when the row is free."""
+        return self.names[row]
+
+    def node_names(self) -> Iterable[str]:
+        """Return the names of all nodes, in order of arrival."""
+        return self._row_of.keys()
+
+    def ordered_rows(self) -> npt.NDArray[np.intp]:
+        """Return live rows interleaved by zone: 1, 5, 2, 6, 3, 4 for {1,2,3,4} and {5,6} (R178).
+
+        Zones and the nodes in them stand in order of arrival. Rule:
+        pkg/scheduler/backend/cache/node_tree.go, v1.36.
+        """
+        if self._order_version != self.node_version:
+            queues = [list(names) for names in self._zones.values()]
+            order = [
+                self._row_of[queue[i]]
+                for i in range(max(map(len, queues), default=0))
+                for queue in queues
+                if i < len(queue)
+            ]
+            self._order = np.array(order, np.intp)
+            self._order_version = self.node_version
+        return self._order
+
+    def set_node(self, node: Node) -> int:
+        """Add or replace a node. Return its row.
+
+        Raises:
+            QuantityError: an allocatable amount does not parse; nothing was changed.
+        """
+        name = node.metadata.name
+        amounts = {
+            key: milli_value(amount) if key == "cpu" else value(amount)
+            for key, amount in node.status.allocatable.items()
+        }
+        row = self._row_of.get(name)
+        before: Node | None = None
+        if row is None:
+            if not self._free:
+                self._grow_rows()
+            row = self._free.pop()
+            self._row_of[name] = row
+            self.names[row] = name
+            self.alive[row] = True
+            self.node_version += 1
+        else:
+            before = self._nodes[row]
+        self._nodes[row] = node
+        self.allocatable[row] = 0
+        for key, amount in amounts.items():
+            if key in BASE_RESOURCES or is_scalar_resource(key):
+                self.allocatable[row, self.resource(key)] = amount
+        self.allowed_pods[row] = amounts.get("pods", 0)
+        if before is None or before.spec != node.spec:
+            self.unschedulable[row] = node.spec.unschedulable
+            self.taint_set[row] = self._taints.number(node.spec.taints)
+            self.node_version += 1
+        if before is None or before.metadata.labels != node.metadata.labels:
+            labels = node.metadata.labels
+            for column in self._columns.values():
+                column.set(row, labels.get(column.key))
+            self._place_in_zone(name, _zone_key(labels))
+            self.node_version += 1
+        old_images = () if before is None else before.status.images
+        if old_images != node.status.images:
+            self._set_images(row, before, node)
+        if before is None:
+            for slot in self._homeless.pop(name, {}):
+                del self._node_of_slot[slot]
+                self._settle(slot, row)
+        self._touch(row)
+        return row
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; its pods are remembered in case it comes back."""
+        row = self._row_of.get(name)
+        if row is None:
+            return
+        for slot in list(self._slots_on(row)):
+            self._unsettle(slot)
+            self._homeless.setdefault(name, {})[slot] = None
+            self._node_of_slot[slot] = name
+        node = self.node(row)
+        self._set_images(row, node, None)
+        for column in self._columns.values():
+            column.set(row, None)
+        del self._row_of[name]
+        self._place_in_zone(name, None)
+        self.names[row] = ""
+        self._nodes[row] = None
+        self.alive[row] = False
+        self.unschedulable[row] = False
+        self.allocatable[row] = 0
+        self.allowed_pods[row] = 0
+        self.taint_set[row] = 0
+        self._free.append(row)
+        self.node_version += 1
+        self._touch(row)
+
+    def _place_in_zone(self, name: str, zone: str | None) -> None:
+        before = self._zone_of.get(name)
+        if before == zone:
+            return
+        if before is not None:
+            members = self._zones[before]
+            del members[name]
+            if not members:
+                del self._zones[before]
+            del self._zone_of[name]
+        if zone is not None:
+            self._zones.setdefault(zone, {})[name] = None
+            self._zone_of[name] = zone
+
+    def _set_images(self, row: int, before: Node | None, after: Node | None) -> None:
+        for node, present in ((before, False), (after, True)):
+            if node is None:
+                continue
+            for image in node.status.images:
+                for name in image.names:
+                    if present:
+                        self._image_nodes.setdefault(name, {})[row] = image.size_bytes
+                    else:
+                        holders = self._image_nodes.get(name, {})
+                        holders.pop(row, None)
+                        if not holders:
+                            self._image_nodes.pop(name, None)
+        self._image_version += 1
+        self.node_version += 1
+
+    def image_score_column(self, images: tuple[str, ...]) -> Int64:
+        """Return, per row, the sum over ``images`` of size times share of nodes that have it.
+
+        int64 (capacity,), bytes, each summand truncated. Rule: imagelocality/image_locality.go
+        ``scaledImageScore``, v1.36. The array is shared: the caller must not write to it.
+        """
+        stamp = self.node_version
+        found = self._image_columns.get(images)
+        if found is not None and found[0] == stamp:
+            return found[1]
+        column = np.zeros(self._capacity, np.int64)
+        total = self.node_count
+        for image in images:
+            holders = self._image_nodes.get(image)
+            if holders:
+                spread = len(holders) / total
+                for row, size in holders.items():
+                    column[row] += int(float(size) * spread)
+        if len(self._image_columns) > 1024:
+            self._image_columns.clear()
+        self._image_columns[images] = (stamp, column)
+        return column
+
+    def label_column(self, key: str) -> LabelColumn:
+        """Return the interned values of a node label; made on first use."""
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = LabelColumn(key, self._capacity)
+            for name, row in self._row_of.items():
+                labels = self.node(row).metadata.labels
+                if key in labels:
+                    column.set(self._row_of[name], labels[key])
+        return column
+
+    def resource(self, name: str) -> int:
+        """Return the column number of a resource; made on first use."""
+        number = self.resources.number(name)
+        width = self.allocatable.shape[1]
+        if number >= width:
+            wider = max(number + 1, width + 2)
+            self.allocatable = _widen(self.allocatable, wider)
+            self.requested = _widen(self.requested, wider)
+            self._vectors = [_widen(v[None, :], wider)[0] for v in self._vectors]
+            self.node_version += 1
+        return number
+
+    def _grow_rows(self) -> None:
+        old = self._capacity
+        new = old * 2
+        self._capacity = new
+        self.names += [""] * (new - old)
+        self._nodes += [None] * (new - old)
+        self._free = list(range(new - 1, old - 1, -1))
+        self.allocatable = _lengthen(self.allocatable, new)
+        self.requested = _lengthen(self.requested, new)
+        self.nonzero_requested = _lengthen(self.nonzero_requested, new)
+        self.allowed_pods = _lengthen(self.allowed_pods, new)
+        self.pod_count = _lengthen(self.pod_count, new)
+        self.unschedulable = _lengthen(self.unschedulable, new)
+        self.alive = _lengthen(self.alive, new)
+        self.taint_set = _lengthen(self.taint_set, new)
+        self._first = _lengthen(self._first, new, -1)
+        for column in self._columns.values():
+            column.grow(new)
+        for counter in self._counters.values():
+            counter.grow(new)
+        self._image_columns.clear()
+        self.node_version += 1
+
+    def _touch(self, row: int) -> None:
+        self.log.append(row)
+        if len(self.log) > _LOG_LIMIT:
+            half = _LOG_LIMIT // 2
+            del self.log[:half]
+            self.log_start += half
+
+    @property
+    def log_end(self) -> int:
+        """Position after the last log entry; the first kept entry has ``log_start``."""
+        return self.log_start + len(self.log)
+
+    # --- kinds of pods ---------------------------------------------------------------------------
+
+    def intern(self, info: PodInfo) -> PodInfo:
+        """Return the known class with the same digest, or make ``info`` known."""
+        known = self._class_of.get(info.digest)
+        if known is not None:
+            return known
+        for name in info.requests:
+            if name in BASE_RESOURCES or is_scalar_resource(name):
+                self.resource(name)
+        vector = np.zeros(self.allocatable.shape[1], np.int64)
+        for name, amount in info.requests.items():
+            number = self.resources.find(name)
+            if number is not None:
+                vector[number] = amount
+        info.index = len(self.classes)
+        info.peer = self._intern_peer(info)
+        self.classes.append(info)
+        self._vectors.append(vector)
+        self._class_of[info.digest] = info
+        return info
+
+    def known_class(self, digest: bytes) -> PodInfo | None:
+        """Return the class with this digest, if it is known."""
+        return self._class_of.get(digest)
+
+    def request_vector(self, info: PodInfo) -> Int64:
+        """Return requests by resource column, int64 (resources,). Not to be written to."""
+        return self._vectors[info.index]
+
+    def _intern_peer(self, info: PodInfo) -> int:
+        number = self._peer_of.get(info.peer_key)
+        if number is not None:
+            return number
+        number = self._peer_of[info.peer_key] = len(self._peers)
+        self._peers.append(info)
+        for term in info.anti_affinity:
+            if term.topology_key not in self._anti_keys:
+                self._anti_keys[term.topology_key] = None
+                self.peer_version += 1
+        for group in (info.affinity, info.preferred_affinity, info.preferred_anti_affinity):
+            for term in group:
+                if term.topology_key not in self._scored_keys:
+                    self._scored_keys[term.topology_key] = None
+                    self.peer_version += 1
+        weights: list[tuple[Counter, int]] = []
+        for counter in self._counters.values():
+            weight = counter.weigh(info)
+            if weight:
+                weights.append((counter, weight))
+                counter.has_members = True
+        self._peer_weights.append(weights)
+        return number
+
+    def peers(self) -> Iterator[PodInfo]:
+        """Return one pod for each way in which pods look to each other."""
+        return iter(self._peers)
+
+    def anti_affinity_keys(self) -> Iterable[str]:
+        """Return topology keys of required anti-affinity terms that some known pod carries."""
+        return self._anti_keys
+
+    def scored_affinity_keys(self) -> Iterable[str]:
+        """Return topology keys of required affinity and preferred terms of known pods."""
+        return self._scored_keys
+
+    def counter(
+        self, key: Hashable, weigh: Callable[[PodInfo], int], *, live_only: bool
+    ) -> Counter:
+        """Return the weighted pod count named ``key``; made from all pods on first use.
+
+        ``weigh`` must depend only on ``peer_key``'s content and on namespace labels, and must be
+        the same function of pods whenever ``key`` is equal.
+        """
+        counter = self._counters.get(key)
+        if counter is not None:
+            return counter
+        if len(self._counters) >= _COUNTER_LIMIT:
+            self.forget_counters()
+        counter = Counter(key, weigh, live_only=live_only, capacity=self._capacity)
+        self._counters[key] = counter
+        self._fill(counter)
+        return counter
+
+    def _fill(self, counter: Counter) -> None:
+        by_peer = np.zeros(len(self._peers), np.int64)
+        for number, peer in enumerate(self._peers):
+            weight = counter.weigh(peer)
+            if weight:
+                by_peer[number] = weight
+                self._peer_weights[number].append((counter, weight))
+        counter.has_members = bool(by_peer.any())
+        if not counter.has_members:
+            return
+        peer_of_class = np.array([info.peer for info in self.classes], np.int64)
+        used = len(self._keys)
+        where = self._pod_row[:used]
+        counted = where >= 0
+        if counter.live_only:
+            counted = counted & ~self._pod_terminating[:used]
+        weights = by_peer[peer_of_class][self._pod_class[:used][counted]]
+        np.add.at(counter.rows, where[counted], weights)
+        counter.total = int(weights.sum())
+
+    def forget_counters(self) -> None:
+        """Drop all counters; whoever needs one makes it again."""
+        self._counters.clear()
+        self._peer_weights = [[] for _ in self._peers]
+        self.peer_version += 1
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def add_pod(
+        self,
+        key: Hashable,
+        info: PodInfo,
+        node_name: str,
+        *,
+        start_time: float | None = None,
+        terminating: bool = False,
+        name: str = "",
+    ) -> None:
+        """Note that a pod runs, or is to run, on a node; replaces what was known of ``key``.
+
+        Pods that are finished (Succeeded, Failed) use nothing: the feeder removes them instead.
+
+        Args:
+            key: identity of the pod, chosen by the feeder; ``namespace/name`` where it is text.
+            info: its class, from ``intern``.
+            node_name: also a node that is not known yet.
+            start_time: seconds since the epoch.
+            terminating: whether the pod has a deletion timestamp.
+            name: the pod's name, where ``key`` does not tell it.
+        """
+        slot = self._slot_of.get(key)
+        if slot is not None:
+            self._assumed.discard(key)
+            same = (
+                self._pod_class[slot] == info.index
+                and bool(self._pod_terminating[slot]) == terminating
+                and self.node_of(key) == node_name
+            )
+            if same:
+                if start_time is not None:
+                    self._pod_started[slot] = start_time
+                return
+            self.remove_pod(key)
+        slot = self._new_slot(key, info, start_time=start_time, terminating=terminating)
+        if name:
+            self._pod_names[slot] = name
+        row = self._row_of.get(node_name)
+        if row is None:
+            self._homeless.setdefault(node_name, {})[slot] = None
+            self._node_of_slot[slot] = node_name
+        else:
+            self._settle(slot, row)
+        if key in self._nominated_node:
+            self.unnominate(key)
+
+    def remove_pod(self, key: Hashable) -> None:
+        """Forget a pod. Unknown: nothing happens."""
+        slot = self._slot_of.pop(key, None)
+        if slot is None:
+            return
+        self._assumed.discard(key)
+        node_name = self._node_of_slot.pop(slot, None)
+        if node_name is not None:
+            homeless = self._homeless[node_name]
+            del homeless[slot]
+            if not homeless:
+                del self._homeless[node_name]
+        else:
+            self._unsettle(slot)
+        self._keys[slot] = None
+        self._pod_names.pop(slot, None)
+        self._free_slots.append(slot)
+
+    def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
+        """Count a pod that was just decided; ``key`` must not be known."""
+        assert key not in self._slot_of, f"pod {key!r} is already placed"
+        slot = self._new_slot(key, info, start_time=None, terminating=False)
+        self._settle(slot, row)
+        self._assumed.add(key)
+        if key in self._nominated_node:
+            self.unnominate(key)
+
+    def forget(self, key: Hashable) -> None:
+        """Take back an assumed pod; a confirmed or unknown one stays as it is."""
+        if key in self._assumed:
+            self.remove_pod(key)
+
+    def is_assumed(self, key: Hashable) -> bool:
+        """Whether the pod was assumed and not yet confirmed."""
+        return key in self._assumed
+
+    def node_of(self, key: Hashable) -> str | None:
+        """Return the node name of a pod, ``None`` when the pod is not known."""
+        slot = self._slot_of.get(key)
+        if slot is None:
+            return None
+        row = int(self._pod_row[slot])
+        return self._node_of_slot[slot] if row < 0 else self.names[row]
+
+    def add_pods(
+        self,
+        keys: Sequence[Hashable],
+        classes: npt.NDArray[np.int32],
+        rows: npt.NDArray[np.int32],
+        *,
+        started: npt.NDArray[np.float64] | None = None,
+        terminating: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add many pods on known rows at once (cold start); none may be known already.
+
+        Args:
+            keys: identities.
+            classes: ``PodInfo.index`` of each, int32 (pods,).
+            rows: row of each, int32 (pods,), all live.
+            started: seconds since the epoch, NaN where unknown.
+            terminating: bool (pods,).
+        """
+        count = len(keys)
+        first = len(self._keys)
+        while len(self._pod_class) < first + count:
+            self._grow_slots(first + count)
+        slots = slice(first, first + count)
+        self._keys.extend(keys)
+        self._slot_of.update(zip(keys, range(first, first + count), strict=True))
+        self._pod_class[slots] = classes
+        self._pod_row[slots] = rows
+        self._pod_terminating[slots] = False if terminating is None else terminating
+        self._pod_started[slots] = np.nan if started is None else started
+        # Chain the new slots of each row in front of its list.
+        order = np.argsort(rows, kind="stable")
+        slot_numbers = (np.arange(first, first + count, dtype=np.int32))[order]
+        sorted_rows = rows[order]
+        if count:
+            starts = np.flatnonzero(np.r_[True, sorted_rows[1:] != sorted_rows[:-1]])
+            ends = np.r_[starts[1:], count] - 1
+            following = np.r_[slot_numbers[1:], np.int32(-1)]
+            heads = sorted_rows[starts]
+            old_first = self._first[heads]
+            following[ends] = old_first
+            preceding = np.r_[np.int32(-1), slot_numbers[:-1]]
+            preceding[starts] = -1
+            self._next[slot_numbers] = following
+            self._previous[slot_numbers] = preceding
+            linked = old_first >= 0
+            self._previous[old_first[linked]] = slot_numbers[ends][linked]
+            self._first[heads] = slot_numbers[starts]
+        vectors = np.array(self._vectors) if self._vectors else np.zeros((0, 3), np.int64)
+        pairs, counts = np.unique(
+            np.stack((rows.astype(np.int64), classes.astype(np.int64))), axis=1, return_counts=True
+        )
+        if count:
+            np.add.at(self.requested, pairs[0], vectors[pairs[1]] * counts[:, None])
+            nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in self.classes], np.int64)
+            np.add.at(self.nonzero_requested, pairs[0], nonzero[pairs[1]] * counts[:, None])
+            np.add.at(self.pod_count, pairs[0], counts)
+        self.forget_counters()
+        self.log_start = self.log_end + 1
+        self.log.clear()
+
+    def _new_slot(
+        self, key: Hashable, info: PodInfo, *, start_time: float | None, terminating: bool
+    ) -> int:
+        if self._free_slots:
+            slot = self._free_slots.pop()
+            self._keys[slot] = key
+        else:
+            slot = len(self._keys)
+            if slot >= len(self._pod_class):
+                self._grow_slots(slot + 1)
+            self._keys.append(key)
+        self._slot_of[key] = slot
+        self._pod_class[slot] = info.index
+        self._pod_row[slot] = -1
+        self._pod_terminating[slot] = terminating
+        self._pod_started[slot] = np.nan if start_time is None else start_time
+        return slot
+
+    def _grow_slots(self, needed: int) -> None:
+        size = max(needed, 2 * len(self._pod_class))
+        self._pod_class = _lengthen(self._pod_class, size)
+        self._pod_row = _lengthen(self._pod_row, size, -1)
+        self._pod_terminating = _lengthen(self._pod_terminating, size)
+        self._pod_started = _lengthen(self._pod_started, size, np.nan)
+        self._next = _lengthen(self._next, size, -1)
+        self._previous = _lengthen(self._previous, size, -1)
+
+    def _settle(self, slot: int, row: int) -> None:
+        self._pod_row[slot] = row
+        head = self._first[row]
+        self._next[slot] = head
+        self._previous[slot] = -1
+        if head >= 0:
+            self._previous[head] = slot
+        self._first[row] = slot
+        self._account(slot, row, 1)
+        self.log.append(row)
+        if len(self.log) > _LOG_LIMIT:
+            self._touch(row)
+
+    def _unsettle(self, slot: int) -> None:
+        row = int(self._pod_row[slot])
+        self._account(slot, row, -1)
+        following, previous = self._next[slot], self._previous[slot]
+        if previous >= 0:
+            self._next[previous] = following
+        else:
+            self._first[row] = following
+        if following >= 0:
+            self._previous[following] = previous
+        self._pod_row[slot] = -1
+        self._touch(row)
+
+    def _account(self, slot: int, row: int, sign: int) -> None:
+        index = self._pod_class[slot]
+        info = self.classes[index]
+        if sign > 0:
+            self.requested[row] += self._vectors[index]
+        else:
+            self.requested[row] -= self._vectors[index]
+        self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
+        self.nonzero_requested[row, 1] += sign * info.nonzero_memory
+        self.pod_count[row] += sign
+        weights = self._peer_weights[info.peer]
+        if weights:
+            terminating = self._pod_terminating[slot]
+            for counter, weight in weights:
+                if not (terminating and counter.live_only):
+                    counter.bump(row, sign * weight)
+
+    def _slots_on(self, row: int) -> Iterator[int]:
+        slot = int(self._first[row])
+        while slot >= 0:
+            following = int(self._next[slot])
+            yield slot
+            slot = following
+
+    def _record(self, slot: int) -> PodRecord:
+        key = self._keys[slot]
+        started = float(self._pod_started[slot])
+        name = self._pod_names.get(slot, "")
+        if not name and isinstance(key, str):
+            name = key.rpartition("/")[2]
+        return PodRecord(
+            key=key,
+            info=self.classes[self._pod_class[slot]],
+            row=int(self._pod_row[slot]),
+            slot=slot,
+            start_time=None if started != started else started,
+            terminating=bool(self._pod_terminating[slot]),
+            name=name,
+        )
+
+    def pods_on(self, row: int) -> list[PodRecord]:
+        """Return the pods on a node, in no particular order."""
+        return [self._record(slot) for slot in self._slots_on(row)]
+
+    def pod(self, key: Hashable) -> PodRecord | None:
+        """Return what is known of a pod; ``row`` is -1 where its node is not known."""
+        slot = self._slot_of.get(key)
+        return None if slot is None else self._record(slot)
+
+    def pods(self) -> Iterator[PodRecord]:
+        """Return all known pods."""
+        return (self._record(slot) for slot in self._slot_of.values())
+
+    def detach(self, record: PodRecord) -> None:
+        """Take a pod off its node in the accounts only; ``attach`` must follow before any delta.
+
+        The pod stays listed by ``pods_on`` and nothing is logged: caches must not look in between.
+        """
+        self._account(record.slot, record.row, -1)
+
+    def attach(self, record: PodRecord) -> None:
+        """Put a detached pod back."""
+        self._account(record.slot, record.row, 1)
+
+    def attach_guest(self, info: PodInfo, row: int) -> None:
+        """Count a nominated pod on a node; ``detach_guest`` must follow before the next delta."""
+        self._guest(info, row, 1)
+
+    def detach_guest(self, info: PodInfo, row: int) -> None:
+        """Undo ``attach_guest``."""
+        self._guest(info, row, -1)
+
+    def _guest(self, info: PodInfo, row: int, sign: int) -> None:
+        self.requested[row] += sign * self._vectors[info.index]
+        self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
+        self.nonzero_requested[row, 1] += sign * info.nonzero_memory
+        self.pod_count[row] += sign
+        for counter, weight in self._peer_weights[info.peer]:
+            counter.bump(row, sign * weight)
+
+    # --- nominations -----------------------------------------------------------------------------
+
+    def nominate(self, key: Hashable, info: PodInfo, node_name: str) -> None:
+        """Note that room is being made for a pending pod on a node; replaces an earlier one."""
+        self.unnominate(key)
+        self._nominated.setdefault(node_name, {})[key] = info
+        self._nominated_node[key] = node_name
+
+    def unnominate(self, key: Hashable) -> None:
+        """Drop a pod's nomination. None: nothing happens."""
+        node_name = self._nominated_node.pop(key, None)
+        if node_name is not None:
+            there = self._nominated[node_name]
+            del there[key]
+            if not there:
+                del self._nominated[node_name]
+
+    def nominated_on(self, node_name: str) -> Mapping[Hashable, PodInfo]:
+        """Return the pods nominated to a node, by key."""
+        return self._nominated.get(node_name, {})
+
+    def nominated_node_of(self, key: Hashable) -> str:
+        """Return the node a pod is nominated to, empty when to none."""
+        return self._nominated_node.get(key, "")
+
+    def nominated_nodes(self) -> Iterable[str]:
+        """Return the names of nodes that pods are nominated to."""
+        return self._nominated.keys()
+
+    # --- other objects ---------------------------------------------------------------------------
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Add or replace a namespace."""
+        if self._namespaces.get(name) != labels:
+            self._namespaces[name] = dict(labels)
+            self.forget_counters()
+
+    def remove_namespace(self, name: str) -> None:
+        """Remove a namespace."""
+        if self._namespaces.pop(name, None) is not None:
+            self.forget_counters()
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace, ``None`` when it is not known."""
+        return self._namespaces.get(namespace)
+
+    def set_service(self, service: Service) -> None:
+        """Add or replace a service."""
+        meta = service.metadata
+        self._services.setdefault(meta.namespace, {})[meta.name] = selector_from_set(
+            service.spec.selector
+        )
+        self.workload_version += 1
+
+    def remove_service(self, namespace: str, name: str) -> None:
+        """Remove a service."""
+        self._services.get(namespace, {}).pop(name, None)
+        self.workload_version += 1
+
+    def set_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
+        """Add or replace a controller whose pods are spread by default."""
+        if isinstance(controller, ReplicationController):
+            kind, selector = "ReplicationController", selector_from_set(controller.spec.selector)
+        else:
+            kind = type(controller).__name__
+            selector = selector_from_label_selector(controller.spec.selector)
+        self._controllers[_controller_key(kind, controller.metadata)] = selector
+        self.workload_version += 1
+
+    def remove_controller(self, kind: str, namespace: str, name: str) -> None:
+        """Remove a controller by kind (ReplicationController, ReplicaSet or StatefulSet)."""
+        self._controllers.pop((kind, namespace, name), None)
+        self.workload_version += 1
+
+    def default_selector(self, pod: PodInfo) -> Selector | None:
+        """Return the joined selector of a pod's services and controller, ``None`` when empty.
+
+        Rule: plugins/helper/spread.go ``DefaultSelector``, v1.36.
+        """
+        merged: dict[str, str] = {}
+        for selector in self._services.get(pod.namespace, {}).values():
+            if selector.requirements and selector.matches(pod.labels):
+                for requirement in selector.requirements:
+                    merged[requirement.key] = requirement.values[0]
+        extra: Selector | None = None
+        kind = ""
+        if pod.owner is not None:
+            api_version, kind, name = pod.owner
+            if api_version == _CONTROLLER_VERSIONS.get(kind):
+                extra = self._controllers.get((kind, pod.namespace, name))
+        if extra is not None and not extra.nothing:
+            if kind == "ReplicationController":
+                for requirement in extra.requirements:
+                    merged[requirement.key] = requirement.values[0]
+                extra = None
+        elif extra is not None:
+            extra = None
+        found = selector_from_set(merged)
+        if extra is not None:
+            found = found.add(extra.requirements)
+        return found if found.requirements else None
+
+    def set_budget(self, budget: PodDisruptionBudget) -> None:
+        """Add or replace a PodDisruptionBudget."""
+        meta = budget.metadata
+        self._budgets[(meta.namespace, meta.name)] = DisruptionBudget(
+            namespace=meta.namespace,
+            name=meta.name,
+            selector=selector_from_label_selector(budget.spec.selector),
+            disruptions_allowed=budget.status.disruptions_allowed,
+            disrupted=frozenset(budget.status.disrupted_pods),
+        )
+
+    def remove_budget(self, namespace: str, name: str) -> None:
+        """Remove a PodDisruptionBudget."""
+        self._budgets.pop((namespace, name), None)
+
+    def disruption_budgets(self) -> Sequence[DisruptionBudget]:
+        """Return all PodDisruptionBudgets."""
+        return list(self._budgets.values())
+
+
+_CONTROLLER_VERSIONS = {
+    "ReplicationController": "v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+}
+
+
+def _controller_key(kind: str, meta: ObjectMeta) -> tuple[str, str, str]:
+    return (kind, meta.namespace, meta.name)
+
+
+def _zone_key(labels: Mapping[str, str]) -> str:
+    """Return region and zone as one name (component-helpers ``GetZoneKey``)."""
+    zone = next((labels[key] for key in ZONE_LABELS if key in labels), "")
+    region = next((labels[key] for key in REGION_LABELS if key in labels), "")
+    return f"{region}:\0:{zone}" if region or zone else ""
+
+
+def _lengthen(array: npt.NDArray[T], size: int, fill: float = 0) -> npt.NDArray[T]:
+    shape = (size, *array.shape[1:])
+    longer = np.full(shape, fill, array.dtype, order="F")
+    longer[: len(array)] = array
+    return longer
+
+
+def _widen(array: Int64, width: int) -> Int64:
+    wider = np.zeros((len(array), width), np.int64, order="F")
+    wider[:, : array.shape[1]] = array
+    return wider
