@@ -143,6 +143,19 @@ class PodSchedulingGate(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     name: str = ""
 
 
+class ImageVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An image that is mounted as a volume."""
+
+    reference: str = ""
+
+
+class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A volume, as far as scheduling looks at it: the image that it mounts, if any."""
+
+    name: str = ""
+    image: ImageVolumeSource | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``spec`` of a pod."""
 
@@ -153,6 +166,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     overhead: Resources = {}
     resources: ResourceRequirements | None = None
     priority: int | None = None

@@ -58,6 +58,13 @@ def reduce(manifest: Manifest) -> Manifest:
     for field in ("containers", "initContainers"):
         if containers := spec.get(field):
             kept_spec[field] = [_reduce_container(container) for container in containers]
+    images = [
+        {"image": {"reference": volume["image"].get("reference", "")}}
+        for volume in spec.get("volumes") or ()
+        if volume.get("image")
+    ]
+    if images:
+        kept_spec["volumes"] = images
     return {"metadata": kept_metadata, "spec": kept_spec}
 
 

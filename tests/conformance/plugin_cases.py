@@ -125,6 +125,8 @@ def run_reference(case: Case) -> Outcome:
         raw = {n.name: rule.score(scoring.state, pod, n, cluster) for n in candidates}
         outcome["raw"] = raw
         outcome["normalized"] = rule.normalize(scoring.state, pod, raw) or raw
+    elif scoring.verdict.code == "Skip":
+        outcome["raw"] = outcome["normalized"] = {node.name: 0 for node in candidates}
     return outcome
 
 
@@ -149,7 +151,5 @@ def check(case: Case) -> str | None:
     from tests import harness
 
     runs = {"reference": run_reference, "engine": harness.run_plugin_case}
-    texts = [
-        f"{name}: {text}" for name, run in runs.items() for text in compare(case, run(case))
-    ]
+    texts = [f"{name}: {text}" for name, run in runs.items() for text in compare(case, run(case))]
     return "; ".join(texts) or None

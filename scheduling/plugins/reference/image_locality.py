@@ -33,13 +33,15 @@ class ImageLocality(Rule[None, None]):
     def score(self, state: None, pod: Pod, node: PlacedNode, cluster: Cluster) -> int:
         """Return 0 to 100.
 
-        The scaling by spread keeps one node with a rare image from drawing every pod to it.
+        The scaling by spread keeps one node with a rare image from drawing every pod to it. Image
+        volumes add to the sum, but do not raise the limit as containers do.
         """
         containers = (*pod.spec.init_containers, *pod.spec.containers)
+        volumes = [volume.image.reference for volume in pod.spec.volumes if volume.image]
         here = image_sizes(node)
         total = 0
-        for container in containers:
-            image = normalized_image_name(container.image)
+        for name in (*(container.image for container in containers), *volumes):
+            image = normalized_image_name(name)
             if image in here:
                 holders = sum(image in image_sizes(other) for other in cluster.nodes)
                 total += int(here[image] * (holders / len(cluster.nodes)))

@@ -72,18 +72,19 @@ def non_zero_requested(node: PlacedNode) -> dict[str, int]:
     return {CPU: sum(cpu for cpu, _ in pairs), MEMORY: sum(memory for _, memory in pairs)}
 
 
-def scored_request(pod: Pod, name: str, *, defaults: bool) -> int:
-    """Return the request of the incoming pod that scoring counts, with or without the defaults.
+def fit_request(pod: Pod, name: str) -> int:
+    """Return the request that NodeResourcesFit counts when it scores the incoming pod.
 
-    Rule: noderesources/resource_allocation.go, calculatePodResourceRequest.
+    Containers that do not say count with the defaults. Requests of the pod as a whole are left out:
+    the scorer of this plugin is built without that feature (noderesources/fit.go,
+    nodeResourceStrategyTypeMap), although its filter has it.
     """
     missing = {
         CPU: Quantity(DEFAULT_CPU_MILLI * 10**6),
         MEMORY: Quantity.of(DEFAULT_MEMORY_BYTES),
     }
     options = PodResourcesOptions(
-        use_status_resources=True,
-        non_missing_container_requests=missing if defaults else {},
+        skip_pod_level_resources=True, non_missing_container_requests=missing
     )
     requests = pod_requests(pod, options)
     return amount(name, requests[name]) if name in requests else 0

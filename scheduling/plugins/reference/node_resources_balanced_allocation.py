@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 
 from clusterstate.objects.pod import Pod
+from clusterstate.objects.resources import pod_request_ints
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.node_resources import capacity_and_use, scored_request
+from scheduling.plugins.reference.node_resources import capacity_and_use
 from scheduling.plugins.reference.rule import MAX_NODE_SCORE, SKIPPED, Begun, Rule, divide
 
 
@@ -50,7 +51,8 @@ class NodeResourcesBalancedAllocation(Rule[None, dict[str, int]]):
         self, pod: Pod, cluster: Cluster, candidates: Sequence[PlacedNode]
     ) -> Begun[dict[str, int]]:
         """Add up the requests; skip a pod that has none, else all such pods went to one node."""
-        requests = {name: scored_request(pod, name, defaults=False) for name in self.resources}
+        known = pod_request_ints(pod)
+        requests = {name: known.get(name, 0) for name in self.resources}
         return Begun(state=requests) if any(requests.values()) else Begun(SKIPPED)
 
     def score(

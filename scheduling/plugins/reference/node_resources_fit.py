@@ -19,10 +19,10 @@ from scheduling.plugins.reference.node_resources import (
     NATIVE,
     allocatable,
     capacity_and_use,
+    fit_request,
     is_extended_resource,
     is_scalar_resource,
     requested,
-    scored_request,
 )
 from scheduling.plugins.reference.rule import (
     MAX_NODE_SCORE,
@@ -151,7 +151,7 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
         self, pod: Pod, cluster: Cluster, candidates: Sequence[PlacedNode]
     ) -> Begun[dict[str, int]]:
         """Add up the requests that scoring counts."""
-        return Begun(state={n: scored_request(pod, n, defaults=True) for n, _ in self.resources})
+        return Begun(state={name: fit_request(pod, name) for name, _ in self.resources})
 
     def score(
         self, state: dict[str, int] | None, pod: Pod, node: PlacedNode, cluster: Cluster
