@@ -1,1 +1,12 @@
-"""Decide and react: knows ``clusterstate``, never the reverse."""
+"""Decide and react: knows ``clusterstate``, never the reverse.
+
+Layers, each importing only what stands to its right (checked by import-linter)::
+
+    apps > tasks > celery > runner > controllers | whatif > sync | binder | wake > plugins | engine > framework
+
+``framework``, ``engine`` and ``plugins`` are the decision core: snapshot in, decision out, no
+clock, no database. ``sync`` turns the change log into snapshot deltas and queue moves, ``binder``
+turns decisions into actions, ``runner`` joins them into the loop that a Celery task runs, and
+``wake`` is the only thing that tells it to look again. A lost wake-up costs a second (beat), never
+a pod: the truth is in the rows.
+"""

@@ -1,0 +1,56 @@
+"""The Celery application: ``celery -A scheduling worker``.
+
+Two kinds of workers run it. The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
+snapshot between tasks; every other task goes to the default queue. Beat sends the backstops listed
+in ``beat_schedule``: each is also triggered by what it waits for, so beat alone or the triggers
+alone are enough.
+"""
+
+import os
+
+from celery import Celery
+from celery.signals import beat_init, task_prerun, worker_ready
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
+
+app = Celery("stowage")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+app.conf.task_routes = {"scheduling.tasks.run_cycles": {"queue": "scheduling"}}
+app.conf.beat_schedule = {
+    "schedule": {
+        "task": "scheduling.tasks.run_cycles",
+        "schedule": 1.0,
+        "options": {"expires": 2, "queue": "scheduling"},
+    },
+    "trim-history": {
+        "task": "scheduling.tasks.trim_history",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "finish-deletions": {
+        "task": "scheduling.tasks.finish_deletions",
+        "schedule": 1.0,
+        "options": {"expires": 2},
+    },
+}
+
+
+@task_prerun.connect
+def _check_connection(**_: object) -> None:
+    """Drop a dead database connection before each task, as Django does before each request."""
+    from django.db import close_old_connections, connection
+
+    if not connection.in_atomic_block:
+        close_old_connections()
+
+
+@worker_ready.connect
+@beat_init.connect
+def _announce_alive(**_: object) -> None:
+    """Show `/readyz` that this process, scheduler, worker or beat, is there."""
+    from django.conf import settings
+
+    from clusterstate import heartbeats
+
+    heartbeats.start(settings.PROCESS)

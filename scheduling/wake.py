@@ -1,0 +1,127 @@
+"""Wake-ups through Redis: lossy hints that something was committed.
+
+After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
+tailers of the web processes, ``SCHEDULER`` for the scheduling runner. ``PUBLISH`` answers with the
+number of listeners: none means that no runner lingers, so one Celery task is sent (at most one a
+second waits in the queue). A wake-up may be lost at any point: Redis down, a runner killed between
+subscribing and reading. Beat sends the same task every second and tailers poll, so a lost wake-up
+costs latency and nothing else; that is why failures here are logged and swallowed.
+
+Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
+by the server's 10 Hz cron and would be up to 100 ms late.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+import structlog
+from celery import current_app
+from django.conf import settings
+
+logger = structlog.get_logger(__name__)
+
+CHANGES = "stowage:changes"
+SCHEDULER = "stowage:scheduler"
+TIMERS = "stowage:timers"
+_DISPATCHED = "stowage:scheduler:dispatched"
+_RETRY_SECONDS = 1.0
+_local = threading.local()
+_state = {"client": None, "down_until": 0.0}
+
+
+def client() -> "redis.Redis":
+    """Return this process's Redis client; connections are made on first use."""
+    if _state["client"] is None:
+        _state["client"] = redis.Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=2.0
+        )
+    return _state["client"]  # type: ignore[return-value]
+
+
+@contextmanager
+def without_scheduler() -> Iterator[None]:
+    """Commits inside do not wake the scheduler: it made them and knows."""
+    _local.quiet = True
+    try:
+        yield
+    finally:
+        _local.quiet = False
+
+
+def announce(*, revision: int) -> None:
+    """Tell followers that ``revision`` was committed. Never raises for a Redis that is away."""
+    if time.monotonic() < _state["down_until"]:  # type: ignore[operator]
+        return
+    try:
+        if getattr(_local, "quiet", False):
+            client().publish(CHANGES, revision)
+            return
+        pipeline = client().pipeline(transaction=False)
+        pipeline.publish(CHANGES, revision)
+        pipeline.publish(SCHEDULER, revision)
+        _, runners = pipeline.execute()
+        if runners == 0 and client().set(_DISPATCHED, 1, nx=True, px=1000):
+            current_app.send_task("scheduling.tasks.run_cycles", queue="scheduling", expires=5)
+    except (redis.RedisError, OSError) as error:
+        _state["down_until"] = time.monotonic() + _RETRY_SECONDS
+        logger.warning("wake_up_failed", error=str(error))
+
+
+class Subscription:
+    """A subscription to one channel, waited for on the client side.
+
+    Without Redis it degrades to a plain sleep, so that the caller polls.
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._pubsub: redis.client.PubSub | None = None
+
+    def __enter__(self) -> "Subscription":
+        self._connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _connect(self) -> None:
+        try:
+            pubsub = client().pubsub(ignore_subscribe_messages=True)
+            pubsub.subscribe(self._channel)
+            # The confirmation must be read before anyone relies on being counted as a listener.
+            pubsub.get_message(timeout=1.0)
+            self._pubsub = pubsub
+            client().delete(_DISPATCHED)
+        except (redis.RedisError, OSError) as error:
+            self._close()
+            logger.warning("subscription_failed", channel=self._channel, error=str(error))
+
+    def _close(self) -> None:
+        if self._pubsub is not None:
+            try:
+                self._pubsub.close()
+            except (redis.RedisError, OSError):
+                logger.debug("subscription_close_failed", channel=self._channel)
+        self._pubsub = None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for a message; swallow all that are there; True if there was one.
+
+        A lost connection is answered with True once, so that the caller looks for itself.
+        """
+        if self._pubsub is None:
+            time.sleep(min(seconds, 0.2))
+            self._connect()
+            return True
+        try:
+            if self._pubsub.get_message(timeout=max(0.0, seconds)) is None:
+                return False
+            while self._pubsub.get_message(timeout=0) is not None:
+                pass
+        except (redis.RedisError, OSError) as error:
+            logger.warning("subscription_lost", channel=self._channel, error=str(error))
+            self._close()
+        return True
