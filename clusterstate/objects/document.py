@@ -1,6 +1,6 @@
-"""Stored object versions as JSON text with slots.
+r"""Stored object versions as JSON text with slots.
 
-A *document* is the manifest as compact JSON with sorted members. A raw control character ``\\x01``,
+A *document* is the manifest as compact JSON with sorted members. A raw control character ``\x01``,
 which JSON text can never contain, marks the places whose value lives in columns of the narrow row:
 
 * every kind: the value of ``metadata.resourceVersion`` (the row's revision),

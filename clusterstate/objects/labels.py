@@ -85,7 +85,7 @@ _DNS1035_MESSAGE: Final = (
 
 
 def _regex_message(message: str, pattern: str, *examples: str) -> str:
-    """Return ``validation.RegexError``'s text (the doubled blank between examples is upstream's)."""
+    """Return ``validation.RegexError``'s text; the doubled blanks are upstream's."""
     if not examples:
         return f"{message} (regex used for validation is '{pattern}')"
     listed = " or ".join(f"'{example}', " for example in examples)
@@ -146,7 +146,7 @@ def is_qualified_name(name: str) -> list[str]:
             problems += [f"prefix part {text}" for text in is_dns1123_subdomain(prefix)]
     else:
         return [
-            "a qualified name "
+            "a valid label key "
             + _regex_message(
                 _QUALIFIED_NAME_MESSAGE, _QUALIFIED_NAME_FORMAT, "MyName", "my.name", "123-abc"
             )
@@ -288,7 +288,7 @@ def new_requirement(
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Requirements that must all hold, sorted by key; ``nothing`` marks the one that never holds."""
+    """Requirements that must all hold, sorted by key; with ``nothing`` none ever does."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -339,7 +339,9 @@ def selector_from_label_selector(selector: LabelSelector | None) -> Selector:
     if not selector.match_labels and not selector.match_expressions:
         return EVERYTHING
     requirements: list[Requirement] = []
-    pairs = [(key, EQUALS, (value,)) for key, value in selector.match_labels.items()]
+    pairs: list[tuple[str, str, tuple[str, ...]]] = [
+        (key, EQUALS, (value,)) for key, value in selector.match_labels.items()
+    ]
     for expression in selector.match_expressions:
         operator = _LABEL_SELECTOR_OPERATORS.get(expression.operator)
         if operator is None:
@@ -367,14 +369,14 @@ _BAD: Final = "error"
 _SPECIAL: Final = "=!(),><"
 _WHITESPACE: Final = " \t\r\n"
 _SYMBOLS: Final = frozenset({")", ",", "!", "==", "=", ">", "<", "!=", "("})
-_OPERATOR_TOKENS: Final = {
+_OPERATOR_SYMBOLS: Final = {
     "in": IN, "=": EQUALS, "==": DOUBLE_EQUALS, ">": GREATER_THAN, "<": LESS_THAN,
     "notin": NOT_IN, "!=": NOT_EQUALS,
 }  # fmt: skip
 
 
 def _scan(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (token, literal); a symbol or keyword is its own token."""
+    """Yield (symbol, literal); an operator or keyword is its own symbol."""
     position, length = 0, len(text)
     while True:
         while position < length and text[position] in _WHITESPACE:
@@ -384,16 +386,16 @@ def _scan(text: str) -> Iterator[tuple[str, str]]:
             return
         start = position
         if text[position] in _SPECIAL:
-            token = ""
+            symbol = ""
             while position < length and text[position] in _SPECIAL:
                 buffer = text[start : position + 1]
                 if buffer in _SYMBOLS:
-                    token = buffer
-                elif token:
+                    symbol = buffer
+                elif symbol:
                     break
                 position += 1
-            if token:
-                yield token, token
+            if symbol:
+                yield symbol, symbol
             else:
                 yield _BAD, f"error expected: keyword found '{text[start:position]}'"
             continue
@@ -404,15 +406,15 @@ def _scan(text: str) -> Iterator[tuple[str, str]]:
 
 
 class _Parser:
-    """The recursive descent of ``labels.Parser``; ``in`` and ``notin`` are names where they can be."""
+    """The recursive descent of ``labels.Parser``; ``in`` may also be a name or a value."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = list(_scan(text))
+        self._scanned = list(_scan(text))
         self._position = 0
 
     def _look(self) -> tuple[str, str]:
-        token, literal = self._tokens[self._position]
-        return (_IDENTIFIER if token in ("in", "notin") else token), literal
+        symbol, literal = self._scanned[self._position]
+        return (_IDENTIFIER if symbol in ("in", "notin") else symbol), literal
 
     def _take(self) -> tuple[str, str]:
         result = self._look()
@@ -422,10 +424,10 @@ class _Parser:
     def parse(self) -> list[Requirement]:
         requirements: list[Requirement] = []
         while True:
-            token, literal = self._look()
-            if token == _END:
+            symbol, literal = self._look()
+            if symbol == _END:
                 return requirements
-            if token not in (_IDENTIFIER, "!"):
+            if symbol not in (_IDENTIFIER, "!"):
                 raise SelectorError(
                     f"found '{literal}', expected: !, identifier, or 'end of string'"
                 )
@@ -433,30 +435,30 @@ class _Parser:
                 requirements.append(self._requirement())
             except SelectorError as error:
                 raise SelectorError(f"unable to parse requirement: {error}") from None
-            token, literal = self._take()
-            if token == _END:
+            symbol, literal = self._take()
+            if symbol == _END:
                 return requirements
-            if token != ",":
+            if symbol != ",":
                 raise SelectorError(f"found '{literal}', expected: ',' or 'end of string'")
-            token, literal = self._look()
-            if token not in (_IDENTIFIER, "!"):
+            symbol, literal = self._look()
+            if symbol not in (_IDENTIFIER, "!"):
                 raise SelectorError(f"found '{literal}', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
-        token, key = self._take()
-        negated = token == "!"
+        symbol, key = self._take()
+        negated = symbol == "!"
         if negated:
-            token, key = self._take()
-        if token != _IDENTIFIER:
+            symbol, key = self._take()
+        if symbol != _IDENTIFIER:
             raise SelectorError(f"found '{key}', expected: identifier")
         if problems := is_qualified_name(key):
             error = FieldError(INVALID, "<nil>", key, "; ".join(problems))
             raise SelectorError(f"{error.field}: {error.message()}")
         if negated or self._look()[0] in (_END, ","):
             return self._build(key, DOES_NOT_EXIST if negated else EXISTS, [])
-        token, literal = self._tokens[self._position]
+        symbol, literal = self._scanned[self._position]
         self._position += 1
-        operator = _OPERATOR_TOKENS.get(token)
+        operator = _OPERATOR_SYMBOLS.get(symbol)
         if operator is None:
             expected = ", ".join(_BINARY_OPERATORS)
             raise SelectorError(f"found '{literal}', expected: {expected}")
@@ -473,20 +475,20 @@ class _Parser:
     def _exact_value(self) -> set[str]:
         if self._look()[0] in (_END, ","):
             return {""}
-        token, literal = self._take()
-        if token != _IDENTIFIER:
+        symbol, literal = self._take()
+        if symbol != _IDENTIFIER:
             raise SelectorError(f"found '{literal}', expected: identifier")
         return {literal}
 
     def _values(self) -> set[str]:
-        token, literal = self._take()
-        if token != "(":
+        symbol, literal = self._take()
+        if symbol != "(":
             raise SelectorError(f"found '{literal}' expected: '('")
-        token, literal = self._look()
-        if token == ")":
+        symbol, literal = self._look()
+        if symbol == ")":
             self._take()
             return {""}
-        if token not in (_IDENTIFIER, ","):
+        if symbol not in (_IDENTIFIER, ","):
             raise SelectorError(f"found '{literal}', expected: ',', ')' or identifier")
         values = self._identifiers()
         if self._take()[0] != ")":
@@ -496,22 +498,22 @@ class _Parser:
     def _identifiers(self) -> set[str]:
         values: set[str] = set()
         while True:
-            token, literal = self._take()
-            if token == _IDENTIFIER:
+            symbol, literal = self._take()
+            if symbol == _IDENTIFIER:
                 values.add(literal)
-                token, literal = self._look()
-                if token == ")":
+                symbol, literal = self._look()
+                if symbol == ")":
                     return values
-                if token != ",":
+                if symbol != ",":
                     raise SelectorError(f"found '{literal}', expected: ',' or ')'")
-            elif token == ",":
+            elif symbol == ",":
                 if not values:
                     values.add("")
-                token, _ = self._look()
-                if token == ")":
+                symbol, _ = self._look()
+                if symbol == ")":
                     values.add("")
                     return values
-                if token == ",":
+                if symbol == ",":
                     values.add("")
             else:
                 raise SelectorError(f"found '{literal}', expected: ',', or identifier")

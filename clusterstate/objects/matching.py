@@ -471,7 +471,7 @@ class RequiredNodeAffinity:
     def match(
         self, labels: Mapping[str, str], fields: Mapping[str, str]
     ) -> tuple[bool, list[FieldError]]:
-        """Return whether a node satisfies everything, and the errors of the selector that failed."""
+        """Return whether a node satisfies everything, and what does not parse if it does not."""
         if not self.node_selector.matches(labels):
             return False, []
         for selector in self.selectors:

@@ -1,7 +1,7 @@
 """Exact resource quantities: ``500m``, ``1.5Gi``, ``2e3``.
 
-A quantity is a fixed-point number with nine decimal places and the format it was written in.
-Nothing here ever becomes a float. The rules are those of apimachinery's ``resource.Quantity``
+A quantity is a decimal number of any precision and the format it was written in. Nothing here ever
+becomes a float. The rules are those of apimachinery's ``resource.Quantity``
 (``pkg/api/resource/quantity.go`` and ``amount.go``, v1.36): parsing rounds what is finer than a
 billionth away from zero, binary quantities are capped at 2^63-1, the canonical text has no
 fraction and the largest suffix that loses nothing, and ``value`` and ``milli_value`` round away
@@ -24,6 +24,7 @@ DECIMAL_EXPONENT: Final = "DecimalExponent"
 MAX_INT64: Final = 2**63 - 1
 MIN_INT64: Final = -(2**63)
 
+NANO_SCALE: Final = -9
 _NANO: Final = 10**9
 _MAX_EXPONENT: Final = 1000
 _FORMAT_WRONG: Final = (
@@ -51,13 +52,15 @@ def _divide_away_from_zero(number: int, divisor: int) -> int:
 
 
 class Quantity(msgspec.Struct, frozen=True, eq=False):
-    """A number of billionths (``nano``) and the ``format`` to write it in.
+    """The number ``unscaled * 10**scale`` and the ``format`` to write it in.
 
-    Equality and order look at the number alone: ``1Ki == 1024``.
+    Equality and order look at the number alone: ``1Ki == 1024``. What is parsed has billionths as
+    its smallest unit; only arithmetic on other scales can be finer.
     """
 
-    nano: int
+    unscaled: int
     format: str = DECIMAL_SI
+    scale: int = NANO_SCALE
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
@@ -72,98 +75,120 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         return _parse(text if isinstance(text, str) else repr(text))
 
     @classmethod
-    def of(cls, value: int, quantity_format: str = DECIMAL_SI) -> "Quantity":
+    def of(cls, number: int, quantity_format: str = DECIMAL_SI) -> "Quantity":
         """Return the quantity of a whole number."""
-        return cls(value * _NANO, quantity_format)
+        return cls(number * _NANO, quantity_format)
+
+    @property
+    def nano(self) -> int:
+        """The number of billionths, rounded away from zero."""
+        return self.unscaled if self.scale == NANO_SCALE else self.scaled_value(NANO_SCALE)
 
     @property
     def sign(self) -> int:
         """-1, 0 or 1."""
-        return (self.nano > 0) - (self.nano < 0)
+        return (self.unscaled > 0) - (self.unscaled < 0)
 
     def value(self) -> int:
         """Return the number as an integer, rounded away from zero."""
-        return _divide_away_from_zero(self.nano, _NANO)
+        return self.scaled_value(0)
 
     def milli_value(self) -> int:
         """Return the number of thousandths, rounded away from zero."""
-        return _divide_away_from_zero(self.nano, 10**6)
+        return self.scaled_value(-3)
 
     def scaled_value(self, scale: int) -> int:
         """Return the number in units of ``10**scale``, rounded away from zero."""
-        if scale <= -9:
-            return self.nano * int(10 ** (-9 - scale))
-        return _divide_away_from_zero(self.nano, 10 ** (scale + 9))
+        if scale <= self.scale:
+            return self._at(scale)
+        return _divide_away_from_zero(self.unscaled, 10 ** (scale - self.scale))
 
     def add(self, other: "Quantity") -> "Quantity":
         """Return the sum, in this format; a zero takes over the other's format."""
-        return Quantity(self.nano + other.nano, self.format if self.nano else other.format)
+        scale = min(self.scale, other.scale)
+        total = self._at(scale) + other._at(scale)
+        return Quantity(total, self.format if self.unscaled else other.format, scale)
 
     def sub(self, other: "Quantity") -> "Quantity":
         """Return the difference, in this format; a zero takes over the other's format."""
-        return Quantity(self.nano - other.nano, self.format if self.nano else other.format)
+        scale = min(self.scale, other.scale)
+        total = self._at(scale) - other._at(scale)
+        return Quantity(total, self.format if self.unscaled else other.format, scale)
 
     def mul(self, by: int) -> "Quantity":
         """Return the product with a whole number."""
-        return Quantity(self.nano * by, self.format)
+        return Quantity(self.unscaled * by, self.format, self.scale)
 
     def neg(self) -> "Quantity":
         """Return the number with the other sign."""
-        return Quantity(-self.nano, self.format)
+        return Quantity(-self.unscaled, self.format, self.scale)
 
     def cmp(self, other: "Quantity") -> int:
         """Return -1, 0 or 1 as this number is below, equal to or above the other."""
-        return (self.nano > other.nano) - (self.nano < other.nano)
+        scale = min(self.scale, other.scale)
+        mine, others = self._at(scale), other._at(scale)
+        return (mine > others) - (mine < others)
 
     def round_up(self, scale: int) -> tuple["Quantity", bool]:
         """Return the number rounded away from zero to a multiple of ``10**scale``, and exactness.
 
         The second value is true if nothing was lost.
         """
-        if scale <= -9:
+        if scale <= self.scale:
             return self, True
-        unit = int(10 ** (scale + 9))
-        rounded = _divide_away_from_zero(self.nano, unit) * unit
-        return Quantity(rounded, self.format), rounded == self.nano
+        rounded = Quantity(self.scaled_value(scale), self.format, scale)
+        return rounded, rounded == self
+
+    def _at(self, scale: int) -> int:
+        """Return the number in units of ``10**scale``, which is not coarser than its own."""
+        if scale == self.scale:
+            return self.unscaled
+        return self.unscaled * int(10 ** (self.scale - scale))
 
     def __str__(self) -> str:
-        """Return the canonical text: no fraction, nothing lost, the largest suffix."""
-        if not self.nano:
+        """Return the canonical text: no fraction, nothing lost, the largest suffix.
+
+        There is no suffix below ``n``: like Kubernetes, finer numbers are written without one.
+        """
+        if not self.unscaled:
             return "0"
-        if self.format == BINARY_SI and abs(self.nano) >= 1024 * _NANO and not self.nano % _NANO:
-            mantissa, exponent = self.nano // _NANO, 0
-            while not mantissa % 1024 and exponent < 6:
-                mantissa //= 1024
-                exponent += 1
-            return f"{mantissa}{_SUFFIX_OF_BINARY[exponent]}"
-        mantissa, exponent = self.nano, -9
+        if self.format == BINARY_SI:
+            whole = self.value()
+            if abs(whole) >= 1024 and self == Quantity(whole, scale=0):
+                exponent = 0
+                while not whole % 1024 and exponent < 6:
+                    whole //= 1024
+                    exponent += 1
+                return f"{whole}{_SUFFIX_OF_BINARY[exponent]}"
+        decimals = self.scale % 3
+        mantissa, exponent = self.unscaled * 10**decimals, self.scale - decimals
         while not mantissa % 1000 and (exponent < 18 or self.format == DECIMAL_EXPONENT):
             mantissa //= 1000
             exponent += 3
         if self.format == DECIMAL_EXPONENT:
             return f"{mantissa}e{exponent}" if exponent else str(mantissa)
-        return f"{mantissa}{_SUFFIX_OF_DECIMAL[exponent]}"
+        return f"{mantissa}{_SUFFIX_OF_DECIMAL.get(exponent, '')}"
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
 
     def __bool__(self) -> bool:
-        return self.nano != 0
+        return self.unscaled != 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quantity) and self.nano == other.nano
+        return isinstance(other, Quantity) and self.cmp(other) == 0
 
     def __lt__(self, other: "Quantity") -> bool:
-        return self.nano < other.nano
+        return self.cmp(other) < 0
 
     def __le__(self, other: "Quantity") -> bool:
-        return self.nano <= other.nano
+        return self.cmp(other) <= 0
 
     def __gt__(self, other: "Quantity") -> bool:
-        return self.nano > other.nano
+        return self.cmp(other) > 0
 
     def __ge__(self, other: "Quantity") -> bool:
-        return self.nano >= other.nano
+        return self.cmp(other) >= 0
 
     def __hash__(self) -> int:
         return hash(self.nano)

@@ -8,12 +8,18 @@ the end. Rules: component-helpers ``resource/helpers.go``, ``pkg/apis/core/v1/he
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from clusterstate.objects.node import QuantityText
-from clusterstate.objects.pod import Container, ContainerStatus, Pod, ResourceRequirements
+from clusterstate.objects.pod import (
+    Container,
+    ContainerStatus,
+    Pod,
+    ResourceRequirements,
+    Resources,
+)
 from clusterstate.objects.quantity import MAX_INT64, Quantity
 
 CPU: Final = "cpu"
@@ -45,7 +51,6 @@ class PodResourcesOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DEFAULT_OPTIONS: Final = PodResourcesOptions()
-_Getter = Callable[[Container, ContainerStatus | None, bool], ResourceList]
 
 
 @lru_cache(maxsize=65536)
@@ -116,19 +121,48 @@ def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
     return found
 
 
-def _aggregate(pod: Pod, options: PodResourcesOptions, get: _Getter) -> ResourceList:
+_Choose = Callable[[ContainerStatus, Resources], Resources]
+"""Which resources count for a container, given its status and what its spec states."""
+
+
+def _allocated(status: ContainerStatus, stated: Resources) -> Resources:
+    return status.allocated_resources or stated
+
+
+def _actuated_requests(status: ContainerStatus, stated: Resources) -> Resources:
+    reported = status.resources.requests if status.resources is not None else {}
+    return reported or _allocated(status, stated)
+
+
+def _actuated_limits(status: ContainerStatus, stated: Resources) -> Resources:
+    reported = status.resources.limits if status.resources is not None else {}
+    return reported or stated
+
+
+def _aggregate(
+    pod: Pod,
+    field: Literal["requests", "limits"],
+    options: PodResourcesOptions,
+    choose: _Choose | None = None,
+) -> ResourceList:
     """Return what the pod's containers need: the sum of what runs, or the peak during start.
 
     A restartable init container (a sidecar) runs on; an ordinary one needs its own resources plus
-    those of the sidecars started before it.
+    those of the sidecars started before it. ``choose`` looks at the status of a container; without
+    a status the spec counts, unless a resize to it was found infeasible.
     """
-    statuses = _statuses(pod) if options.use_status_resources else {}
-    infeasible = options.use_status_resources and is_resize_infeasible(pod)
+    statuses = _statuses(pod) if choose else {}
+    infeasible = choose is not None and is_resize_infeasible(pod)
     missing = options.non_missing_container_requests
 
     def needs(container: Container) -> ResourceList:
-        resources = get(container, statuses.get(container.name), infeasible)
-        return {**missing, **resources} if missing else resources
+        resources: Resources = getattr(container.resources, field)
+        if infeasible:
+            resources = {}
+        status = statuses.get(container.name)
+        if choose is not None and status is not None:
+            resources = choose(status, resources)
+        return {**missing, **parse_resources(resources)}
 
     total: ResourceList = {}
     for container in pod.spec.containers:
@@ -142,47 +176,10 @@ def _aggregate(pod: Pod, options: PodResourcesOptions, get: _Getter) -> Resource
             _add(sidecars, resources)
             _raise_to(peak, sidecars)
         else:
-            combined = dict(resources)
-            _add(combined, sidecars)
-            _raise_to(peak, combined)
+            _add(resources, sidecars)
+            _raise_to(peak, resources)
     _raise_to(total, peak)
     return total
-
-
-def _spec_requests(
-    container: Container, _status: ContainerStatus | None, _infeasible: bool
-) -> ResourceList:
-    return parse_resources(container.resources.requests)
-
-
-def _allocated_requests(
-    container: Container, status: ContainerStatus | None, infeasible: bool
-) -> ResourceList:
-    if status is not None and status.allocated_resources:
-        return parse_resources(status.allocated_resources)
-    return {} if infeasible else parse_resources(container.resources.requests)
-
-
-def _actuated_requests(
-    container: Container, status: ContainerStatus | None, infeasible: bool
-) -> ResourceList:
-    if status is not None and status.resources is not None and status.resources.requests:
-        return parse_resources(status.resources.requests)
-    return _allocated_requests(container, status, infeasible)
-
-
-def _spec_limits(
-    container: Container, _status: ContainerStatus | None, _infeasible: bool
-) -> ResourceList:
-    return parse_resources(container.resources.limits)
-
-
-def _actuated_limits(
-    container: Container, status: ContainerStatus | None, infeasible: bool
-) -> ResourceList:
-    if status is not None and status.resources is not None and status.resources.limits:
-        return parse_resources(status.resources.limits)
-    return {} if infeasible else parse_resources(container.resources.limits)
 
 
 def aggregate_container_requests(
@@ -190,12 +187,12 @@ def aggregate_container_requests(
 ) -> ResourceList:
     """Return the requests of all containers together (``AggregateContainerRequests``)."""
     if not options.use_status_resources:
-        return _aggregate(pod, options, _spec_requests)
-    allocated = _aggregate(pod, options, _allocated_requests)
-    actuated = _aggregate(pod, options, _actuated_requests)
+        return _aggregate(pod, "requests", options)
+    allocated = _aggregate(pod, "requests", options, _allocated)
+    actuated = _aggregate(pod, "requests", options, _actuated_requests)
     if is_resize_infeasible(pod):
         return _max(actuated, allocated)
-    return _max(_aggregate(pod, options, _spec_requests), actuated, allocated)
+    return _max(_aggregate(pod, "requests", options), actuated, allocated)
 
 
 def aggregate_container_limits(
@@ -204,11 +201,11 @@ def aggregate_container_limits(
     """Return the limits of all containers together (``AggregateContainerLimits``)."""
     options = msgspec.structs.replace(options, non_missing_container_requests={})
     if not options.use_status_resources:
-        return _aggregate(pod, options, _spec_limits)
-    actuated = _aggregate(pod, options, _actuated_limits)
+        return _aggregate(pod, "limits", options)
+    actuated = _aggregate(pod, "limits", options, _actuated_limits)
     if is_resize_infeasible(pod):
         return actuated
-    return _max(_aggregate(pod, options, _spec_limits), actuated)
+    return _max(_aggregate(pod, "limits", options), actuated)
 
 
 def _apply_pod_level(total: ResourceList, resources: Mapping[str, QuantityText]) -> None:
@@ -353,7 +350,7 @@ def non_zero_requests(pod: Pod) -> tuple[int, int]:
 
 def _positive(resources: Mapping[str, QuantityText]) -> ResourceList:
     found = {name: _quantity(resources[name]) for name in (CPU, MEMORY) if name in resources}
-    return {name: quantity for name, quantity in found.items() if quantity.nano > 0}
+    return {name: quantity for name, quantity in found.items() if quantity.sign > 0}
 
 
 def qos_class(pod: Pod) -> str:

@@ -1,0 +1,152 @@
+"""Run the conformance vectors: ``python -m tests.conformance.runner [AREA ...]``.
+
+Reads every ``*.jsonl`` of the folder that ``CONFORMANCE_VECTORS`` names. The part of a file name
+before the first dot is the area; ``area_<name>.py`` beside this module judges its cases. Prints one
+row per area (``area passed failed skipped``) and a total last; what went wrong goes to stderr. Exit
+status 1 if anything failed.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import re
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from tests.conformance import Skip
+
+PROJECT = Path(__file__).resolve().parents[2]
+DEFAULT_FOLDER = PROJECT / "../shared/vectors"
+Check = Callable[[dict[str, Any]], str | None]
+
+
+class Outcome(NamedTuple):
+    """What became of one line of a file: ``passed``, ``failed`` or ``skipped``, and why."""
+
+    area: str
+    case: str
+    verdict: str
+    message: str = ""
+
+
+def folder() -> Path:
+    """Return where the vectors are expected."""
+    named = os.environ.get("CONFORMANCE_VECTORS")
+    return Path(named) if named else DEFAULT_FOLDER
+
+
+def missing(where: Path) -> str:
+    """Return the message for a folder that is not there."""
+    return f"no vectors at {where}: set CONFORMANCE_VECTORS to the folder that holds *.jsonl files"
+
+
+def files(where: Path) -> dict[str, list[Path]]:
+    """Return the files of each area, areas sorted."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(where.glob("*.jsonl")):
+        found.setdefault(path.name.split(".", 1)[0], []).append(path)
+    return found
+
+
+def load(area: str) -> Check | str:
+    """Return the function that judges an area's cases, or why there is none."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", area):
+        return f"unknown area {area!r}"
+    name = f"tests.conformance.area_{area}"
+    try:
+        check: Check = importlib.import_module(name).check
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            return f"unknown area {area!r}: there is no {name}"
+        return f"cannot load {name}: {error}"
+    except Exception as error:  # noqa: BLE001  # a broken area must not hide the others
+        return f"cannot load {name}: {type(error).__name__}: {error}"
+    return check
+
+
+def judge(check: Check | str, area: str, label: str, line: str) -> Outcome:
+    """Return the outcome of one line."""
+    try:
+        case = json.loads(line)
+    except ValueError as error:
+        return Outcome(area, label, "failed", f"not JSON: {error}")
+    if not isinstance(case, dict):
+        return Outcome(area, label, "failed", "not an object")
+    label = str(case.get("id", label))
+    if isinstance(check, str):
+        return Outcome(area, label, "failed", check)
+    try:
+        difference = check(case)
+    except Skip as reason:
+        return Outcome(area, label, "skipped", str(reason))
+    except Exception as error:  # noqa: BLE001  # any exception is a failed case
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        return Outcome(area, label, "failed", f"{type(error).__name__}: {error} ({place})")
+    if difference is None:
+        return Outcome(area, label, "passed")
+    return Outcome(area, label, "failed", difference)
+
+
+def run_area(area: str, paths: list[Path]) -> Iterator[Outcome]:
+    """Yield the outcome of every line of an area's files; blank lines are nothing."""
+    check = load(area)
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        yield judge(check, area, f"{path.name}:{number}", line)
+        except (OSError, UnicodeDecodeError) as error:
+            yield Outcome(area, path.name, "failed", f"cannot read: {error}")
+
+
+def main(arguments: list[str], out: TextIO, log: TextIO) -> int:
+    """Run and print; return the exit status."""
+    parser = argparse.ArgumentParser(prog="tests.conformance.runner", description=__doc__)
+    parser.add_argument("areas", nargs="*", help="run only these areas")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show every failure and skip")
+    options = parser.parse_args(arguments)
+    where = folder()
+    if not where.is_dir():
+        print(f"skipped: {missing(where)}", file=log)
+        print("0 passed, 0 failed, 0 skipped", file=out)
+        return 0
+    by_area = files(where)
+    if options.areas:
+        by_area = {area: by_area.get(area, []) for area in options.areas}
+    width = max(map(len, by_area), default=0)
+    total: Counter[str] = Counter()
+    for area, paths in by_area.items():
+        counts: Counter[str] = Counter()
+        shown, last = 0, ""
+        for outcome in run_area(area, paths):
+            counts[outcome.verdict] += 1
+            if outcome.verdict == "passed":
+                continue
+            if (options.verbose and outcome.message != last) or (
+                outcome.verdict == "failed" and shown < 3
+            ):
+                shown += 1
+                last = outcome.message
+                message = outcome.message if options.verbose else outcome.message[:400]
+                print(f"{outcome.verdict} {outcome.case}: {message}", file=log)
+        print(
+            f"{area:<{width}} {counts['passed']:>6} {counts['failed']:>6} {counts['skipped']:>6}",
+            file=out,
+            flush=True,
+        )
+        total += counts
+    print(
+        f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", file=out
+    )
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], sys.stdout, sys.stderr))

@@ -1,0 +1,61 @@
+"""The conformance vectors as tests, one per area, and the runner's own behaviour."""
+
+import io
+import json
+
+import pytest
+
+from tests.conformance import runner
+
+AREAS = runner.files(runner.folder()) if runner.folder().is_dir() else {}
+
+
+@pytest.mark.skipif(not AREAS, reason=runner.missing(runner.folder()))
+@pytest.mark.parametrize("area", sorted(AREAS))
+def test_every_vector_of_the_area_passes(area):
+    failed = [o for o in runner.run_area(area, AREAS[area]) if o.verdict == "failed"]
+    assert not failed, "\n".join(f"{o.case}: {o.message[:500]}" for o in failed[:10])
+
+
+def run(monkeypatch, folder, *arguments):
+    monkeypatch.setenv("CONFORMANCE_VECTORS", str(folder))
+    out, log = io.StringIO(), io.StringIO()
+    status = runner.main(list(arguments), out, log)
+    return status, out.getvalue().splitlines(), log.getvalue()
+
+
+def test_the_total_comes_last_and_success_is_zero(monkeypatch, tmp_path):
+    case = {"op": "parse", "input": "1+1.0M", "error": "x"}
+    good = {"id": "q1", "op": "cmp", "a": {"string": "1Ki"}, "b": {"string": "1k"}, "result": 1}
+    (tmp_path / "quantity.more.jsonl").write_text(json.dumps(good) + "\n\n")
+    status, rows, _ = run(monkeypatch, tmp_path)
+    assert (status, rows[-1]) == (0, "1 passed, 0 failed, 0 skipped")
+    assert rows[0].split() == ["quantity", "1", "0", "0"]
+    (tmp_path / "quantity.worse.jsonl").write_text(json.dumps(case) + "\n")
+    status, rows, log = run(monkeypatch, tmp_path)
+    assert (status, rows[-1]) == (1, "1 passed, 1 failed, 0 skipped")
+    assert "quantity.worse.jsonl:1" in log
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("unheardof.open.jsonl", "{}"),
+        ("quantity.open.jsonl", '{"op": "par'),
+        ("quantity.open.jsonl", "[]"),
+        ("quantity.open.jsonl", '{"op": "unheard of"}'),
+        ("quantity.open.jsonl", "{}"),
+        ("../evil.jsonl".replace("../", "Evil-"), "{}"),
+    ],
+)
+def test_what_cannot_be_judged_fails(monkeypatch, tmp_path, name, line):
+    (tmp_path / name).write_text(line + "\n")
+    status, rows, log = run(monkeypatch, tmp_path)
+    assert (status, rows[-1]) == (1, "0 passed, 1 failed, 0 skipped")
+    assert log.startswith("failed ")
+
+
+def test_a_missing_folder_is_skipped_with_a_message(monkeypatch, tmp_path):
+    status, rows, log = run(monkeypatch, tmp_path / "nowhere")
+    assert (status, rows) == (0, ["0 passed, 0 failed, 0 skipped"])
+    assert "CONFORMANCE_VECTORS" in log
