@@ -18,6 +18,9 @@ fail() { echo "error: $*" >&2; exit 1; }
 # The development set contains the running set.
 installed() {
   [ -x .venv/bin/python ] || return 1
+  if [ -n "${PY:-}" ]; then # another Python was asked for: set up anew
+    [ "$("$PY" --version 2>&1)" = "$(.venv/bin/python --version 2>&1)" ] || return 1
+  fi
   for name in "$set_name" dev; do
     [ -f ".venv/.ready-$name" ] || continue
     file=requirements.txt
@@ -57,7 +60,7 @@ step() { # step TITLE COMMAND...: run it quietly; on failure show the end of wha
   if "$@" >"$log" 2>&1; then
     say "$title ($(($(date +%s) - from)) s)"
   else
-    tail -n 15 "$log" >&2
+    tail -n 4 "$log" >&2
     return 1
   fi
 }
@@ -65,7 +68,7 @@ OFFLINE="could not download the packages. If this machine reaches the network th
 proxy, set PIP_INDEX_URL or HTTPS_PROXY and run again; nothing is downloaded once this has worked."
 
 say "setting up .venv with $("$python" --version) (once; about half a minute)"
-if [ -e .venv ] && ! { [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null && fits .venv/bin/python; }; then
+if [ -e .venv ] && [ "$("$python" --version 2>&1)" != "$(.venv/bin/python --version 2>&1)" ]; then
   rm -rf .venv
 fi
 rm -f .venv/.ready-run .venv/.ready-dev
