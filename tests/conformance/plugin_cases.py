@@ -33,6 +33,7 @@ from tests.conformance.cluster_cases import (
     read_pod,
     status,
 )
+from tests.conformance.implementations import check_all
 
 Gates = dict[str, bool]
 Args = dict[str, Any]
@@ -148,8 +149,4 @@ def compare(case: Case, found: Outcome) -> list[str]:
 
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
-    from tests import harness
-
-    runs = {"reference": run_reference, "engine": harness.run_plugin_case}
-    texts = [f"{name}: {text}" for name, run in runs.items() for text in compare(case, run(case))]
-    return "; ".join(texts) or None
+    return check_all(case, compare, run_reference, "run_plugin_case")

@@ -14,7 +14,6 @@ default_preemption.go and scheduler/util/utils.go, v1.36, with every potential n
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cmp_to_key
 
 from clusterstate.objects.labels import SelectorError, selector_from_label_selector
 from clusterstate.objects.pod import Pod
@@ -70,19 +69,31 @@ def start_time(pod: Pod, now: datetime) -> datetime:
 
 
 def more_important(pod: Pod, other: Pod, now: datetime) -> bool:
-    """Return whether ``pod`` is to be spared before ``other``: by priority, then by age."""
+    """Return whether ``pod`` is to be spared before ``other``: by priority, then by age.
+
+    Of two pods that have not started each is more important than the other: Kubernetes reads the
+    clock for one after the other, and later is less important.
+    """
     if priority(pod) != priority(other):
         return priority(pod) > priority(other)
+    if not pod.status.start_time and not other.status.start_time:
+        return True
     return start_time(pod, now) < start_time(other, now)
 
 
 def by_importance(pods: Sequence[Pod], now: datetime) -> list[Pod]:
-    """Return the pods, most important first; equals keep their order."""
+    """Return the pods, most important first.
 
-    def compare(a: Pod, b: Pod) -> int:
-        return int(more_important(b, a, now)) - int(more_important(a, b, now))
-
-    return sorted(pods, key=cmp_to_key(compare))
+    Equals keep their order, except those that have not started: they come out reversed, which is
+    what Go's insertion sort makes of ``more_important``.
+    """
+    ordered: list[Pod] = []
+    for pod in pods:
+        place = len(ordered)
+        while place > 0 and more_important(pod, ordered[place - 1], now):
+            place -= 1
+        ordered.insert(place, pod)
+    return ordered
 
 
 def split_by_budgets(

@@ -21,7 +21,7 @@ from clusterstate.objects.matching import (
     node_fields,
 )
 from clusterstate.objects.pod import NodeAffinity as NodeAffinitySpec
-from clusterstate.objects.pod import NodeSelector, NodeSelectorTerm, Pod
+from clusterstate.objects.pod import NodeSelector, Pod
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
 from scheduling.plugins.reference.rule import (
     ERROR,
@@ -63,18 +63,13 @@ class NodeAffinity(Rule[None, PreferredTerms]):
         required = [selector for selector in _required(affinity) if selector is not None]
         if not required and not self.added_required and not pod.spec.node_selector:
             return Begun(SKIPPED)
-        selector = affinity.required_during_scheduling_ignored_during_execution
-        if selector is None or not selector.node_selector_terms:
+        named = [names for names in map(_named_nodes, required) if names is not None]
+        if not named:
             return Begun()
-        named = [_named_nodes(term) for term in selector.node_selector_terms]
-        names: set[str] = set()
-        for term_names in named:
-            if term_names is None:
-                return Begun()
-            names |= term_names
+        names = frozenset.intersection(*named)
         if not names:
             return Begun(Verdict(UNRESOLVABLE, ("pod affinity terms conflict",)))
-        return Begun(node_names=frozenset(names))
+        return Begun(node_names=names)
 
     def filter(self, state: None, pod: Pod, node: PlacedNode) -> Verdict:
         """Check the profile's rules first, then the pod's."""
@@ -125,11 +120,16 @@ def _required(affinity: NodeAffinitySpec) -> tuple[NodeSelector | None, NodeSele
     )
 
 
-def _named_nodes(term: NodeSelectorTerm) -> frozenset[str] | None:
-    """Return the nodes that the term names by ``metadata.name In``, ``None`` if it names none."""
-    named = [
-        frozenset(field.values)
-        for field in term.match_fields
-        if field.key == "metadata.name" and field.operator == "In"
-    ]
-    return frozenset.intersection(*named) if named else None
+def _named_nodes(selector: NodeSelector) -> frozenset[str] | None:
+    """Return the only nodes that can match, ``None`` when some term names none."""
+    names: frozenset[str] = frozenset()
+    for term in selector.node_selector_terms:
+        named = [
+            frozenset(field.values)
+            for field in term.match_fields
+            if field.key == "metadata.name" and field.operator == "In"
+        ]
+        if not named:
+            return None
+        names |= frozenset.intersection(*named)
+    return names if selector.node_selector_terms else None

@@ -5,10 +5,9 @@ Source: pkg/scheduler/framework/plugins/nodeports/node_ports.go and framework/ty
 """
 
 from clusterstate.objects.pod import ContainerPort, Pod
+from scheduling.plugins.helpers import host_port_conflict
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
 from scheduling.plugins.reference.rule import PASS, SKIPPED, UNSCHEDULABLE, Begun, Rule, Verdict
-
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - an address in a pod spec, nothing is bound here
 
 
 def host_ports(pod: Pod) -> tuple[ContainerPort, ...]:
@@ -17,16 +16,6 @@ def host_ports(pod: Pod) -> tuple[ContainerPort, ...]:
     return tuple(
         port for c in (*pod.spec.containers, *sidecars) for port in c.ports if port.host_port > 0
     )
-
-
-def conflict(wanted: ContainerPort, used: ContainerPort) -> bool:
-    """Return True when both name one port and protocol, and one address or any address."""
-    if wanted.host_port <= 0 or wanted.host_port != used.host_port:
-        return False
-    if (wanted.protocol or "TCP") != (used.protocol or "TCP"):
-        return False
-    addresses = {wanted.host_ip or ANY_ADDRESS, used.host_ip or ANY_ADDRESS}
-    return len(addresses) == 1 or ANY_ADDRESS in addresses
 
 
 class NodePorts(Rule[tuple[ContainerPort, ...], None]):
@@ -44,8 +33,12 @@ class NodePorts(Rule[tuple[ContainerPort, ...], None]):
         self, state: tuple[ContainerPort, ...] | None, pod: Pod, node: PlacedNode
     ) -> Verdict:
         """Compare each wanted port with each used one."""
-        used = [port for placed in node.pods for port in host_ports(placed)]
-        if any(conflict(w, u) for w in state or () for u in used):
+        used = [_entry(port) for placed in node.pods for port in host_ports(placed)]
+        if any(host_port_conflict(used, _entry(port)) for port in state or ()):
             reason = "node(s) didn't have free ports for the requested pod ports"
             return Verdict(UNSCHEDULABLE, (reason,))
         return PASS
+
+
+def _entry(port: ContainerPort) -> tuple[str, str, int]:
+    return port.host_ip, port.protocol, port.host_port

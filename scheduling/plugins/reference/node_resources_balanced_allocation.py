@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
+from scheduling.plugins.helpers import truncated_quotient
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
 from scheduling.plugins.reference.node_resources import capacity_and_use
-from scheduling.plugins.reference.rule import MAX_NODE_SCORE, SKIPPED, Begun, Rule, divide
+from scheduling.plugins.reference.rule import MAX_NODE_SCORE, SKIPPED, Begun, Rule
 
 
 def balance(uses: Sequence[tuple[int, int]]) -> int:
@@ -67,4 +68,4 @@ class NodeResourcesBalancedAllocation(Rule[None, dict[str, int]]):
         after = balance([(used, has) for has, used, _ in uses])
         before = balance([(used, has) for has, _, used in uses])
         half = MAX_NODE_SCORE // 2
-        return half + divide(half + after - before, 2)
+        return half + truncated_quotient(half + after - before, 2)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import PODS, pod_request_ints
+from scheduling.plugins.helpers import broken_linear
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
 from scheduling.plugins.reference.node_resources import (
     NATIVE,
@@ -32,7 +33,6 @@ from scheduling.plugins.reference.rule import (
     Begun,
     Rule,
     Verdict,
-    divide,
     round_half_away,
 )
 
@@ -56,21 +56,6 @@ def most_allocated(used: int, has: int) -> int:
     return min(used, has) * MAX_NODE_SCORE // has
 
 
-def broken_line(shape: Shape, utilization: int) -> int:
-    """Return the score at ``utilization`` on the line through the points, truncated towards zero.
-
-    Before the first and after the last point the line is flat.
-    """
-    left_x, left_y = shape[0]
-    for x, y in shape:
-        if utilization <= x:
-            if x == left_x:
-                return y
-            return left_y + divide((y - left_y) * (utilization - left_x), x - left_x)
-        left_x, left_y = x, y
-    return left_y
-
-
 def requested_to_capacity_ratio(
     uses: Sequence[tuple[int, int, int]], shape: Shape, *, top: int = MAX_NODE_SCORE
 ) -> int:
@@ -83,7 +68,7 @@ def requested_to_capacity_ratio(
     scaled = [(x, y * (top // MAX_SHAPE_SCORE)) for x, y in shape]
     total = weights = 0
     for used, has, weight in uses:
-        score = broken_line(scaled, 100 if used > has else used * 100 // has)
+        score = broken_linear(scaled, 100 if used > has else used * 100 // has)
         if score > 0:
             total += score * weight
             weights += weight

@@ -27,7 +27,7 @@ from clusterstate.objects.matching import (
     matches_required_node_affinity,
 )
 from clusterstate.objects.pod import Pod, TopologySpreadConstraint
-from clusterstate.objects.workloads import ReplicaSet, StatefulSet
+from scheduling.plugins.helpers import default_selector
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
 from scheduling.plugins.reference.rule import (
     ERROR,
@@ -129,7 +129,13 @@ class PodTopologySpread(Rule[FilterState, ScoreState]):
         own = pod.spec.topology_spread_constraints
         if own:
             return tuple(self._parsed(c, pod) for c in own if c.when_unsatisfiable == action)
-        selector = default_selector(pod, cluster)
+        selector = default_selector(
+            pod,
+            cluster.services,
+            cluster.replication_controllers,
+            cluster.replica_sets,
+            cluster.stateful_sets,
+        )
         if selector.everything:
             return ()
         return tuple(
@@ -334,44 +340,6 @@ def matching_pods(node: PlacedNode, constraint: Constraint, pod: Pod) -> int:
         and constraint.selector.matches(other.metadata.labels)
         for other in node.pods
     )
-
-
-def default_selector(pod: Pod, cluster: Cluster) -> Selector:
-    """Return what the pod's services and controller select together, everything if there are none.
-
-    Rule: plugins/helper/spread.go, DefaultSelector.
-    """
-    namespace, labels = pod.metadata.namespace, pod.metadata.labels
-    pairs: dict[str, str] = {}
-    for service in cluster.services:
-        wanted = service.spec.selector
-        if service.metadata.namespace == namespace and wanted and wanted.items() <= labels.items():
-            pairs |= wanted
-    owner = next((o for o in pod.metadata.owner_references if o.controller), None)
-    if owner is None:
-        return selector_from_set(pairs)
-
-    def owned(meta_name: str, meta_namespace: str) -> bool:
-        return (meta_name, meta_namespace) == (owner.name, namespace)
-
-    kind = (owner.api_version, owner.kind)
-    if kind == ("v1", "ReplicationController"):
-        for controller in cluster.replication_controllers:
-            if owned(controller.metadata.name, controller.metadata.namespace):
-                pairs |= controller.spec.selector
-    selector = selector_from_set(pairs)
-    sets: dict[tuple[str, str], Sequence[ReplicaSet | StatefulSet]] = {
-        ("apps/v1", "ReplicaSet"): cluster.replica_sets,
-        ("apps/v1", "StatefulSet"): cluster.stateful_sets,
-    }
-    for workload in sets.get(kind, ()):
-        if owned(workload.metadata.name, workload.metadata.namespace):
-            try:
-                theirs = selector_from_label_selector(workload.spec.selector)
-            except SelectorError:
-                continue
-            selector = selector.add(theirs.requirements)
-    return selector
 
 
 def _explained(error: SelectorError, kind: str) -> str:

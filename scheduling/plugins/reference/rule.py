@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from clusterstate.objects.pod import Pod
+from scheduling.plugins.helpers import default_normalize
 from scheduling.plugins.reference.cluster import Cluster, PlacedNode
 
 SUCCESS = "Success"
@@ -116,21 +117,10 @@ def round_half_away(number: float) -> int:
     return whole
 
 
-def divide(dividend: int, divisor: int) -> int:
-    """Return the quotient truncated towards zero, as Go divides integers."""
-    quotient = abs(dividend) // abs(divisor)
-    return quotient if (dividend < 0) == (divisor < 0) else -quotient
-
-
 def normalize_by_highest(scores: Mapping[str, int], *, reverse: bool) -> dict[str, int]:
     """Return scores as whole percent of the highest; ``reverse`` prefers the lowest.
 
     All zero stays zero, or becomes 100 when reversed. Rule: plugins/helper/normalize_score.go.
     """
-    highest = max(scores.values(), default=0)
-    if highest == 0:
-        return {name: MAX_NODE_SCORE if reverse else score for name, score in scores.items()}
-    percent = {name: MAX_NODE_SCORE * score // highest for name, score in scores.items()}
-    if reverse:
-        return {name: MAX_NODE_SCORE - score for name, score in percent.items()}
-    return percent
+    values = default_normalize(list(scores.values()), MAX_NODE_SCORE, reverse=reverse)
+    return dict(zip(scores, values, strict=True))

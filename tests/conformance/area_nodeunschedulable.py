@@ -1,0 +1,5 @@
+"""Area nodeunschedulable: NodeUnschedulable, filter and score."""
+
+from tests.conformance.plugin_cases import check
+
+__all__ = ["check"]
