@@ -1,0 +1,350 @@
+"""The cluster in memory, kept up with the change log: news in, snapshot deltas and queue moves out.
+
+``Mirror`` owns the warm state of one scheduling worker: the snapshot of nodes and placed pods, and
+the queue of pending ones. ``load`` builds both from the rows; ``refresh`` applies what was
+committed since. The mirror is a cache: throw it away at any moment, load again, and the next cycle
+decides the same. It never writes.
+
+Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
+states the last state of one object. A pod that this worker assumed is confirmed by its own change;
+a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+import numpy as np
+import structlog
+
+from clusterstate import bulk, changes, queries
+from clusterstate.changes import Change
+from clusterstate.objects.document import SLOT
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduling.engine.queue import Backoff, PendingPod, Place, PriorityQueue, Registrations, Stage
+from scheduling.engine.requirements import from_class
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.events import (
+    Action,
+    ClusterEvent,
+    Resource,
+    diff_node,
+    diff_pod,
+)
+from scheduling.framework.types import PodInfo
+
+logger = structlog.get_logger(__name__)
+
+FOLLOWED = (
+    "Pod",
+    "Node",
+    "Namespace",
+    "PodDisruptionBudget",
+    "Service",
+    "ReplicationController",
+    "ReplicaSet",
+    "StatefulSet",
+)
+"""Kinds whose changes matter to scheduling."""
+
+_OTHERS: Mapping[str, type] = {
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "Service": Service,
+    "ReplicationController": ReplicationController,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+}
+_FINISHED = ("Succeeded", "Failed")
+_READ_AT_ONCE = 5000
+_decode_node = msgspec.json.Decoder(Node).decode
+_decode_namespace = msgspec.json.Decoder(Namespace).decode
+
+
+class Mirror:
+    """Snapshot and queue, following the change log from ``cursor``."""
+
+    def __init__(self, registrations: Registrations, backoff: Backoff) -> None:
+        self._registrations = registrations
+        self._backoff = backoff
+        self.cursor = -1
+        self.snapshot = Snapshot()
+        self.queue = self._new_queue()
+        self.arrivals: dict[int, None] = {}
+        self._classes: dict[int, PodInfo] = {}
+
+    def _new_queue(self) -> PriorityQueue:
+        return PriorityQueue(registrations=self._registrations, backoff=self._backoff)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is something to refresh."""
+        return self.cursor >= 0
+
+    def reconfigure(self, registrations: Registrations, backoff: Backoff, now: float) -> None:
+        """Take over another configuration: the queue is filled again from its rows."""
+        self._registrations = registrations
+        self._backoff = backoff
+        self.queue = self._new_queue()
+        self._load_pending(now)
+
+    # --- cold start ------------------------------------------------------------------------------
+
+    def load(self, now: float) -> None:
+        """Build everything from the rows. Queries a dozen times, in one database snapshot."""
+        self.snapshot = Snapshot()
+        self.queue = self._new_queue()
+        self.arrivals.clear()
+        self._classes.clear()
+        with queries.snapshot() as revision:
+            row_of_node = {
+                node.id: self.snapshot.set_node(_decode_node(node.manifest))
+                for node in queries.load_nodes()
+            }
+            for kind in ("Namespace", *_OTHERS):
+                for manifest in queries.list_page(kind).items:
+                    self._set_other(kind, manifest)
+            self._load_bound(bulk.bound_pods(), row_of_node)
+            self._load_pending(now)
+        self.snapshot.revision = self.cursor = revision
+        logger.info(
+            "mirror_loaded",
+            revision=revision,
+            nodes=self.snapshot.node_count,
+            pods=self.snapshot.pod_total,
+            pending=len(self.queue),
+        )
+
+    def _load_bound(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> None:
+        """Add all pods on nodes: those on existing nodes as columns, the few others one by one."""
+        class_ids, class_numbers = np.unique(bound.classes, return_inverse=True)
+        self._learn_classes(class_ids.tolist())
+        node_ids, node_numbers = np.unique(bound.nodes, return_inverse=True)
+        indices = np.array([self._classes[i].index for i in class_ids.tolist()], np.int32)
+        rows = np.array([row_of_node.get(i, -1) for i in node_ids.tolist()], np.int32)
+        row_of_pod = rows[node_numbers]
+        known = row_of_pod >= 0
+        self.snapshot.add_pods(
+            bound.ids[known].tolist(),
+            indices[class_numbers][known],
+            row_of_pod[known],
+            started=bound.started[known],
+            terminating=bound.terminating[known],
+        )
+        others = np.flatnonzero(~known).tolist()
+        if others:
+            names = bulk.node_names_of_pods(bound.ids[others].tolist())
+            for number in others:
+                pod_id = int(bound.ids[number])
+                self.snapshot.add_pod(
+                    pod_id,
+                    self._classes[int(bound.classes[number])],
+                    names[pod_id],
+                    terminating=bool(bound.terminating[number]),
+                )
+
+    def _load_pending(self, now: float) -> None:
+        rows = queries.load_pending()
+        self._learn_classes(row.class_id for row in rows)
+        for row in rows:
+            if row.deletion_at is not None or row.scheduler_name not in self._registrations:
+                continue
+            place = Place(
+                pod_id=row.id,
+                stage=Stage(row.stage),
+                attempts=row.attempts,
+                queued_at=row.since.timestamp(),
+                since=row.since.timestamp(),
+                not_before=0.0 if row.not_before is None else row.not_before.timestamp(),
+                rejected_by=tuple(row.rejected_by),
+            )
+            self.queue.restore(self._pending_pod(row.id, row.class_id), place, now)
+            if row.nominated_node_name:
+                self.snapshot.nominate(row.id, self._classes[row.class_id], row.nominated_node_name)
+
+    # --- classes ---------------------------------------------------------------------------------
+
+    def _learn_classes(self, class_ids: Iterable[int]) -> None:
+        unknown = sorted(set(class_ids) - self._classes.keys())
+        if not unknown:
+            return
+        for row in queries.load_classes(unknown):
+            info = from_class(row.id.to_bytes(8, "big"), row.spec)
+            self._classes[row.id] = self.snapshot.intern(info)
+
+    def info(self, class_id: int) -> PodInfo:
+        """Return the requirements of a class; queries when it was never met."""
+        if class_id not in self._classes:
+            self._learn_classes((class_id,))
+        return self._classes[class_id]
+
+    def _pending_pod(self, pod_id: int, class_id: int) -> PendingPod:
+        info = self.info(class_id)
+        return PendingPod(pod_id, class_id, info.pod, info.priority)
+
+    # --- keeping up ------------------------------------------------------------------------------
+
+    def refresh(self, now: float) -> int:
+        """Apply what was committed since the cursor; return how many changes. Queries twice.
+
+        When the log no longer reaches back to the cursor, everything is loaded again.
+        """
+        applied = 0
+        more = True
+        while more:
+            try:
+                news = changes.read_since(
+                    self.cursor,
+                    kinds=FOLLOWED,
+                    limit=_READ_AT_ONCE,
+                    documents=[kind for kind in FOLLOWED if kind != "Pod"],
+                )
+            except Expired:
+                logger.warning("mirror_behind_history", cursor=self.cursor)
+                self.load(now)
+                return applied
+            self._learn_classes(
+                change.class_id for change in news.items if change.class_id is not None
+            )
+            for change in news.items:
+                self._apply(change, now)
+            applied += len(news.items)
+            self.snapshot.revision = self.cursor = news.cursor
+            more = news.more
+        return applied
+
+    def _apply(self, change: Change, now: float) -> None:
+        if change.kind == "Pod":
+            self._apply_pod(change, now)
+        elif change.kind == "Node":
+            self._apply_node(change, now)
+        elif change.verb == changes.DELETED:
+            self._remove_other(change)
+        elif change.text is not None:
+            self._set_other(change.kind, change.text.replace(SLOT, ""))
+            if change.kind == "Namespace":
+                self._move(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
+
+    def _apply_node(self, change: Change, now: float) -> None:
+        row = self.snapshot.row_of(change.name)
+        old = None if row is None else self.snapshot.node(row)
+        if change.verb == changes.DELETED:
+            self.snapshot.remove_node(change.name)
+            self._move(Resource.NODE, Action.DELETE, now, old=old)
+            return
+        if change.text is None:  # trimmed while it was read; a later change tells the rest
+            return
+        new = _decode_node(change.text.replace(SLOT, ""))
+        self.snapshot.set_node(new)
+        action = Action.ADD if old is None else diff_node(old, new)
+        if action:
+            self._move(Resource.NODE, action, now, old=old, new=new)
+
+    def _apply_pod(self, change: Change, now: float) -> None:
+        pod_id, class_id = change.object_id, change.class_id
+        assert class_id is not None, f"change {change.revision} of a pod names no class"
+        known = self.snapshot.pod(pod_id)
+        gone = change.verb == changes.DELETED or change.phase in _FINISHED
+        if gone or not change.node_name:
+            if known is not None and not self.snapshot.is_assumed(pod_id):
+                self.snapshot.remove_pod(pod_id)
+                self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
+            self.arrivals.pop(pod_id, None)
+            if gone or change.deletion_at is not None:
+                self._leave_queue(pod_id)
+            elif known is None:
+                self._join_queue(change, class_id, now)
+            return
+        info = self.info(class_id)
+        foreign = known is None
+        self.snapshot.add_pod(
+            pod_id,
+            info,
+            change.node_name,
+            start_time=_seconds(change.scheduled_at),
+            terminating=change.deletion_at is not None,
+            name=change.name,
+        )
+        self._leave_queue(pod_id)
+        if foreign:
+            if change.phase == "Pending" and change.deletion_at is None:
+                self.arrivals[pod_id] = None
+            self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
+        elif known is not None and known.info is not info:
+            action = diff_pod(known.info.pod, info.pod)
+            if action:
+                self._move(Resource.ASSIGNED_POD, action, now, old=known.info.pod, new=info.pod)
+
+    def _join_queue(self, change: Change, class_id: int, now: float) -> None:
+        pod = self._pending_pod(change.object_id, class_id)
+        if pod.spec.spec.scheduler_name not in self._registrations:
+            return
+        if change.object_id in self.queue:
+            self.queue.update(pod, now)
+            return
+        self.queue.add(pod, change.at.timestamp())
+
+    def _leave_queue(self, pod_id: int) -> None:
+        self.queue.delete(pod_id)
+        self.snapshot.unnominate(pod_id)
+
+    def _move(
+        self,
+        resource: Resource,
+        action: Action,
+        now: float,
+        *,
+        old: Node | Pod | None = None,
+        new: Node | Pod | None = None,
+    ) -> None:
+        if len(self.queue) == 0:
+            return
+        subject = new or old
+        labels = None
+        if isinstance(subject, Pod):
+            known = self.snapshot.namespace_labels(subject.metadata.namespace)
+            labels = None if known is None else dict(known)
+        self.queue.move_on_event(
+            ClusterEvent(
+                resource=resource, action=action, old=old, new=new, namespace_labels=labels
+            ),
+            now,
+        )
+
+    # --- what else scheduling looks up -----------------------------------------------------------
+
+    def _set_other(self, kind: str, manifest: bytes | str) -> None:
+        if kind == "Namespace":
+            namespace = _decode_namespace(manifest)
+            self.snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
+            return
+        value = msgspec.json.decode(manifest, type=_OTHERS[kind])
+        if isinstance(value, PodDisruptionBudget):
+            self.snapshot.set_budget(value)
+        elif isinstance(value, Service):
+            self.snapshot.set_service(value)
+        else:
+            self.snapshot.set_controller(value)
+
+    def _remove_other(self, change: Change) -> None:
+        if change.kind == "Namespace":
+            self.snapshot.remove_namespace(change.name)
+        elif change.kind == "PodDisruptionBudget":
+            self.snapshot.remove_budget(change.namespace, change.name)
+        elif change.kind == "Service":
+            self.snapshot.remove_service(change.namespace, change.name)
+        else:
+            self.snapshot.remove_controller(change.kind, change.namespace, change.name)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
