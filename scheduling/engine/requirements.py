@@ -6,6 +6,8 @@ per class. Rules: ``pkg/scheduler/framework/types.go`` (``NewPodInfo``, ``calcul
 v1.36.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from clusterstate.objects.labels import (
@@ -14,6 +16,7 @@ from clusterstate.objects.labels import (
     NOTHING,
     Requirement,
     Selector,
+    SelectorError,
     selector_from_label_selector,
 )
 from clusterstate.objects.matching import PreferredTerms
@@ -23,7 +26,17 @@ from clusterstate.objects.pod import (
     PodAffinityTerm,
     WeightedPodAffinityTerm,
 )
-from clusterstate.objects.resources import non_zero_requests, pod_request_ints
+from clusterstate.objects.quantity import Quantity
+from clusterstate.objects.resources import (
+    CPU,
+    DEFAULT_CPU_MILLI,
+    DEFAULT_MEMORY_BYTES,
+    MEMORY,
+    PodResourcesOptions,
+    non_zero_requests,
+    pod_request_ints,
+    pod_requests,
+)
 from scheduling.framework.types import AffinityTerm, HostPort, PodInfo
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -40,7 +53,6 @@ def from_class(digest: bytes, spec: str | bytes) -> PodInfo:
     Raises:
         msgspec.ValidationError: ``spec`` is not a pod.
         QuantityError: a resource amount does not parse.
-        SelectorError: a label selector does not parse.
     """
     return from_pod(_decode(spec), digest)
 
@@ -54,7 +66,6 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
 
     Raises:
         QuantityError: a resource amount does not parse.
-        SelectorError: a label selector does not parse.
     """
     meta, spec = pod.metadata, pod.spec
     info = PodInfo()
@@ -68,11 +79,13 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
         ((o.api_version, o.kind, o.name) for o in meta.owner_references if o.controller), None
     )
     info.requests = pod_request_ints(pod)
+    info.scored_requests = _scored_requests(pod)
     info.nonzero_cpu, info.nonzero_memory = non_zero_requests(pod)
     info.tolerations = spec.tolerations
     info.host_ports = _host_ports(pod)
     containers = (*spec.init_containers, *spec.containers)
-    info.images = tuple(normalized_image_name(c.image) for c in containers)
+    mounted = (volume.image.reference for volume in spec.volumes if volume.image)
+    info.images = tuple(map(normalized_image_name, (*(c.image for c in containers), *mounted)))
     info.container_count = len(containers)
     info.gates = tuple(gate.name for gate in spec.scheduling_gates)
     affinity = spec.affinity
@@ -82,10 +95,26 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
     )
     near = affinity.pod_affinity if affinity else None
     far = affinity.pod_anti_affinity if affinity else None
-    info.affinity = _required(pod, near)
-    info.anti_affinity = _required(pod, far)
-    info.preferred_affinity = _preferred(pod, near)
-    info.preferred_anti_affinity = _preferred(pod, far)
+    problems: list[str] = []
+
+    def parsed(
+        name: str,
+        parse: Callable[[Pod, PodAffinity | None], tuple[AffinityTerm, ...]],
+        rules: PodAffinity | None,
+    ) -> tuple[AffinityTerm, ...]:
+        try:
+            return parse(pod, rules)
+        except SelectorError as error:
+            problems.append(f"{name}: {error}")
+            return ()
+
+    info.affinity = parsed("requiredAffinityTerms", _required, near)
+    info.anti_affinity = parsed("requiredAntiAffinityTerms", _required, far)
+    info.preferred_affinity = parsed("preferredAffinityTerms", _preferred, near)
+    info.preferred_anti_affinity = parsed("preferredAntiAffinityTerms", _preferred, far)
+    info.problem = problems[0] if len(problems) == 1 else ""
+    if len(problems) > 1:
+        info.problem = f"[{', '.join(problems)}]"
     terms = (
         info.affinity,
         info.anti_affinity,
@@ -124,6 +153,25 @@ def _digest(pod: Pod) -> bytes:
     # nodeName stays: the plugin NodeName reads it when a placed pod is judged again.
     statuses = (pod.status.container_statuses, pod.status.init_container_statuses)
     return _encode((meta, pod.spec, statuses, pod.status.resize))
+
+
+def _scored_requests(pod: Pod) -> dict[str, int]:
+    """Return what the scorer of NodeResourcesFit counts.
+
+    It is built without the feature of pod-level resources, unlike the plugin's filter
+    (noderesources/fit.go ``nodeResourceStrategyTypeMap``).
+    """
+    options = PodResourcesOptions(
+        skip_pod_level_resources=True,
+        non_missing_container_requests={
+            CPU: Quantity(DEFAULT_CPU_MILLI * 10**6),
+            MEMORY: Quantity.of(DEFAULT_MEMORY_BYTES),
+        },
+    )
+    return {
+        name: quantity.milli_value() if name == CPU else quantity.value()
+        for name, quantity in pod_requests(pod, options).items()
+    }
 
 
 def _host_ports(pod: Pod) -> tuple[HostPort, ...]:

@@ -52,9 +52,9 @@ class PodInfo:
     ``requests``: effective requests (containers, sidecars, init containers, overhead, pod level),
     cpu in millicores, the rest in whole units, as stated (zeros stay). ``nonzero_*``: the same with
     100m and 200 MiB for containers that name none (scoring only). ``images``: normalised names, one
-    per container. ``index`` and ``peer`` (number of the way it looks to other pods) are given by
-    the snapshot. ``memo`` keeps what plugins derive from the class, by a key that names the plugin
-    and its arguments.
+    per container and image volume. ``index`` and ``peer`` (number of the way it looks to other
+    pods) are given by the snapshot. ``memo`` keeps what plugins derive from the class, by a key
+    that names the plugin and its arguments.
     """
 
     __slots__ = (
@@ -82,8 +82,10 @@ class PodInfo:
         "preferred_affinity",
         "preferred_anti_affinity",
         "priority",
+        "problem",
         "requests",
         "scheduler_name",
+        "scored_requests",
         "tolerations",
     )
 
@@ -97,6 +99,9 @@ class PodInfo:
     owner: tuple[str, str, str] | None
     """Controller's apiVersion, kind and name."""
     requests: dict[str, int]
+    scored_requests: dict[str, int]
+    """What NodeResourcesFit counts when it scores the pod: containers and overhead alone, not the
+    pod's own requests, with 100m and 200 MiB where a container names none."""
     nonzero_cpu: int
     nonzero_memory: int
     preferred: PreferredTerms
@@ -109,6 +114,8 @@ class PodInfo:
     anti_affinity: tuple[AffinityTerm, ...]
     preferred_affinity: tuple[AffinityTerm, ...]
     preferred_anti_affinity: tuple[AffinityTerm, ...]
+    problem: str
+    """Which of the four lists of affinity terms do not parse, and why; they are empty then."""
     peer_key: bytes
     """Content of what other pods see: namespace, labels, affinity terms, host ports."""
     placement_key: bytes
