@@ -1,0 +1,14 @@
+"""The ASGI entry point: ``granian --interface asgi api.asgi:application``."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
+
+from django.conf import settings  # the settings must be named first
+from django.core.wsgi import get_wsgi_application
+
+_django = get_wsgi_application()
+
+from api.serving import Application  # noqa: E402  # imports tables, which the line above prepared
+
+application = Application(_django, threads=settings.WEB_THREADS)

@@ -1,0 +1,242 @@
+"""Who asks, and what they may do.
+
+A bearer token is looked up by its SHA-256 digest: the comparison is a hash look-up, so its time
+tells nothing about the token, and neither the database nor any log holds the token itself. Answers
+are remembered for ``REMEMBER_SECONDS``; a revoked token therefore works for at most that long.
+
+``allowed`` is the one place that decides. SelfSubjectAccessReview answers from it, so what
+``kubectl auth can-i`` says is what the views do.
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from clusterstate import queries
+from clusterstate.admission.request import User
+from clusterstate.objects.errors import Forbidden, Unauthorized
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+READERS = "stowage:readers"
+NODES = "system:nodes"
+NODE_USER = "system:node:"
+
+READ_VERBS = frozenset({"get", "list", "watch"})
+REMEMBER_SECONDS = 5.0
+_REMEMBERED_TOKENS = 4096
+
+# What a kubelet does: it reads, reports its node and its pods, renews its lease, writes events.
+_NODE_READS = frozenset(
+    {
+        ("", "nodes"),
+        ("", "pods"),
+        ("", "services"),
+        ("", "namespaces"),
+        ("node.k8s.io", "runtimeclasses"),
+        ("coordination.k8s.io", "leases"),
+    }
+)
+_NODE_WRITES = frozenset(
+    {
+        ("", "nodes", "", "create"),
+        ("", "nodes", "", "update"),
+        ("", "nodes", "", "patch"),
+        ("", "nodes", "status", "update"),
+        ("", "nodes", "status", "patch"),
+        ("", "pods", "", "create"),
+        ("", "pods", "", "delete"),
+        ("", "pods", "status", "update"),
+        ("", "pods", "status", "patch"),
+        ("", "pods", "eviction", "create"),
+        ("", "events", "", "create"),
+        ("", "events", "", "update"),
+        ("", "events", "", "patch"),
+        ("coordination.k8s.io", "leases", "", "create"),
+        ("coordination.k8s.io", "leases", "", "update"),
+        ("coordination.k8s.io", "leases", "", "patch"),
+        ("coordination.k8s.io", "leases", "", "delete"),
+    }
+)
+
+
+class Attributes(msgspec.Struct, frozen=True):
+    """What a request wants to do, as authorisation sees it."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+class TokenCache:
+    """Users by token digest, for ``seconds``; safe for threads; bounded.
+
+    Only good tokens are remembered, so guessing tokens cannot fill it.
+    """
+
+    def __init__(
+        self, look_up: Callable[[bytes], User | None], *, seconds: float, size: int
+    ) -> None:
+        self._look_up = look_up
+        self._seconds = seconds
+        self._size = size
+        self._known: dict[bytes, tuple[User, float]] = {}
+        self._lock = threading.Lock()
+
+    def user(self, token: str, now: float) -> User | None:
+        """Return the user of ``token`` or None. Queries when the answer is not remembered.
+
+        ``now`` is a monotonic time in seconds.
+        """
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        known = self._known.get(digest)
+        if known is not None and now < known[1]:
+            return known[0]
+        user = self._look_up(digest)
+        with self._lock:
+            if user is None:
+                self._known.pop(digest, None)
+            else:
+                if len(self._known) >= self._size:
+                    self._known.clear()
+                self._known[digest] = (user, now + self._seconds)
+        return user
+
+    def forget(self) -> None:
+        """Drop everything that is remembered."""
+        with self._lock:
+            self._known.clear()
+
+
+def _look_up(digest: bytes) -> User | None:
+    found = queries.token_user(digest)
+    if found is None:
+        return None
+    return User(name=found.name, groups=(*found.groups, AUTHENTICATED))
+
+
+tokens = TokenCache(_look_up, seconds=REMEMBER_SECONDS, size=_REMEMBERED_TOKENS)
+
+
+def authenticate(authorization: str) -> User:
+    """Return the user that an ``Authorization`` header stands for.
+
+    Raises:
+        Unauthorized: no bearer token, or one that is unknown or has expired.
+    """
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if not token or scheme.lower() != "bearer":
+        raise Unauthorized("Unauthorized")
+    user = tokens.user(token, time.monotonic())
+    if user is None:
+        raise Unauthorized("Unauthorized")
+    return user
+
+
+class BearerAuthentication(BaseAuthentication):
+    """DRF's view of ``authenticate``; every view requires a user."""
+
+    def authenticate(self, request: Request) -> tuple[User, None]:
+        """Return the user of the request."""
+        return authenticate(request.META.get("HTTP_AUTHORIZATION", "")), None
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the scheme that a 401 names."""
+        return "Bearer"
+
+
+def allowed(user: User, wants: Attributes) -> bool:
+    """Return whether ``user`` may do that.
+
+    ``system:masters`` may do everything, ``stowage:readers`` may read everything, nodes
+    (``system:nodes``, named ``system:node:NAME``) do what kubelets do, and everybody with a token
+    may ask what the server offers and what they may do themselves. Which node a node may touch is
+    decided by the NodeRestriction admission plugin.
+    """
+    groups = user.groups
+    if MASTERS in groups:
+        return True
+    if wants.path:
+        return wants.verb == "get" and not wants.path.startswith("/metrics")
+    if wants.group == "authorization.k8s.io":
+        return wants.verb == "create" and wants.resource == "selfsubjectaccessreviews"
+    if READERS in groups and wants.verb in READ_VERBS:
+        return True
+    if NODES in groups and user.name.startswith(NODE_USER):
+        if wants.verb in READ_VERBS:
+            return (wants.group, wants.resource) in _NODE_READS
+        return (wants.group, wants.resource, wants.subresource, wants.verb) in _NODE_WRITES
+    return False
+
+
+class AccessDenied(Forbidden):
+    """``RESOURCE is forbidden: User "u" cannot VERB resource ...``."""
+
+    def __init__(self, user: User, wants: Attributes) -> None:
+        if wants.path:
+            super().__init__(
+                f'forbidden: User "{user.name}" cannot {wants.verb} path "{wants.path}"'
+            )
+            return
+        resource = f"{wants.resource}.{wants.group}" if wants.group else wants.resource
+        what = f"{wants.resource}/{wants.subresource}" if wants.subresource else wants.resource
+        scope = (
+            f'in the namespace "{wants.namespace}"' if wants.namespace else "at the cluster scope"
+        )
+        name = f' "{wants.name}"' if wants.name else ""
+        details: dict[str, Any] = {"kind": wants.resource}
+        if wants.name:
+            details["name"] = wants.name
+        if wants.group:
+            details["group"] = wants.group
+        super().__init__(
+            f'{resource}{name} is forbidden: User "{user.name}" cannot {wants.verb} resource '
+            f'"{what}" in API group "{wants.group}" {scope}',
+            details,
+        )
+
+
+def require(user: User, wants: Attributes) -> None:
+    """Raise AccessDenied unless ``user`` may do that."""
+    if not allowed(user, wants):
+        raise AccessDenied(user, wants)
+
+
+class AccessReview(msgspec.Struct, frozen=True):
+    """The answer to a SelfSubjectAccessReview."""
+
+    allowed: bool
+    reason: str = ""
+
+    denied: ClassVar[bool] = False
+
+
+def review(user: User, spec: dict[str, Any]) -> AccessReview:
+    """Return whether ``user`` may do what ``spec`` of a SelfSubjectAccessReview describes."""
+    resource = spec.get("resourceAttributes")
+    if isinstance(resource, dict):
+        wants = Attributes(
+            verb=str(resource.get("verb") or ""),
+            group=str(resource.get("group") or ""),
+            resource=str(resource.get("resource") or ""),
+            subresource=str(resource.get("subresource") or ""),
+            namespace=str(resource.get("namespace") or ""),
+            name=str(resource.get("name") or ""),
+        )
+    else:
+        path = spec.get("nonResourceAttributes") or {}
+        wants = Attributes(verb=str(path.get("verb") or ""), path=str(path.get("path") or "/"))
+    if allowed(user, wants):
+        return AccessReview(allowed=True)
+    return AccessReview(allowed=False, reason=AccessDenied(user, wants).message)

@@ -1,0 +1,166 @@
+"""What the server offers, read from the registry of kinds: ``/api``, ``/apis``, ``/version``.
+
+kubectl asks all of it on an empty cache, once per group-version, and keeps it for minutes. A group
+is listed only when it has resources: kubectl never caches an empty one. Shapes: apimachinery
+``meta/v1/types.go``, v1.36.
+"""
+
+from functools import cache
+from typing import Any
+
+from clusterstate.objects.kinds import ALL_KINDS, Kind
+
+COLLECTION_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update"]
+VERSION: dict[str, str] = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.0+stowage",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "2026-11-01T00:00:00Z",
+    "goVersion": "go0.0",
+    "compiler": "cpython",
+    "platform": "linux/amd64",
+}
+
+# Resources that are answered but never stored: (group, version) -> entries.
+_VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("", "v1"): [
+        {
+            "name": "bindings",
+            "singularName": "binding",
+            "namespaced": True,
+            "kind": "Binding",
+            "verbs": ["create"],
+        }
+    ],
+    ("authorization.k8s.io", "v1"): [
+        {
+            "name": "selfsubjectaccessreviews",
+            "singularName": "selfsubjectaccessreview",
+            "namespaced": False,
+            "kind": "SelfSubjectAccessReview",
+            "verbs": ["create"],
+        }
+    ],
+}
+
+# Subresource -> the kind that it speaks, with group and version, and its verbs.
+_SUBRESOURCES: dict[str, dict[str, Any]] = {
+    "status": {"verbs": ["get", "patch", "update"]},
+    "finalize": {"verbs": ["update"]},
+    "binding": {"kind": "Binding", "verbs": ["create"]},
+    "eviction": {"kind": "Eviction", "group": "policy", "version": "v1", "verbs": ["create"]},
+    "scale": {
+        "kind": "Scale",
+        "group": "autoscaling",
+        "version": "v1",
+        "verbs": ["get", "patch", "update"],
+    },
+}
+
+
+def _entries(kind: Kind) -> list[dict[str, Any]]:
+    main: dict[str, Any] = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.name,
+        "verbs": [*COLLECTION_VERBS, "watch"],
+    }
+    if kind.short_names:
+        main["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        main["categories"] = list(kind.categories)
+    return [
+        main,
+        *(
+            {
+                "name": f"{kind.plural}/{subresource}",
+                "singularName": "",
+                "namespaced": kind.namespaced,
+                "kind": kind.name,
+                **_SUBRESOURCES[subresource],
+            }
+            for subresource in kind.subresources
+        ),
+    ]
+
+
+@cache
+def group_versions() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the resource entries of every group-version, core first."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {("", "v1"): []}
+    for kind in ALL_KINDS:
+        found.setdefault((kind.group, kind.version), []).extend(_entries(kind))
+    for key, entries in _VIRTUAL.items():
+        found.setdefault(key, []).extend(entries)
+    for entries in found.values():
+        entries.sort(key=lambda entry: entry["name"])
+    return found
+
+
+def resources(group: str, version: str) -> dict[str, Any] | None:
+    """Return the ``APIResourceList`` of a group-version, None when it is not served."""
+    entries = group_versions().get((group, version))
+    if entries is None:
+        return None
+    result: dict[str, Any] = {
+        "kind": "APIResourceList",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": entries,
+    }
+    if group:
+        result["apiVersion"] = "v1"
+    return result
+
+
+def _group(name: str, versions: list[str]) -> dict[str, Any]:
+    texts = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": texts, "preferredVersion": texts[0]}
+
+
+def group(name: str) -> dict[str, Any] | None:
+    """Return the ``APIGroup`` called ``name``, None when it is not served."""
+    versions = [version for known, version in group_versions() if known == name]
+    if not name or not versions:
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def groups() -> dict[str, Any]:
+    """Return the ``APIGroupList``: every group but core."""
+    by_name: dict[str, list[str]] = {}
+    for name, version in group_versions():
+        if name:
+            by_name.setdefault(name, []).append(version)
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [_group(name, versions) for name, versions in sorted(by_name.items())],
+    }
+
+
+def core_versions(server_address: str) -> dict[str, Any]:
+    """Return the ``APIVersions`` of the core group; ``server_address`` is ``host:port``."""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [
+            {"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}
+        ],
+    }
+
+
+def paths() -> dict[str, list[str]]:
+    """Return the paths that are worth knowing, as ``/`` lists them."""
+    served = [
+        f"/apis/{group}/{version}" if group else f"/api/{version}"
+        for group, version in group_versions()
+    ]
+    other = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/readyz"]
+    return {"paths": sorted([*served, *other, "/version"])}

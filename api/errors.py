@@ -1,0 +1,145 @@
+"""Every answer that is not a success, as a Kubernetes ``Status``.
+
+Clients print ``message`` and branch on ``reason``; a page of HTML or DRF's ``detail`` would reach
+the user as "the server rejected our request for an unknown reason". So everything ends here: the
+``StatusError`` of the layers below, what DRF and Django raise, a lost database and any defect.
+Shapes: apimachinery ``api/errors/errors.go``, v1.36.
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+from django.core.exceptions import RequestDataTooBig
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from rest_framework import exceptions
+
+from clusterstate.objects import errors
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+NO_CACHE = "no-cache, private"
+UNKNOWN_PATH = "the server could not find the requested resource"
+WRONG_METHOD = "the server does not allow this method on the requested resource"
+INTERNAL = "an error on the server has prevented the request from succeeding"
+UNAVAILABLE = "the server is currently unable to handle the request: the database does not answer"
+
+encode = msgspec.json.Encoder(enc_hook=str).encode  # DRF's ErrorDetail is a str subclass
+
+
+class MethodNotAllowed(errors.StatusError):
+    """The path exists, the verb does not."""
+
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(errors.StatusError):
+    """None of the media types asked for can be given."""
+
+    code, reason = 406, "NotAcceptable"
+
+
+class UnsupportedMediaType(errors.StatusError):
+    """The body comes in a format that is not read here."""
+
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class ServiceUnavailable(errors.StatusError):
+    """A part that the answer needs is down; the request may be repeated."""
+
+    code, reason = 503, "ServiceUnavailable"
+
+
+def failure(
+    code: int, reason: str, message: str, details: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a failure as a ``Status`` manifest."""
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    if details:
+        status["details"] = details
+    return status
+
+
+def success(code: int = 200, details: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a success as a ``Status`` manifest; ``code`` is written only when it is not 200."""
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+    }
+    if details:
+        status["details"] = details
+    if code != 200:
+        status["code"] = code
+    return status
+
+
+def as_status(error: errors.StatusError) -> dict[str, Any]:
+    """Return the ``Status`` manifest of an expected failure."""
+    return failure(error.code, error.reason, error.message, error.details)
+
+
+def translate(error: Exception) -> errors.StatusError:
+    """Return any exception as the failure that the client shall see.
+
+    Unexpected ones are logged with their traceback and come back as a 500 that tells nothing of
+    the inside. A lost database is a 503 that may be repeated.
+    """
+    if isinstance(error, errors.StatusError):
+        return error
+    if isinstance(error, Http404 | exceptions.NotFound):
+        return errors.NotFound(UNKNOWN_PATH)
+    if isinstance(error, exceptions.MethodNotAllowed):
+        return MethodNotAllowed(WRONG_METHOD)
+    if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
+        return errors.Unauthorized("Unauthorized")
+    if isinstance(error, exceptions.PermissionDenied):
+        return errors.Forbidden(str(error.detail))
+    if isinstance(error, RequestDataTooBig):
+        return errors.TooLarge("the request body is larger than the limit")
+    if isinstance(error, exceptions.APIException):
+        return errors.BadRequest(str(error.detail))
+    if isinstance(error, OperationalError | InterfaceError):
+        logger.warning("database unavailable", exc_info=error)
+        return ServiceUnavailable(UNAVAILABLE, {"retryAfterSeconds": 1})
+    logger.error("request failed", exc_info=error)
+    return errors.StatusError(INTERNAL)
+
+
+def respond(error: Exception) -> HttpResponse:
+    """Return the HTTP answer for any exception."""
+    known = translate(error)
+    response = HttpResponse(encode(as_status(known)), content_type=JSON, status=known.code)
+    response["Cache-Control"] = NO_CACHE
+    if known.code == 401:
+        response["WWW-Authenticate"] = "Bearer"
+    if "retryAfterSeconds" in known.details:
+        response["Retry-After"] = str(known.details["retryAfterSeconds"])
+    return response
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse:
+    """Answer for DRF: nothing leaves a view as an exception."""
+    return respond(error)
+
+
+def unknown_path(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 404 for paths that no view serves."""
+    return respond(errors.NotFound(UNKNOWN_PATH))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer 500; Django has logged the cause."""
+    return respond(errors.StatusError(INTERNAL))

@@ -1,0 +1,63 @@
+"""Counters and durations of this process, for Prometheus.
+
+Requests are measured where they enter the process, watches included; their labels are bounded by
+what is served, never by what a client sends. The scrape itself needs a token that may do
+everything, or a client on loopback.
+"""
+
+import time
+
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from api import auth, errors
+from api.routes import resolve
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+requests = Counter("stowage_requests_total", "Requests answered.", ["method", "resource", "code"])
+durations = Histogram(
+    "stowage_request_seconds",
+    "Time from a complete request to its answer.",
+    ["method", "resource"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+watches = Gauge("stowage_watches", "Watches open now.")
+watch_events = Counter("stowage_watch_events_total", "Events sent to watches.")
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1"})
+_known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+
+def _resource(path: str) -> str:
+    target = resolve(path)
+    if target is None:
+        return "other"
+    if target.subresource:
+        return f"{target.kind.plural}/{target.subresource}"
+    return target.kind.plural
+
+
+def observe(method: str, path: str, code: int, started: float) -> None:
+    """Count one answer. ``started`` is ``time.perf_counter()`` when the request was complete."""
+    key = (method if method in _METHODS else "other", _resource(path), code)
+    children = _known.get(key)
+    if children is None:
+        children = (requests.labels(key[0], key[1], str(code)), durations.labels(key[0], key[1]))
+        _known[key] = children
+    children[0].inc()
+    children[1].observe(time.perf_counter() - started)
+
+
+def view(request: HttpRequest) -> HttpResponse:
+    """Answer ``/metrics``."""
+    try:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        if request.META.get("REMOTE_ADDR") not in _LOOPBACK:
+            user = auth.authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
+            auth.require(user, auth.Attributes(verb="get", path="/metrics"))
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        return errors.respond(error)
+    return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)

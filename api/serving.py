@@ -1,0 +1,189 @@
+"""Requests between server and Django: watches on the event loop, everything else on a few threads.
+
+A watch is an open answer that waits; thousands of them cost the loop a buffer each. All other
+requests are short and block on the database; Django serves those far cheaper through its WSGI
+handler than through its ASGI one, so each is read completely on the loop and then run on a thread.
+The threads are few and live for ever: each keeps one database connection.
+
+What this module guarantees for every request, before Django sees it: the body is complete, also
+when it came in chunks without a length; it is not larger than the limit; and no header name with
+an underscore passes, since WSGI's spelling could not tell it from the one with a hyphen.
+"""
+
+import asyncio
+import io
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse
+
+from api import connections, errors, metrics, waiting, watch
+from clusterstate.objects.errors import TooLarge, TooManyRequests
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+MAX_WAITING = 1024
+"""Requests that may wait for a thread; more are answered 429, which clients repeat."""
+
+
+class _Disconnected(Exception):
+    """The client went away while it was sending."""
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    """Return the whole request body.
+
+    Raises:
+        TooLarge: it exceeds the limit; the rest stays unread.
+    """
+    limit = settings.MAX_BODY_BYTES
+    parts: list[bytes] = []
+    size = 0
+    more = scope["method"] not in ("GET", "HEAD")
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        part = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
+    """Return the WSGI environment of a request."""
+    server = scope.get("server") or ("localhost", 80)
+    client = scope.get("client") or ("", 0)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": scope["path"].encode().decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_NAME": str(server[0]),
+        "SERVER_PORT": str(server[1]),
+        "REMOTE_ADDR": str(client[0]),
+        "SERVER_PROTOCOL": "HTTP/" + scope["http_version"],
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope.get("scheme", "http"),
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+    for raw_name, raw_value in scope["headers"]:
+        name = raw_name.decode("latin-1")
+        if "_" in name:
+            continue
+        key = name.upper().replace("-", "_")
+        if key == "CONTENT_LENGTH":
+            continue
+        if key != "CONTENT_TYPE":
+            key = "HTTP_" + key
+        value = raw_value.decode("latin-1")
+        environ[key] = f"{environ[key]},{value}" if key in environ else value
+    return environ
+
+
+async def _reply(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _reply_with(send: Send, response: HttpResponse) -> None:
+    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
+    headers.append((b"content-length", str(len(response.content)).encode()))
+    await _reply(send, response.status_code, headers, response.content)
+
+
+class Application:
+    """The ASGI application around Django's WSGI handler."""
+
+    def __init__(self, django: WSGIHandler, *, threads: int) -> None:
+        self._django = django
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        query = scope["query_string"]
+        if query and scope["method"] == "GET":
+            if b"watch=" in query and watch.asked_for(scope):
+                await watch.serve(scope, receive, send, self._threads)
+                return
+            if b"waitFor=" in query and waiting.asked_for(scope):
+                await waiting.serve(scope, receive, send, self._threads)
+                return
+        await self._on_thread(scope, receive, send)
+
+    async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request through Django on one of the threads."""
+        try:
+            body = await _body(scope, receive)
+            if self._waiting >= MAX_WAITING:
+                raise TooManyRequests("too many requests are waiting", {"retryAfterSeconds": 1})
+        except _Disconnected:
+            return
+        except (TooLarge, TooManyRequests) as error:
+            response = errors.respond(error)
+            response["Connection"] = "close"
+            await _reply_with(send, response)
+            return
+        started = time.perf_counter()
+        self._waiting += 1
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._run, _environ(scope, body)
+            )
+        finally:
+            self._waiting -= 1
+        metrics.observe(scope["method"], scope["path"], answer[0], started)
+        await _reply(send, *answer)
+
+    def _run(self, environ: dict[str, Any]) -> tuple[int, Headers, bytes]:
+        """Run one request through Django on this thread; return status, headers, body."""
+        connections.check()
+        head: list[tuple[int, Headers]] = []
+
+        def start_response(
+            status: str, headers: Iterable[tuple[str, str]], exc_info: object = None
+        ) -> None:
+            pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers]
+            head.append((int(status[:3]), pairs))
+
+        result = self._django(environ, start_response)
+        try:
+            body = b"".join(result)
+        finally:
+            close = getattr(result, "close", None)
+            if close is not None:
+                close()
+        return *head[0], body
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        """Start and stop what lives as long as the process."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                watch.hub.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

@@ -1,0 +1,580 @@
+"""Server-side printing: objects as rows of a ``Table``.
+
+``kubectl get`` prints what the server says. Each kind has a list of columns and one function from
+manifest to cells. Rules of the cells: Kubernetes ``pkg/printers/internalversion/printers.go``,
+v1.36. The clock is an argument.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+
+Cells = list[Any]
+TABLE_VERSION = "meta.k8s.io/v1"
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+UNSET = "<unset>"
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column: ``priority`` 0 is always shown, above 0 only with ``-o wide``."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+class Printer(msgspec.Struct, frozen=True):
+    """The columns of a kind and the function that fills them."""
+
+    columns: list[Column]
+    cells: Callable[[Manifest, datetime], Cells]
+
+
+NAME = Column(
+    "Name",
+    format="name",
+    description="Name must be unique within a namespace.",
+)
+AGE = Column("Age", description="Time since the object was created.")
+CONTAINERS = Column("Containers", description="Names of each container.", priority=1)
+IMAGES = Column("Images", description="Images referenced by each container.", priority=1)
+SELECTOR = Column("Selector", description="Label selector for pods.", priority=1)
+
+
+def parse_time(text: Any) -> datetime | None:
+    """Return RFC 3339 text as an aware time, None when absent or unreadable."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration in at most two units. Rule: apimachinery ``duration.go``, v1.36."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    if total < 120:
+        return f"{total}s"
+    minutes = total // 60
+    if minutes < 10:
+        rest = total % 60
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = total // 3600
+    if hours < 8:
+        rest = minutes % 60
+        return f"{hours}h{rest}m" if rest else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        rest = hours % 24
+        return f"{hours // 24}d{rest}h" if rest else f"{hours // 24}d"
+    if hours < 24 * 365 * 2:
+        return f"{hours // 24}d"
+    if hours < 24 * 365 * 8:
+        days = hours // 24 % 365
+        return f"{hours // 24 // 365}y{days}d" if days else f"{hours // 24 // 365}y"
+    return f"{hours // 24 // 365}y"
+
+
+def _age(text: Any, now: datetime) -> str:
+    time = parse_time(text)
+    return UNKNOWN if time is None else human_duration((now - time).total_seconds())
+
+
+def _created(item: Manifest, now: datetime) -> str:
+    return _age(item["metadata"].get("creationTimestamp"), now)
+
+
+def _name(item: Manifest) -> str:
+    return str(item["metadata"].get("name", ""))
+
+
+def _containers(spec: Manifest) -> tuple[str, str]:
+    containers = spec.get("containers") or []
+    return (
+        ",".join(c.get("name", "") for c in containers),
+        ",".join(c.get("image", "") for c in containers),
+    )
+
+
+def format_selector(selector: Manifest | None) -> str:
+    """Return a label selector as text. Rule: apimachinery ``meta/v1/helpers.go``, v1.36."""
+    if selector is None:
+        return NONE
+    texts = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for requirement in selector.get("matchExpressions") or []:
+        key, operator = requirement.get("key", ""), requirement.get("operator", "")
+        values = ",".join(sorted(requirement.get("values") or []))
+        text = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }.get(operator, "")
+        texts.append((key, text))
+    return ",".join(text for _, text in sorted(texts)) or NONE
+
+
+# ------------------------------------------------------------------------------------- pods
+
+
+def _exit_reason(terminated: Manifest) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _restartable(container: Manifest) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
+    """Return status text, ready containers, all containers, restarts: ``printPod``."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    sidecars = {c.get("name"): _restartable(c) for c in spec.get("initContainers") or []}
+    total = len(spec.get("containers") or []) + sum(sidecars.values())
+    ready = restarts = sidecar_restarts = 0
+    phase = status.get("phase", "")
+    reason = status.get("reason") or phase
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            reason = "SchedulingGated"
+    initializing = False
+    statuses = status.get("initContainerStatuses") or []
+    for index, container in enumerate(statuses):
+        count = container.get("restartCount") or 0
+        restarts += count
+        sidecar = sidecars.get(container.get("name"), False)
+        if sidecar:
+            sidecar_restarts += count
+        state = container.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting")
+        if terminated is not None and terminated.get("exitCode", 0) == 0:
+            continue
+        if sidecar and container.get("started"):
+            ready += bool(container.get("ready"))
+            continue
+        initializing = True
+        if terminated is not None:
+            reason = f"Init:{_exit_reason(terminated)}"
+        elif waiting is not None and waiting.get("reason") not in (None, "", "PodInitializing"):
+            reason = f"Init:{waiting['reason']}"
+        else:
+            reason = f"Init:{index}/{len(spec.get('initContainers') or [])}"
+        break
+    if not initializing or _condition(status, "Initialized") == "True":
+        restarts = sidecar_restarts
+        running = False
+        for container in reversed(status.get("containerStatuses") or []):
+            restarts += container.get("restartCount") or 0
+            state = container.get("state") or {}
+            terminated, waiting = state.get("terminated"), state.get("waiting")
+            if waiting is not None and waiting.get("reason"):
+                reason = waiting["reason"]
+            elif terminated is not None:
+                reason = _exit_reason(terminated)
+            elif container.get("ready") and state.get("running") is not None:
+                running = True
+                ready += 1
+        if reason == "Completed" and running:
+            reason = "Running" if _condition(status, "Ready") == "True" else "NotReady"
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            reason = "Unknown"
+        elif phase not in ("Succeeded", "Failed"):
+            reason = "Terminating"
+    return reason, ready, total, restarts
+
+
+def _condition(status: Manifest, name: str) -> str:
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == name:
+            return str(condition.get("status", ""))
+    return ""
+
+
+def _pod(pod: Manifest, now: datetime) -> Cells:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    reason, ready, total, restarts = _pod_status(pod)
+    addresses = status.get("podIPs") or []
+    address = addresses[0].get("ip") if addresses else status.get("podIP")
+    gates = spec.get("readinessGates") or []
+    passed = sum(_condition(status, gate.get("conditionType", "")) == "True" for gate in gates)
+    return [
+        _name(pod),
+        f"{ready}/{total}",
+        reason,
+        restarts,
+        _created(pod, now),
+        address or NONE,
+        spec.get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        f"{passed}/{len(gates)}" if gates else NONE,
+    ]
+
+
+# ------------------------------------------------------------------------------------ nodes
+
+_ROLE = "node-role.kubernetes.io/"
+
+
+def _node(node: Manifest, now: datetime) -> Cells:
+    status = node.get("status") or {}
+    labels = node["metadata"].get("labels") or {}
+    ready = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}
+    state = ready.get(_condition(status, "Ready"), "Unknown")
+    if (node.get("spec") or {}).get("unschedulable"):
+        state += ",SchedulingDisabled"
+    roles = {key[len(_ROLE) :] for key in labels if key.startswith(_ROLE) and key != _ROLE}
+    roles |= {v for key, v in labels.items() if key == "kubernetes.io/role" and v}
+    addresses: dict[str, str] = {}
+    for address in status.get("addresses") or []:
+        addresses.setdefault(address.get("type", ""), address.get("address", ""))
+    info = status.get("nodeInfo") or {}
+    return [
+        _name(node),
+        state,
+        ",".join(sorted(roles)) or NONE,
+        _created(node, now),
+        info.get("kubeletVersion", ""),
+        addresses.get("InternalIP") or NONE,
+        addresses.get("ExternalIP") or NONE,
+        info.get("osImage") or UNKNOWN,
+        info.get("kernelVersion") or UNKNOWN,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+# ----------------------------------------------------------------------------------- events
+
+
+def _event(event: Manifest, now: datetime) -> Cells:
+    about = event.get("involvedObject") or {}
+    series = event.get("series") or {}
+    source = event.get("source") or {}
+    first_time = event.get("firstTimestamp") or event.get("eventTime")
+    first = _age(first_time, now)
+    last_time = series.get("lastObservedTime") or event.get("lastTimestamp")
+    last = _age(last_time, now) if last_time else first
+    count = series.get("count") or event.get("count") or 1
+    target = str(about.get("kind", "")).lower()
+    if about.get("name"):
+        target = f"{target}/{about['name']}"
+    component = source.get("component") or event.get("reportingComponent") or ""
+    if source.get("host"):
+        component = f"{component}, {source['host']}"
+    return [
+        last,
+        event.get("type", ""),
+        event.get("reason", ""),
+        target,
+        about.get("fieldPath", ""),
+        component,
+        str(event.get("message", "")).strip(),
+        first,
+        count,
+        _name(event),
+    ]
+
+
+# -------------------------------------------------------------------------------- workloads
+
+
+def _deployment(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    names, images = _containers((spec.get("template") or {}).get("spec") or {})
+    return [
+        _name(item),
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        _created(item, now),
+        names,
+        images,
+        format_selector(spec.get("selector")),
+    ]
+
+
+def _replica_set(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    names, images = _containers((spec.get("template") or {}).get("spec") or {})
+    return [
+        _name(item),
+        spec.get("replicas", 0),
+        status.get("replicas", 0),
+        status.get("readyReplicas", 0),
+        _created(item, now),
+        names,
+        images,
+        format_selector(spec.get("selector")),
+    ]
+
+
+def _replication_controller(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    selector = {"matchLabels": spec.get("selector") or {}}
+    return [*_replica_set(item, now)[:7], format_selector(selector)]
+
+
+def _stateful_set(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    names, images = _containers((spec.get("template") or {}).get("spec") or {})
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+    return [_name(item), ready, _created(item, now), names, images]
+
+
+def _daemon_set(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    names, images = _containers(template)
+    selector = {"matchLabels": template.get("nodeSelector") or {}}
+    return [
+        _name(item),
+        status.get("desiredNumberScheduled", 0),
+        status.get("currentNumberScheduled", 0),
+        status.get("numberReady", 0),
+        status.get("updatedNumberScheduled", 0),
+        status.get("numberAvailable", 0),
+        format_selector(selector),
+        _created(item, now),
+        names,
+        images,
+        format_selector(spec.get("selector")),
+    ]
+
+
+# ------------------------------------------------------------------------------------ others
+
+
+def _runtime_class(item: Manifest, now: datetime) -> Cells:
+    return [_name(item), item.get("handler", ""), _created(item, now)]
+
+
+def _priority_class(item: Manifest, now: datetime) -> Cells:
+    return [
+        _name(item),
+        item.get("value", 0),
+        bool(item.get("globalDefault", False)),
+        _created(item, now),
+        item.get("preemptionPolicy", ""),
+    ]
+
+
+def _namespace(item: Manifest, now: datetime) -> Cells:
+    phase = (item.get("status") or {}).get("phase", "Active")
+    if item["metadata"].get("deletionTimestamp"):
+        phase = "Terminating"
+    return [_name(item), phase, _created(item, now)]
+
+
+def _disruption_budget(item: Manifest, now: datetime) -> Cells:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
+    return [
+        _name(item),
+        "N/A" if minimum is None else str(minimum),
+        "N/A" if maximum is None else str(maximum),
+        status.get("disruptionsAllowed", 0),
+        _created(item, now),
+    ]
+
+
+def _service(item: Manifest, now: datetime) -> Cells:
+    spec = item.get("spec") or {}
+    ports = ",".join(
+        f"{port.get('port', '')}:{port['nodePort']}/{port.get('protocol', 'TCP')}"
+        if port.get("nodePort")
+        else f"{port.get('port', '')}/{port.get('protocol', 'TCP')}"
+        for port in spec.get("ports") or []
+    )
+    return [
+        _name(item),
+        spec.get("type", "ClusterIP"),
+        spec.get("clusterIP") or NONE,
+        ",".join(spec.get("externalIPs") or []) or NONE,
+        ports or NONE,
+        _created(item, now),
+        format_selector({"matchLabels": spec.get("selector") or {}}),
+    ]
+
+
+def _lease(item: Manifest, now: datetime) -> Cells:
+    return [_name(item), (item.get("spec") or {}).get("holderIdentity", ""), _created(item, now)]
+
+
+def _anything(item: Manifest, now: datetime) -> Cells:
+    return [_name(item), item["metadata"].get("creationTimestamp")]
+
+
+def _columns(*texts: str) -> list[Column]:
+    """Return columns from ``name``, ``name:type`` or ``name:type:priority``."""
+    columns = []
+    for text in texts:
+        name, _, rest = text.partition(":")
+        kind, _, priority = rest.partition(":")
+        columns.append(Column(name, type=kind or "string", priority=int(priority or 0)))
+    return columns
+
+
+_TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
+_ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
+
+PRINTERS: dict[str, Printer] = {
+    "Pod": Printer(
+        [
+            NAME,
+            *_columns("Ready", "Status", "Restarts:integer"),
+            AGE,
+            *_columns("IP::1", "Node::1", "Nominated Node::1", "Readiness Gates::1"),
+        ],
+        _pod,
+    ),
+    "Node": Printer(
+        [
+            NAME,
+            *_columns("Status", "Roles"),
+            AGE,
+            *_columns(
+                "Version",
+                "Internal-IP::1",
+                "External-IP::1",
+                "OS-Image::1",
+                "Kernel-Version::1",
+                "Container-Runtime::1",
+            ),
+        ],
+        _node,
+    ),
+    "Event": Printer(
+        [
+            *_columns(
+                "Last Seen",
+                "Type",
+                "Reason",
+                "Object",
+                "Subobject::1",
+                "Source::1",
+                "Message",
+                "First Seen::1",
+                "Count:integer:1",
+            ),
+            Column("Name", format="name", priority=1),
+        ],
+        _event,
+    ),
+    "Deployment": Printer(
+        [NAME, *_columns("Ready", "Up-to-date:integer", "Available:integer"), AGE, *_TEMPLATE],
+        _deployment,
+    ),
+    "ReplicaSet": Printer(
+        [
+            NAME,
+            *_columns("Desired:integer", "Current:integer", "Ready:integer"),
+            AGE,
+            *_TEMPLATE,
+        ],
+        _replica_set,
+    ),
+    "ReplicationController": Printer(
+        [
+            NAME,
+            *_columns("Desired:integer", "Current:integer", "Ready:integer"),
+            AGE,
+            *_TEMPLATE,
+        ],
+        _replication_controller,
+    ),
+    "StatefulSet": Printer([NAME, *_columns("Ready"), AGE, CONTAINERS, IMAGES], _stateful_set),
+    "DaemonSet": Printer(
+        [
+            NAME,
+            *_columns(
+                "Desired:integer",
+                "Current:integer",
+                "Ready:integer",
+                "Up-to-date:integer",
+                "Available:integer",
+                "Node Selector",
+            ),
+            AGE,
+            *_TEMPLATE,
+        ],
+        _daemon_set,
+    ),
+    "RuntimeClass": Printer([NAME, *_columns("Handler"), AGE], _runtime_class),
+    "PriorityClass": Printer(
+        [
+            NAME,
+            *_columns("Value:integer", "Global-Default:boolean"),
+            AGE,
+            *_columns("PreemptionPolicy::1"),
+        ],
+        _priority_class,
+    ),
+    "Namespace": Printer([NAME, *_columns("Status"), AGE], _namespace),
+    "PodDisruptionBudget": Printer(
+        [NAME, *_columns("Min Available", "Max Unavailable", "Allowed Disruptions:integer"), AGE],
+        _disruption_budget,
+    ),
+    "Service": Printer(
+        [NAME, *_columns("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, SELECTOR],
+        _service,
+    ),
+    "Lease": Printer([NAME, *_columns("Holder"), AGE], _lease),
+}
+
+
+def printer(kind: Kind) -> Printer:
+    """Return the printer of a kind; name and creation time for kinds without their own."""
+    return PRINTERS.get(kind.name, _ANYTHING)
+
+
+def row(kind: Kind, item: Manifest, *, now: datetime, include: str = "Metadata") -> Manifest:
+    """Return one row; ``include`` is ``Metadata``, ``Object`` or ``None``."""
+    result: Manifest = {"cells": printer(kind).cells(item, now)}
+    if include == "Object":
+        result["object"] = item
+    elif include == "Metadata":
+        result["object"] = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": TABLE_VERSION,
+            "metadata": item["metadata"],
+        }
+    return result
+
+
+def table(
+    kind: Kind,
+    items: Iterable[Manifest],
+    metadata: Manifest,
+    *,
+    now: datetime,
+    include: str = "Metadata",
+    headed: bool = True,
+) -> Manifest:
+    """Return a ``Table`` of ``items``; ``headed`` False leaves the column definitions out."""
+    return {
+        "kind": "Table",
+        "apiVersion": TABLE_VERSION,
+        "metadata": metadata,
+        "columnDefinitions": printer(kind).columns if headed else None,
+        "rows": [row(kind, item, now=now, include=include) for item in items],
+    }

@@ -1,0 +1,702 @@
+"""One view for all kinds: what a request asks of the registry's kind is one call below.
+
+A view reads the path, the user, the parameters and the body; then an action writes or a query
+reads, and the bytes that come back are the answer. Rules about objects live in admission, rules
+about storage in actions; here is only HTTP.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from api import auth, clock, errors, negotiation, replies, routes, wire
+from api.applying import apply
+from api.tables import NONE, format_selector
+from clusterstate import queries
+from clusterstate.actions import objects, pods
+from clusterstate.admission.request import User
+from clusterstate.objects import patching
+from clusterstate.objects.errors import BadRequest, Conflict, NotFound, TooLarge
+from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.meta import Manifest, strip_nulls
+
+MAX_OBJECT_BYTES = 3 << 20
+"""kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+Change = Callable[[Manifest], Manifest]
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+class StatusView(APIView):
+    """A view whose every failure is a ``Status`` and whose every caller has a token."""
+
+    authentication_classes = [auth.BearerAuthentication]
+    permission_classes = []
+    throttle_classes = []
+    parser_classes = []
+    renderer_classes = []
+    content_negotiation_class = negotiation.Negotiation
+
+    user: User
+
+    @property
+    def default_response_headers(self) -> dict[str, str]:
+        """Return none: answers set their own."""
+        return {}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate; what the user may do is asked when it is known what they want."""
+        self.user = cast("User", request.user)
+
+    def handle_exception(self, exc: Exception) -> HttpResponse:
+        """Return any failure as a ``Status``."""
+        return errors.respond(exc)
+
+
+class ResourceView(StatusView):
+    """Serve objects of every kind: single ones, collections and subresources."""
+
+    http_method_names = ["get", "post", "put", "patch", "delete"]
+
+    target: routes.Target
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate, read the path, and ask whether the user may do that."""
+        self.user = cast("User", request.user)
+        target = routes.resolve(request.path_info)
+        if target is None:
+            raise NotFound(errors.UNKNOWN_PATH)
+        self.target = target
+        method = request.method or "GET"
+        verb = _VERBS.get(method)
+        if verb is None:
+            if method == "GET":
+                verb = "get" if target.name else "list"
+            else:
+                verb = "delete" if target.name else "deletecollection"
+        if auth.MASTERS not in self.user.groups:
+            auth.require(
+                self.user,
+                auth.Attributes(
+                    verb=verb,
+                    group=target.kind.group,
+                    resource=target.kind.plural,
+                    subresource=target.subresource,
+                    namespace=target.namespace,
+                    name=target.name,
+                ),
+            )
+
+    # ------------------------------------------------------------------------------- reads
+
+    def get(self, request: Request) -> HttpResponse:
+        """Return an object, a collection, or a subresource that can be read."""
+        target = self.target
+        if not target.name:
+            return self._list(request)
+        if target.subresource in ("binding", "eviction", "finalize"):
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        body = queries.get(target.kind, target.namespace, target.name)
+        if target.subresource == "scale":
+            return self._plain(request, wire.encode(_scale_of(target.kind, replies.decode(body))))
+        return self._object(request, body)
+
+    def _list(self, request: Request) -> HttpResponse:
+        target, query = self.target, request.query_params
+        form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
+        limit = wire.integer(query.get("limit"), "limit") if query else None
+        page = queries.list_page(
+            target.kind,
+            target.namespace,
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            limit=limit or None,
+            continue_token=query.get("continue", ""),
+        )
+        metadata = replies.list_metadata(page.revision, page.continue_token, page.remaining)
+        if form == negotiation.TABLE:
+            include = replies.include_object(query.get("includeObject"))
+            return replies.reply(replies.list_table(target.kind, page.items, metadata, include))
+        return self._plain(request, replies.join_list(target.kind, page.items, metadata))
+
+    # ------------------------------------------------------------------------------ writes
+
+    def post(self, request: Request) -> HttpResponse:
+        """Create an object or a list of them, or act through a subresource."""
+        target = self.target
+        if target.subresource == "binding":
+            return self._bind(request, target.name)
+        if target.subresource == "eviction":
+            return self._evict(request)
+        if target.name:
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        value = self._body(request)
+        kind = target.kind
+        if isinstance(value, dict) and value.get("kind") in (kind.list_kind, "List"):
+            return self._create_all(request, value)
+        self._limit(request)
+        if kind.namespaced and not target.namespace:
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        manifest, warnings = wire.manifest(
+            value, kind, request.query_params.get("fieldValidation", "")
+        )
+        metadata = _metadata(manifest)
+        _in_namespace(metadata, target.namespace)
+        stored = objects.create(
+            kind,
+            target.namespace,
+            manifest,
+            now=clock.now(),
+            user=self.user,
+            dry_run=self._dry_run(request),
+        )
+        return self._object(
+            request, stored.manifest, status=201, warnings=[*warnings, *stored.warnings]
+        )
+
+    def _create_all(self, request: Request, value: Manifest) -> HttpResponse:
+        """Create every item of a list, or none."""
+        kind = self.target.kind
+        manifests, warnings = items_of(
+            value, kind, self.target.namespace, request.query_params.get("fieldValidation", "")
+        )
+        done = objects.create_all(
+            [(kind, m["metadata"].get("namespace", ""), m) for m in manifests],
+            now=clock.now(),
+            user=self.user,
+            dry_run=self._dry_run(request),
+        )
+        metadata = replies.list_metadata(max((stored.revision for stored in done), default=0))
+        body = replies.join_list(kind, [stored.manifest for stored in done], metadata)
+        for stored in done:
+            warnings += stored.warnings
+        return replies.reply(body, status=201, warnings=warnings)
+
+    def put(self, request: Request) -> HttpResponse:
+        """Replace an object, its status or its scale."""
+        target = self.target
+        if not target.name or target.subresource in ("binding", "eviction"):
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        value = self._body(request)
+        self._limit(request)
+        if target.subresource == "scale":
+            return self._set_scale(request, lambda _: wire.typed(value, "Scale", *_SCALE))
+        manifest, warnings = wire.manifest(
+            value, target.kind, request.query_params.get("fieldValidation", "")
+        )
+        metadata = _metadata(manifest)
+        _in_namespace(metadata, target.namespace)
+        if metadata.setdefault("name", target.name) != target.name:
+            raise BadRequest(
+                f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
+                f"match the name on the URL ({target.name})"
+            )
+        return self._update(request, lambda _: manifest, warnings)
+
+    def patch(self, request: Request) -> HttpResponse:
+        """Change an object, its status or its scale by one of the four kinds of patch."""
+        target = self.target
+        if not target.name or target.subresource in ("binding", "eviction", "finalize"):
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        content_type = wire.media_type(request.META.get("CONTENT_TYPE"))
+        if content_type not in PATCH_TYPES:
+            raise errors.UnsupportedMediaType(
+                "the body of the request was in an unknown format - "
+                f"accepted media types include: {', '.join(PATCH_TYPES)}"
+            )
+        self._limit(request)
+        value = wire.decode(request.body, content_type)
+        if content_type == APPLY_PATCH:
+            return self._apply(request, value)
+        change = _patch(
+            content_type, value, "Scale" if target.subresource == "scale" else target.kind.name
+        )
+        if target.subresource == "scale":
+            return self._set_scale(request, change)
+        warnings: list[str] = []
+        mode = request.query_params.get("fieldValidation", "")
+
+        def patched(current: Manifest) -> Manifest:
+            manifest, found = wire.manifest(change(current), target.kind, mode)
+            warnings[:] = found
+            metadata = _metadata(manifest)
+            _in_namespace(metadata, target.namespace)
+            if metadata.get("name") != target.name:
+                raise BadRequest("the patch changes metadata.name, which names the object")
+            return manifest
+
+        return self._update(request, patched, warnings)
+
+    def _apply(self, request: Request, value: Any) -> HttpResponse:
+        """Server-side apply: create, or merge what the manager says."""
+        target, query = self.target, request.query_params
+        if target.subresource == "scale":
+            raise errors.UnsupportedMediaType("apply is not supported for scale")
+        manager = query.get("fieldManager", "")
+        if not manager:
+            raise BadRequest(
+                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
+                "Required value: is required for apply patch"
+            )
+        manifest, warnings = wire.manifest(value, target.kind, query.get("fieldValidation", ""))
+        metadata = _metadata(manifest)
+        _in_namespace(metadata, target.namespace)
+        metadata["name"] = target.name
+        now = clock.now()
+        force = wire.boolean(query.get("force"), "force")
+
+        def change(current: Manifest | None) -> Manifest:
+            return apply(
+                target.kind, current, manifest, manager=manager, force=force, now=now,
+                subresource=target.subresource,
+            )  # fmt: skip
+
+        try:
+            return self._update(request, change, warnings)
+        except NotFound:
+            if target.subresource:
+                raise
+            stored = objects.create(
+                target.kind,
+                target.namespace,
+                change(None),
+                now=now,
+                user=self.user,
+                dry_run=self._dry_run(request),
+            )
+            warnings += stored.warnings
+            return self._object(request, stored.manifest, status=201, warnings=warnings)
+
+    def _update(self, request: Request, change: Change, warnings: list[str]) -> HttpResponse:
+        target = self.target
+        stored = objects.update(
+            target.kind,
+            target.namespace,
+            target.name,
+            change,
+            subresource=target.subresource,
+            now=clock.now(),
+            user=self.user,
+            dry_run=self._dry_run(request),
+        )
+        return self._object(request, stored.manifest, warnings=[*warnings, *stored.warnings])
+
+    # ----------------------------------------------------------------------------- deletes
+
+    def delete(self, request: Request) -> HttpResponse:
+        """Delete an object, or every object of a collection that the selectors match."""
+        target = self.target
+        if target.subresource:
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        options = self._delete_options(request)
+        if target.name:
+            deleted = objects.delete(
+                target.kind,
+                target.namespace,
+                target.name,
+                options,
+                now=clock.now(),
+                user=self.user,
+            )
+            if deleted.manifest is not None and (target.kind.name == "Pod" or not deleted.gone):
+                return self._object(request, deleted.manifest)
+            details = _details(target.kind, target.name)
+            if deleted.uid:
+                details["uid"] = deleted.uid
+            return replies.reply(wire.encode(errors.success(details=details)))
+        query = request.query_params
+        objects.delete_collection(
+            target.kind,
+            target.namespace,
+            options,
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            now=clock.now(),
+            user=self.user,
+        )
+        return replies.reply(wire.encode(errors.success(details=_details(target.kind, ""))))
+
+    def _delete_options(self, request: Request) -> Manifest:
+        """Return DeleteOptions from the body and, where that is silent, the parameters."""
+        return delete_options(
+            self._body(request) if request.body else {}, request.query_params.dict()
+        )
+
+    # ------------------------------------------------------------------------ subresources
+
+    def _bind(self, request: Request, name: str) -> HttpResponse:
+        return bind(
+            self._body(request), self.target.namespace, name, self.user,
+            dry_run=self._dry_run(request),
+        )  # fmt: skip
+
+    def _evict(self, request: Request) -> HttpResponse:
+        target = self.target
+        value = self._body(request) if request.body else {}
+        eviction = wire.typed(value, "Eviction", "policy/v1", "policy/v1beta1")
+        eviction = strip_nulls(eviction)
+        metadata = _metadata(eviction)
+        _in_namespace(metadata, target.namespace)
+        if metadata.get("name", target.name) != target.name:
+            raise BadRequest("name in URL does not match name in Eviction object")
+        options = delete_options(eviction.get("deleteOptions") or {}, request.query_params.dict())
+        pods.evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
+        return replies.reply(wire.encode(errors.success(201)), status=201)
+
+    def _set_scale(self, request: Request, change: Change) -> HttpResponse:
+        target = self.target
+
+        def scaled(current: Manifest) -> Manifest:
+            scale = strip_nulls(change(_scale_of(target.kind, current)))
+            metadata = _metadata(scale)
+            spec = scale.get("spec") or {}
+            replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+            if not isinstance(replicas, int) or isinstance(replicas, bool):
+                raise BadRequest("Scale: spec.replicas: expected an integer")
+            result = {**current, "spec": {**(current.get("spec") or {}), "replicas": replicas}}
+            result["metadata"] = dict(current["metadata"])
+            if metadata.get("resourceVersion"):
+                result["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+            if metadata.get("uid", current["metadata"].get("uid")) != current["metadata"]["uid"]:
+                raise Conflict(
+                    f"Precondition failed: UID in precondition: {metadata['uid']}, "
+                    f"UID in object meta: {current['metadata']['uid']}"
+                )
+            return result
+
+        stored = objects.update(
+            target.kind,
+            target.namespace,
+            target.name,
+            scaled,
+            now=clock.now(),
+            user=self.user,
+            dry_run=self._dry_run(request),
+        )
+        scale = _scale_of(target.kind, replies.decode(stored.manifest))
+        return self._plain(request, wire.encode(scale))
+
+    # ----------------------------------------------------------------------------- helpers
+
+    def _body(self, request: Request) -> Any:
+        return wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+
+    def _limit(self, request: Request) -> None:
+        if len(request.body) > MAX_OBJECT_BYTES:
+            raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
+
+    def _dry_run(self, request: Request) -> bool:
+        return dry_run(request.query_params.getlist("dryRun"))
+
+    def _plain(self, request: Request, body: bytes, status: int = 200) -> HttpResponse:
+        negotiation.form(request.META.get("HTTP_ACCEPT", ""))
+        if wire.boolean(request.query_params.get("pretty"), "pretty"):
+            body = replies.pretty(body)
+        return replies.reply(body, status=status)
+
+    def _object(
+        self, request: Request, body: bytes, *, status: int = 200, warnings: list[str] | None = None
+    ) -> HttpResponse:
+        """Return one stored object, as a Table if the client wants that."""
+        query = request.query_params
+        if negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE:
+            include = replies.include_object(query.get("includeObject"))
+            body = replies.object_table(self.target.kind, body, include)
+        elif query and wire.boolean(query.get("pretty"), "pretty"):
+            body = replies.pretty(body)
+        return replies.reply(body, status=status, warnings=warnings or ())
+
+
+class BindingsView(StatusView):
+    """``POST namespaces/NS/bindings``: bind the pod that the body names."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: Request, namespace: str) -> HttpResponse:
+        """Bind a pod."""
+        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+        name = ""
+        if isinstance(value, dict) and isinstance(value.get("metadata"), dict):
+            name = value["metadata"].get("name") or ""
+        if not isinstance(name, str) or not name:
+            raise BadRequest("metadata.name: Required value: it names the pod")
+        auth.require(
+            self.user,
+            auth.Attributes("create", resource="bindings", namespace=namespace, name=name),
+        )
+        only_try = dry_run(request.query_params.getlist("dryRun"))
+        return bind(value, namespace, name, self.user, dry_run=only_try)
+
+
+class AccessReviewView(StatusView):
+    """``POST selfsubjectaccessreviews``: say whether the caller may do something."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: Request) -> HttpResponse:
+        """Answer with the body and a status; nothing is stored."""
+        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+        body = wire.typed(value, "SelfSubjectAccessReview", "authorization.k8s.io/v1")
+        spec = body.get("spec")
+        if not isinstance(spec, dict):
+            raise BadRequest("spec: Required value")
+        answer = auth.review(self.user, spec)
+        status: dict[str, Any] = {"allowed": answer.allowed}
+        if answer.reason:
+            status["reason"] = answer.reason
+        return replies.reply(wire.encode({**strip_nulls(body), "status": status}), status=201)
+
+
+class MixedListView(StatusView):
+    """``POST /api/v1``: create every item of a ``List`` of any kinds, or none."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: Request) -> HttpResponse:
+        """Create the items in the order in which they stand."""
+        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+        body = wire.typed(value, "List", "v1")
+        mode = request.query_params.get("fieldValidation", "")
+        wanted: list[tuple[Kind, str, Manifest]] = []
+        warnings: list[str] = []
+        for index, item in enumerate(list_items(body)):
+            kind = _kind_of(item, index)
+            manifest, found = checked_item(item, kind, index, mode)
+            namespace = _metadata(manifest).get("namespace") or ""
+            auth.require(
+                self.user,
+                auth.Attributes("create", kind.group, kind.plural, namespace=namespace),
+            )
+            wanted.append((kind, namespace, manifest))
+            warnings += found
+        done = objects.create_all(
+            wanted,
+            now=clock.now(),
+            user=self.user,
+            dry_run=dry_run(request.query_params.getlist("dryRun")),
+        )
+        revision = max((stored.revision for stored in done), default=0)
+        for stored in done:
+            warnings += stored.warnings
+        head = wire.encode(replies.list_metadata(revision))
+        body_bytes = (
+            b'{"kind":"List","apiVersion":"v1","metadata":%s,"items":[' % head
+            + b",".join(stored.manifest for stored in done)
+            + b"]}"
+        )
+        return replies.reply(body_bytes, status=201, warnings=warnings)
+
+
+# ------------------------------------------------------------------------------------- parts
+
+
+def list_items(value: Manifest) -> list[Any]:
+    """Return the items of a list manifest."""
+    items = value.get("items")
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise BadRequest("items: expected a list")
+    return items
+
+
+def checked_item(
+    item: Any, kind: Kind, index: int, field_validation: str
+) -> tuple[Manifest, list[str]]:
+    """Return an item of a list as a checked manifest, and warnings that name it."""
+    try:
+        manifest, warnings = wire.manifest(item, kind, field_validation)
+    except BadRequest as error:
+        raise BadRequest(f"items[{index}]: {error.message}") from error
+    return manifest, [f"items[{index}]: {text}" for text in warnings]
+
+
+def items_of(
+    value: Manifest, kind: Kind, namespace: str, field_validation: str
+) -> tuple[list[Manifest], list[str]]:
+    """Return the items of a list of one kind, each with its namespace, and warnings."""
+    wire.typed(value, str(value.get("kind")), "v1", kind.api_version)
+    manifests: list[Manifest] = []
+    warnings: list[str] = []
+    for index, item in enumerate(list_items(value)):
+        manifest, found = checked_item(item, kind, index, field_validation)
+        metadata = _metadata(manifest)
+        try:
+            _in_namespace(metadata, namespace)
+        except BadRequest as error:
+            raise BadRequest(f"items[{index}]: {error.message}") from error
+        if kind.namespaced and not metadata.get("namespace"):
+            raise BadRequest(f"items[{index}]: metadata.namespace: Required value")
+        manifests.append(manifest)
+        warnings += found
+    return manifests, warnings
+
+
+def _kind_of(item: Any, index: int) -> Kind:
+    """Return the kind that an item of a mixed list names."""
+    if isinstance(item, dict):
+        name = item.get("kind")
+        kind = KINDS.get(name) if isinstance(name, str) else None
+        if kind is not None and item.get("apiVersion") == kind.api_version:
+            return kind
+    raise BadRequest(f"items[{index}]: kind and apiVersion name no kind that is served")
+
+
+def _metadata(manifest: Manifest) -> dict[str, Any]:
+    """Return ``metadata``, made if absent."""
+    metadata = manifest.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise BadRequest("metadata: expected an object")
+    return metadata
+
+
+def _in_namespace(metadata: dict[str, Any], namespace: str) -> None:
+    """Put the namespace of the URL into ``metadata``; another one there is an error."""
+    if not namespace:
+        return
+    given = metadata.get("namespace")
+    if given in (None, ""):
+        metadata["namespace"] = namespace
+    elif given != namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _details(kind: Kind, name: str) -> dict[str, Any]:
+    details: dict[str, Any] = {"kind": kind.plural}
+    if name:
+        details["name"] = name
+    if kind.group:
+        details["group"] = kind.group
+    return details
+
+
+def dry_run(values: list[str]) -> bool:
+    """Return whether ``dryRun`` says All; any other word is refused."""
+    if not values:
+        return False
+    if any(value != "All" for value in values):
+        raise BadRequest('dryRun: Unsupported value: supported values: "All"')
+    return True
+
+
+def delete_options(body: Any, query: dict[str, Any]) -> Manifest:
+    """Return checked DeleteOptions: those of the body, completed by query parameters.
+
+    The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
+    and ``dryRun`` (bool), each only when given.
+    """
+    value = wire.typed(body, "DeleteOptions", *_delete_options_versions(body))
+    value = strip_nulls(value)
+    options: Manifest = {}
+    grace = value.get("gracePeriodSeconds")
+    if grace is None:
+        grace = _signed(query.get("gracePeriodSeconds"))
+    if grace is not None:
+        if not isinstance(grace, int) or isinstance(grace, bool):
+            raise BadRequest("DeleteOptions: gracePeriodSeconds: expected an integer")
+        options["gracePeriodSeconds"] = grace
+    preconditions = value.get("preconditions")
+    if preconditions is not None:
+        if not isinstance(preconditions, dict) or not all(
+            isinstance(preconditions.get(key, ""), str) for key in ("uid", "resourceVersion")
+        ):
+            raise BadRequest("DeleteOptions: preconditions: expected texts")
+        options["preconditions"] = preconditions
+    policy = value.get("propagationPolicy", query.get("propagationPolicy"))
+    if policy:
+        if policy not in ("Orphan", "Background", "Foreground"):
+            raise BadRequest(
+                "DeleteOptions: propagationPolicy: supported values: "
+                '"Background", "Foreground", "Orphan"'
+            )
+        options["propagationPolicy"] = policy
+    only_try = value.get("dryRun") or []
+    if not isinstance(only_try, list):
+        raise BadRequest("DeleteOptions: dryRun: expected a list")
+    if query.get("dryRun"):
+        only_try = [*only_try, query["dryRun"]]
+    options["dryRun"] = dry_run(only_try)
+    return options
+
+
+def _delete_options_versions(body: Any) -> tuple[str, ...]:
+    """Return the versions of DeleteOptions: every group has one of the same shape."""
+    given = body.get("apiVersion") if isinstance(body, dict) else None
+    return ("v1", given) if isinstance(given, str) else ("v1",)
+
+
+def _signed(text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise BadRequest(f'invalid value "{text}" for gracePeriodSeconds') from None
+
+
+def bind(value: Any, namespace: str, name: str, user: User, *, dry_run: bool) -> HttpResponse:
+    """Bind the pod ``namespace/name`` as the Binding in ``value`` says."""
+    binding = strip_nulls(wire.typed(value, "Binding", "v1"))
+    metadata = _metadata(binding)
+    _in_namespace(metadata, namespace)
+    if metadata.setdefault("name", name) != name:
+        raise BadRequest("name in URL does not match name in Binding object")
+    target = binding.get("target")
+    if not isinstance(target, dict) or not isinstance(target.get("name"), str):
+        raise BadRequest("target.name: Required value")
+    if target.get("kind") not in (None, "", "Node"):
+        raise BadRequest('target.kind: Unsupported value: supported values: "Node", "<empty>"')
+    pods.bind_pod(
+        namespace, name, target["name"], uid=metadata.get("uid") or "", now=clock.now(),
+        user=user, dry_run=dry_run,
+    )  # fmt: skip
+    return replies.reply(wire.encode(errors.success(201)), status=201)
+
+
+_SCALE = ("autoscaling/v1",)
+
+
+def _scale_of(kind: Kind, item: Manifest) -> Manifest:
+    """Return the ``Scale`` of an object that has replicas."""
+    metadata = item["metadata"]
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    selector = spec.get("selector")
+    if kind.name == "ReplicationController":
+        selector = {"matchLabels": selector or {}}
+    text = format_selector(selector)
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {"replicas": spec.get("replicas", 0)},
+        "status": {
+            "replicas": status.get("replicas", 0),
+            "selector": "" if text == NONE else text,
+        },
+    }
+
+
+def _patch(content_type: str, value: Any, kind_name: str) -> Change:
+    """Return the function that applies a patch to a manifest."""
+    if content_type == JSON_PATCH:
+        if not isinstance(value, list):
+            raise BadRequest("a JSON patch must be a list of operations")
+        return lambda current: patching.json_patch(current, value)
+    if not isinstance(value, dict):
+        raise BadRequest("the patch must be an object")
+    if content_type == MERGE_PATCH:
+        return lambda current: patching.merge_patch(current, value)
+    return lambda current: patching.strategic_merge_patch(current, value, kind_name)

@@ -1,0 +1,142 @@
+"""``GET .../pods/NAME?waitFor=PodScheduled``: answer when the pod has been decided on.
+
+The answer is the pod, as of a plain GET: as soon as it has a node or is known to fit nowhere (its
+PodScheduled condition is there), and at the latest after ``timeoutSeconds`` (30). Nothing is held
+meanwhile but an open connection: the loop waits for the pod's next change in the log.
+"""
+
+import asyncio
+from concurrent.futures import Executor
+
+from api import auth, connections, errors, negotiation, replies, wire
+from api.hub import Event, event_of, hub
+from api.routes import Target, resolve
+from api.watch import Client, Receive, Scope, Send, header, parameters, reply_error, wait
+from clusterstate import changes, queries
+from clusterstate.changes import DELETED
+from clusterstate.objects.errors import BadRequest, NotFound
+from clusterstate.objects.meta import Manifest
+
+CONDITION = "PodScheduled"
+DEFAULT_SECONDS = 30
+MAX_SECONDS = 600
+
+
+def asked_for(scope: Scope) -> bool:
+    """Return whether a GET with ``waitFor=`` in its query reads one object."""
+    target = resolve(scope["path"])
+    return target is not None and bool(target.name) and not target.subresource
+
+
+def _open(scope: Scope) -> tuple[Target, float]:
+    """Authenticate, authorise and check the parameters; runs on a thread. May query."""
+    connections.check()
+    user = auth.authenticate(header(scope, b"authorization"))
+    target = resolve(scope["path"])
+    if target is None:
+        raise NotFound(errors.UNKNOWN_PATH)
+    auth.require(
+        user,
+        auth.Attributes(
+            verb="get",
+            group=target.kind.group,
+            resource=target.kind.plural,
+            namespace=target.namespace,
+            name=target.name,
+        ),
+    )
+    query = parameters(scope)
+    if target.kind.name != "Pod" or query["waitFor"] != CONDITION:
+        raise BadRequest(
+            f'invalid value "{query["waitFor"]}" for waitFor: only pods can be waited for, '
+            f"and only for {CONDITION}"
+        )
+    negotiation.form(header(scope, b"accept"))
+    seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
+    return target, float(min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS))
+
+
+def _read(target: Target) -> tuple[bytes, int, bool]:
+    """Return the pod, its revision, and whether it was decided on. Queries; runs on a thread."""
+    connections.check()
+    body = queries.get(target.kind, target.namespace, target.name)
+    pod: Manifest = replies.decode(body)
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    decided = bool((pod.get("spec") or {}).get("nodeName")) or any(
+        condition.get("type") == CONDITION for condition in conditions
+    )
+    return body, int(pod["metadata"]["resourceVersion"]), decided
+
+
+def _catch_up(target: Target, cursor: int) -> tuple[list[Event], int]:
+    connections.check()
+    name = target.kind.name
+    found = changes.read_since(cursor, kinds={name}, documents={name})
+    return [event for event in map(event_of, found.items) if event is not None], found.cursor
+
+
+async def _decided(target: Target, seconds: float, client: Client, threads: Executor) -> bytes:
+    """Return the pod when it was decided on, or as it is when the time is over.
+
+    Raises:
+        NotFound: there is no such pod, or it was deleted meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    body, cursor, decided = await loop.run_in_executor(threads, _read, target)
+    if decided:
+        return body
+    kind = target.kind.name
+    subscription = hub.subscribe(kind, key=(target.namespace, target.name))
+    client.on_gone(subscription.wake)
+    try:
+        while not client.gone:
+            subscription.wake.clear()
+            ring = hub.ring(kind)
+            events = ring.after(cursor) if ring.floor is not None else []
+            if events is None:
+                events, cursor = await loop.run_in_executor(threads, _catch_up, target, cursor)
+                subscription.wake.set()
+            for event in events:
+                change = event.change
+                cursor = max(cursor, change.revision)
+                if (change.namespace, change.name) != (target.namespace, target.name):
+                    continue
+                if change.verb == DELETED:
+                    raise NotFound(
+                        f'{target.kind.resource} "{target.name}" not found',
+                        {"name": target.name, "kind": target.kind.plural},
+                    )
+                body = event.object
+                if change.node_name or change.scheduled_at or change.unschedulable:
+                    return body
+            left = deadline - loop.time()
+            if left <= 0:
+                return body
+            await wait(subscription.wake, left)
+    finally:
+        hub.unsubscribe(subscription)
+    return body
+
+
+async def serve(scope: Scope, receive: Receive, send: Send, threads: Executor) -> None:
+    """Answer one GET that waits."""
+    loop = asyncio.get_running_loop()
+    client = Client()
+    listener = asyncio.ensure_future(client.listen(receive))
+    try:
+        target, seconds = await loop.run_in_executor(threads, _open, scope)
+        body = await _decided(target, seconds, client, threads)
+        if client.gone:
+            return
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"cache-control", b"no-cache, private"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        await reply_error(send, error)
+    finally:
+        listener.cancel()

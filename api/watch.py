@@ -1,0 +1,435 @@
+"""``GET collection?watch=true``: an open answer with one line per event.
+
+What a watch promises: headers at once; exactly the changes after its resourceVersion, in order and
+none missing (without one, or with 0, first an ADDED for everything there is); an object that begins
+to match the selectors is ADDED, one that ceases to is DELETED; a revision older than the log is
+answered by one ERROR event, not by an HTTP error, since clients list again only then. Where events
+come from: `api.hub`.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from api import auth, clock, connections, errors, metrics, negotiation, replies, tables, wire
+from api.hub import Event, event_of, hub
+from api.routes import Target, resolve
+from clusterstate import changes, queries
+from clusterstate.changes import ADDED, DELETED, Change
+from clusterstate.objects import fields, labels
+from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+DEFAULT_SECONDS = (1800, 3600)
+"""A watch without ``timeoutSeconds`` ends after a time in here, as kube-apiserver's do."""
+BOOKMARK_SECONDS = 60.0
+CATCH_UP_LIMIT = 500
+
+_HEADERS = [
+    (b"content-type", b"application/json"),
+    (b"cache-control", b"no-cache, private"),
+    (b"x-content-type-options", b"nosniff"),
+]
+_jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A checked watch request. ``cursor`` None asks for the present state first."""
+
+    target: Target
+    selector: labels.Selector
+    requirements: tuple[fields.FieldRequirement, ...]
+    label_text: str
+    field_text: str
+    cursor: int | None
+    seconds: float
+    bookmarks: bool
+    initial_bookmark: bool
+    table: bool
+    include: str
+
+    @property
+    def kind(self) -> Kind:
+        """The kind watched."""
+        return self.target.kind
+
+    @property
+    def selects(self) -> bool:
+        """Whether a change can make an object begin or cease to match."""
+        return not self.selector.everything or any(
+            requirement.path not in ("metadata.name", "metadata.namespace")
+            for requirement in self.requirements
+        )
+
+
+def parameters(scope: Scope) -> dict[str, str]:
+    """Return the query parameters, the last of each name."""
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """Return a request header as text, empty when absent."""
+    return next((v.decode("latin-1") for k, v in scope["headers"] if k.lower() == name), "")
+
+
+def asked_for(scope: Scope) -> bool:
+    """Return whether a GET with ``watch=`` in its query is a watch of a collection.
+
+    An unreadable boolean is left to the ordinary view, which ignores it as Kubernetes does.
+    """
+    target = resolve(scope["path"])
+    if target is None or target.name:
+        return False
+    return parameters(scope).get("watch", "") in wire.TRUE
+
+
+def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
+    """Return the checked request.
+
+    Raises:
+        BadRequest: a parameter does not parse.
+        NotAcceptable: the client accepts no form that is served.
+    """
+    try:
+        selector = labels.parse_selector(query.get("labelSelector", ""))
+    except labels.SelectorError as error:
+        raise BadRequest(f"unable to parse requirement: {error}") from error
+    field_text = query.get("fieldSelector", "")
+    version = query.get("resourceVersion", "")
+    if not version.isdigit() and version:
+        raise BadRequest(
+            f'Invalid value: "{version}": resourceVersion must be a non-negative integer'
+        )
+    initial = wire.boolean(query.get("sendInitialEvents"), "sendInitialEvents")
+    cursor = int(version or 0) or None
+    seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
+    form = negotiation.form(header(scope, b"accept"))
+    bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
+    return Request(
+        target=target,
+        selector=selector,
+        requirements=fields.parse_field_selector(target.kind.name, field_text),
+        label_text=query.get("labelSelector", ""),
+        field_text=field_text,
+        cursor=None if initial else cursor,
+        seconds=float(seconds) if seconds else _jitter.uniform(*DEFAULT_SECONDS),
+        bookmarks=bookmarks,
+        initial_bookmark=initial and bookmarks,
+        table=form == negotiation.TABLE,
+        include=replies.include_object(query.get("includeObject")),
+    )
+
+
+class Filter:
+    """Which events a watch sends, and as what."""
+
+    def __init__(self, request: Request) -> None:
+        self._namespace = request.target.namespace
+        self._selector = request.selector
+        self._everything = request.selector.everything and not request.requirements
+        names = [r for r in request.requirements if r.path == "metadata.name"]
+        spaces = [r for r in request.requirements if r.path == "metadata.namespace"]
+        self._names = names
+        self._spaces = spaces
+        self._fields = [r for r in request.requirements if r not in names and r not in spaces]
+        self._plain = request.selector.everything and not self._fields
+
+    def verb(self, event: Event) -> bytes | None:
+        """Return ADDED, MODIFIED or DELETED, None when the event does not concern the watch."""
+        change = event.change
+        if self._namespace and change.namespace != self._namespace:
+            return None
+        if not self._everything:
+            if not self._named(change):
+                return None
+            if not self._plain:
+                return self._selected(event)
+        if change.verb == DELETED:
+            return b"DELETED"
+        return b"ADDED" if change.verb == ADDED else b"MODIFIED"
+
+    def _named(self, change: Change) -> bool:
+        return all((r.value == change.name) is not r.negated for r in self._names) and all(
+            (r.value == change.namespace) is not r.negated for r in self._spaces
+        )
+
+    def _selected(self, event: Event) -> bytes | None:
+        verb = event.change.verb
+        if verb == DELETED:
+            return b"DELETED" if self._matches(event.new) else None
+        now = self._matches(event.new)
+        if verb == ADDED:
+            return b"ADDED" if now else None
+        old = event.old
+        before = old is not None and self._matches(old)
+        if now:
+            return b"MODIFIED" if before else b"ADDED"
+        return b"DELETED" if before else None
+
+    def _matches(self, item: Manifest) -> bool:
+        if not self._selector.everything and not self._selector.matches(
+            item["metadata"].get("labels") or {}
+        ):
+            return False
+        return not self._fields or fields.matches(self._fields, item)
+
+
+class Writer:
+    """Turns events into the lines of one watch."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._filter = Filter(request)
+        self._headed = True
+
+    def events(self, events: Sequence[Event]) -> bytes:
+        """Return the lines of those events that concern the watch."""
+        lines: list[bytes] = []
+        for event in events:
+            verb = self._filter.verb(event)
+            if verb is not None:
+                lines.append(self._event(event, verb))
+        if lines:
+            metrics.watch_events.inc(len(lines))
+        return b"".join(lines)
+
+    def _event(self, event: Event, verb: bytes) -> bytes:
+        if not self._request.table:
+            return event.line(verb)
+        headed, self._headed = self._headed, False
+        key = (verb, self._request.include, headed)
+        return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
+
+    def _table(self, item: Manifest, verb: bytes, *, headed: bool) -> bytes:
+        metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
+        table = tables.table(
+            self._request.kind,
+            [item],
+            metadata,
+            now=clock.now(),
+            include=self._request.include,
+            headed=headed,
+        )
+        return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(table))
+
+    def present(self, items: Sequence[bytes]) -> bytes:
+        """Return an ADDED line for every object there is."""
+        if not self._request.table:
+            return b"".join(b'{"type":"ADDED","object":%s}\n' % item for item in items)
+        lines: list[bytes] = []
+        for item in items:
+            headed, self._headed = self._headed, False
+            lines.append(self._table(replies.decode(item), b"ADDED", headed=headed))
+        return b"".join(lines)
+
+    def bookmark(self, revision: int, *, initial: bool = False) -> bytes:
+        """Return a BOOKMARK line: everything up to ``revision`` was sent."""
+        kind = self._request.kind
+        metadata: Manifest = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        item: Manifest = {
+            "kind": kind.name,
+            "apiVersion": kind.api_version,
+            "metadata": metadata,
+        }
+        if self._request.table:
+            item = tables.table(kind, [], metadata, now=clock.now(), headed=False)
+        return b'{"type":"BOOKMARK","object":%s}\n' % wire.encode(item)
+
+
+def error_line(error: StatusError) -> bytes:
+    """Return an ERROR line."""
+    return b'{"type":"ERROR","object":%s}\n' % wire.encode(errors.as_status(error))
+
+
+def _open(scope: Scope) -> Request:
+    """Authenticate, authorise and read the request; runs on a thread. May query."""
+    connections.check()
+    user = auth.authenticate(header(scope, b"authorization"))
+    target = resolve(scope["path"])
+    if target is None:
+        raise NotFound(errors.UNKNOWN_PATH)
+    auth.require(
+        user,
+        auth.Attributes(
+            verb="watch",
+            group=target.kind.group,
+            resource=target.kind.plural,
+            namespace=target.namespace,
+        ),
+    )
+    return read(scope, target, parameters(scope))
+
+
+def _present(request: Request) -> tuple[list[bytes], int]:
+    """Return everything there is and the revision it stands at. Queries; runs on a thread."""
+    connections.check()
+    page = queries.list_page(
+        request.kind,
+        request.target.namespace,
+        label_selector=request.label_text,
+        field_selector=request.field_text,
+    )
+    return list(page.items), page.revision
+
+
+def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
+    """Return events after ``cursor`` from the log itself. Queries; runs on a thread.
+
+    Raises:
+        Expired: the log does not reach back so far.
+    """
+    connections.check()
+    name = request.kind.name
+    found = changes.read_since(
+        cursor,
+        kinds={name},
+        documents={name},
+        previous={name} if request.selects else (),
+        limit=CATCH_UP_LIMIT,
+    )
+    return [event for event in map(event_of, found.items) if event is not None], found.cursor
+
+
+class Watch:
+    """One open watch."""
+
+    def __init__(self, request: Request, send: Send, threads: Executor) -> None:
+        self._request = request
+        self._send = send
+        self._threads = threads
+        self._writer = Writer(request)
+        self._loop = asyncio.get_running_loop()
+
+    async def _on_thread(self, function: Callable[..., T], *args: Any) -> T:
+        return await self._loop.run_in_executor(self._threads, function, *args)
+
+    async def _write(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def run(self, client: "Client") -> None:
+        """Send events until the time is over or the client has gone."""
+        request, loop = self._request, self._loop
+        deadline = loop.time() + request.seconds
+        bookmark_at = loop.time() + BOOKMARK_SECONDS if request.bookmarks else deadline
+        subscription = hub.subscribe(request.kind.name, selects=request.selects)
+        client.on_gone(subscription.wake)
+        try:
+            cursor = request.cursor
+            if cursor is None:
+                items, cursor = await self._on_thread(_present, request)
+                if items:
+                    await self._write(self._writer.present(items))
+                if request.initial_bookmark:
+                    await self._write(self._writer.bookmark(cursor, initial=True))
+            while not client.gone:
+                subscription.wake.clear()
+                ring = hub.ring(request.kind.name)
+                events: list[Event] | None = []
+                if ring.floor is not None:
+                    events = ring.after(cursor)
+                if events is None:
+                    events, cursor = await self._on_thread(_catch_up, request, cursor)
+                    subscription.wake.set()
+                elif ring.floor is not None:
+                    cursor = max(cursor, ring.position)
+                body = self._writer.events(events) if events else b""
+                now = loop.time()
+                if request.bookmarks and now >= bookmark_at:
+                    body += self._writer.bookmark(cursor)
+                    bookmark_at = now + BOOKMARK_SECONDS
+                if body:
+                    await self._write(body)
+                if now >= deadline:
+                    return
+                await wait(subscription.wake, min(bookmark_at, deadline) - now)
+        except Expired as error:
+            await self._write(error_line(error))
+        finally:
+            hub.unsubscribe(subscription)
+
+
+class Client:
+    """Whether the client is still there."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self._wake: asyncio.Event | None = None
+
+    def on_gone(self, wake: asyncio.Event) -> None:
+        """Set ``wake`` when the client goes; at once when it has gone already."""
+        self._wake = wake
+        if self.gone:
+            wake.set()
+
+    async def listen(self, receive: Receive) -> None:
+        """Return when the client has closed the connection."""
+        with contextlib.suppress(Exception):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        self.gone = True
+        if self._wake is not None:
+            self._wake.set()
+
+
+async def wait(wake: asyncio.Event, seconds: float) -> None:
+    """Wait for ``wake``, at most ``seconds``."""
+    if wake.is_set():
+        return
+    timer = asyncio.get_running_loop().call_later(max(seconds, 0.0), wake.set)
+    try:
+        await wake.wait()
+    finally:
+        timer.cancel()
+
+
+async def reply_error(send: Send, error: Exception) -> None:
+    """Answer with a ``Status``."""
+    response = errors.respond(error)
+    pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": pairs})
+    await send({"type": "http.response.body", "body": response.content})
+
+
+async def serve(scope: Scope, receive: Receive, send: Send, threads: Executor) -> None:
+    """Answer one watch."""
+    loop = asyncio.get_running_loop()
+    try:
+        request = await loop.run_in_executor(threads, _open, scope)
+    except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+        await reply_error(send, error)
+        return
+    client = Client()
+    listener = asyncio.ensure_future(client.listen(receive))
+    metrics.watches.inc()
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        try:
+            await Watch(request, send, threads).run(client)
+        except Exception as error:  # noqa: BLE001  # the headers are out: an event tells
+            await send(
+                {
+                    "type": "http.response.body",
+                    "body": error_line(errors.translate(error)),
+                    "more_body": True,
+                }
+            )
+        if not client.gone:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+    finally:
+        metrics.watches.dec()
+        listener.cancel()
