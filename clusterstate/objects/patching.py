@@ -1,0 +1,426 @@
+"""Patches: what an object becomes when a patch of one of three types is applied to it.
+
+* JSON patch (RFC 6902): a list of operations,
+* merge patch (RFC 7386): null deletes, lists are replaced,
+* strategic merge patch: Kubernetes' own; the types say which lists merge by which key
+  (``wire_types.PATCH``), and directives in the patch (``$patch``, ``$setElementOrder/...``,
+  ``$deleteFromPrimitiveList/...``, ``$retainKeys``) say the rest. No directive is ever stored.
+
+All functions are pure: neither the object nor the patch is changed. The result is not checked; it
+goes through the same decoding and admission as any other write. Rule: apimachinery
+``pkg/util/strategicpatch/patch.go``, v1.36, with one difference: a new entry of a merged list goes
+to the end of the list unless ``$setElementOrder`` says where.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import deepcopy
+from functools import cache
+from typing import Any, ClassVar, Final
+
+import jsonpatch
+import jsonpointer
+import msgspec
+
+from clusterstate.objects.errors import BadRequest, StatusError, TooLarge
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.wire_types import PATCH
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+PATCH_TYPES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+
+MAX_OPERATIONS: Final = 10_000
+"""How many operations a JSON patch may hold (``endpoints/handlers/patch.go``)."""
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
+"""How much a JSON patch may copy in all: each copy can double the document."""
+MAX_DEPTH: Final = 200
+"""How deeply a patch may be nested; the deepest Kubernetes type has fewer than 30 levels."""
+
+
+class PatchNotApplicable(StatusError):
+    """The patch is well formed and does not fit the object: a path is missing, a test fails."""
+
+    code: ClassVar[int] = 422
+    reason: ClassVar[str] = "Invalid"
+
+
+def apply_patch(
+    patch_type: str, manifest: Manifest, patch: Any, wire_type: type[msgspec.Struct]
+) -> Manifest:
+    """Return what ``manifest`` becomes; ``patch_type`` is one of ``PATCH_TYPES``.
+
+    Raises:
+        BadRequest: the patch is malformed, or an entry lacks its merge key.
+        PatchNotApplicable: a JSON patch does not fit.
+        TooLarge: a JSON patch does too much.
+    """
+    if patch_type == JSON_PATCH:
+        return json_patch(manifest, patch)
+    if patch_type == MERGE_PATCH:
+        return merge_patch(manifest, patch)
+    return strategic_merge_patch(manifest, patch, wire_type)
+
+
+# JSON patch -----------------------------------------------------------------------------------
+
+
+def json_patch(manifest: Manifest, operations: Any) -> Manifest:
+    """Return the object after all operations of an RFC 6902 patch."""
+    if not isinstance(operations, list):
+        raise BadRequest("a JSON patch must be a list of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise TooLarge(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
+            f"got {len(operations)}"
+        )
+    document: Any = deepcopy(manifest)
+    copied = 0
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise BadRequest("an operation of a JSON patch must be an object")
+        try:
+            parsed = jsonpatch.JsonPatch([operation])
+            if operation.get("op") == "copy":
+                source = jsonpointer.resolve_pointer(document, operation["from"])
+                copied += len(msgspec.json.encode(source))
+                if copied > MAX_COPIED_BYTES:
+                    raise TooLarge(
+                        "unable to copy: the accumulated size of the copies of the JSON patch "
+                        f"exceeds the limit of {MAX_COPIED_BYTES} bytes"
+                    )
+            document = parsed.apply(document, in_place=True)
+        except (jsonpatch.InvalidJsonPatch, jsonpointer.JsonPointerException) as error:
+            if _malformed(operation):
+                raise BadRequest(f"the JSON patch is malformed: {error}") from error
+            raise PatchNotApplicable(_not_applicable(operation, error)) from error
+        except (jsonpatch.JsonPatchException, TypeError, KeyError, ValueError) as error:
+            raise PatchNotApplicable(_not_applicable(operation, error)) from error
+    if not isinstance(document, dict):
+        raise PatchNotApplicable("the JSON patch does not leave an object")
+    return document
+
+
+def _malformed(operation: dict[str, Any]) -> bool:
+    """Return whether the operation is wrong in itself, whatever the object."""
+    needs = {
+        "add": ("path", "value"),
+        "remove": ("path",),
+        "replace": ("path", "value"),
+        "move": ("from", "path"),
+        "copy": ("from", "path"),
+        "test": ("path", "value"),
+    }.get(operation.get("op", ""))
+    if needs is None or any(member not in operation for member in needs):
+        return True
+    pointers = [operation[member] for member in needs if member != "value"]
+    return any(not isinstance(p, str) or (p and not p.startswith("/")) for p in pointers)
+
+
+def _not_applicable(operation: dict[str, Any], error: Exception) -> str:
+    return (
+        "the server rejected our request due to an error in our request: "
+        f"{operation.get('op')} operation does not apply at {operation.get('path')!r}: {error}"
+    )
+
+
+# Merge patch ----------------------------------------------------------------------------------
+
+
+def merge_patch(manifest: Manifest, patch: Any) -> Manifest:
+    """Return the object after an RFC 7386 merge patch."""
+    if not isinstance(patch, dict):
+        raise BadRequest("a merge patch must be an object")
+    _check_depth(patch)
+    merged: Manifest = _merge(deepcopy(manifest), patch)
+    return merged
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    result = target if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge(result.get(key), value)
+    return result
+
+
+def _check_depth(patch: Any) -> None:
+    level = [patch]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for value in level
+            for child in (value.values() if isinstance(value, dict) else value)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise BadRequest(f"the patch is nested deeper than {MAX_DEPTH} levels")
+
+
+# Strategic merge patch ------------------------------------------------------------------------
+
+_DIRECTIVE: Final = "$patch"
+_RETAIN_KEYS: Final = "$retainKeys"
+_ORDER: Final = "$setElementOrder/"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+
+
+class _Field(msgspec.Struct, frozen=True):
+    """How a field merges: the type of its value or entries, its merge key and its strategies."""
+
+    type_name: str = ""
+    merge_key: str = ""
+    strategies: tuple[str, ...] = ()
+
+
+_ATOMIC: Final = _Field()
+
+
+@cache
+def _fields(type_name: str) -> dict[str, _Field]:
+    """Return the fields of a wire type; empty for free maps, which have no type."""
+    struct: Any = _structs().get(type_name)
+    if struct is None:
+        return {}
+    rules = PATCH.get(type_name, {})
+    found: dict[str, _Field] = {}
+    for field in msgspec.structs.fields(struct):
+        key, strategies = rules.get(field.encode_name, ("", ""))
+        found[field.encode_name] = _Field(
+            _struct_name(field.type), key, tuple(filter(None, strategies.split(",")))
+        )
+    return found
+
+
+@cache
+def _structs() -> dict[str, type[msgspec.Struct]]:
+    from clusterstate.objects import wire_types
+
+    return {
+        name: value
+        for name, value in vars(wire_types).items()
+        if isinstance(value, type) and issubclass(value, msgspec.Struct)
+    }
+
+
+def _struct_name(annotation: Any) -> str:
+    """Return the Struct inside ``X | None`` or ``list[X] | None``; empty if there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation.__name__
+    origin = getattr(annotation, "__origin__", None)
+    if origin is dict:
+        return ""
+    names = map(_struct_name, getattr(annotation, "__args__", ()))
+    return next(filter(None, names), "")
+
+
+def strategic_merge_patch(
+    manifest: Manifest, patch: Any, wire_type: type[msgspec.Struct]
+) -> Manifest:
+    """Return the object after a strategic merge patch, merged by the rules of ``wire_type``."""
+    if not isinstance(patch, dict):
+        raise BadRequest("a strategic merge patch must be an object")
+    _check_depth(patch)
+    return _merge_map(deepcopy(manifest), deepcopy(patch), wire_type.__name__)
+
+
+def _merge_map(original: Manifest, patch: Manifest, type_name: str) -> Manifest:
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        return _without_directives({k: v for k, v in patch.items() if k != _DIRECTIVE})
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise BadRequest(f"unknown patch directive {directive!r}: use merge, replace or delete")
+    patch.pop(_DIRECTIVE, None)
+    _retain(original, patch)
+    fields = _fields(type_name)
+    orders = {
+        key.removeprefix(_ORDER): patch.pop(key) for key in list(patch) if key.startswith(_ORDER)
+    }
+    for key, value in patch.items():
+        if key.startswith(_DELETE_FROM):
+            _delete_from_list(original, key.removeprefix(_DELETE_FROM), value)
+        elif value is None:
+            original.pop(key, None)
+        else:
+            field = fields.get(key, _ATOMIC)
+            original[key] = _merge_value(original.get(key), value, field, orders.pop(key, None))
+    for key, order in orders.items():
+        present = original.get(key)
+        if isinstance(present, list):
+            field = fields.get(key, _ATOMIC)
+            original[key] = _reorder(present, present, _as_list(order, key), field.merge_key)
+    return original
+
+
+def _as_list(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRequest(f"{_ORDER}{key} must be a list")
+    return value
+
+
+def _retain(original: Manifest, patch: Manifest) -> None:
+    """Drop the fields that ``$retainKeys`` does not name; the patch may not set others."""
+    kept = patch.pop(_RETAIN_KEYS, None)
+    if kept is None:
+        return
+    if not isinstance(kept, list):
+        raise BadRequest(f"{_RETAIN_KEYS} must be a list of names")
+    for key, value in patch.items():
+        if value is not None and not key.startswith((_DELETE_FROM, _ORDER)) and key not in kept:
+            raise BadRequest(f"{_RETAIN_KEYS} does not name the field {key!r} that the patch sets")
+    for key in [key for key in original if key not in kept]:
+        del original[key]
+
+
+def _delete_from_list(original: Manifest, key: str, values: Any) -> None:
+    if not isinstance(values, list):
+        raise BadRequest(f"{_DELETE_FROM}{key} must be a list")
+    present = original.get(key)
+    if isinstance(present, list):
+        original[key] = [entry for entry in present if not _in(entry, values)]
+
+
+def _merge_value(original: Any, value: Any, field: _Field, order: Any) -> Any:
+    if isinstance(value, dict):
+        if "replace" in field.strategies:
+            return _without_directives(value)
+        return _merge_map(original if isinstance(original, dict) else {}, value, field.type_name)
+    if not isinstance(value, list):
+        return value
+    if "merge" not in field.strategies:
+        return _without_directives(value)
+    before = original if isinstance(original, list) else []
+    wanted = None if order is None else _as_list(order, "list")
+    if not any(isinstance(entry, dict) for entry in (*before, *value)):
+        merged = _distinct([*before, *value])
+        return merged if wanted is None else _reorder(merged, before, wanted, "")
+    if not field.merge_key:
+        raise BadRequest("cannot merge a list of objects that has no merge key")
+    merged = _merge_entries(before, value, field)
+    return merged if wanted is None else _reorder(merged, before, wanted, field.merge_key)
+
+
+def _key_of(entry: Any, merge_key: str) -> Any:
+    if not isinstance(entry, dict):
+        raise BadRequest(f"a list merged by {merge_key!r} has an entry that is not an object")
+    if merge_key not in entry:
+        shown = msgspec.json.encode(entry).decode()
+        raise BadRequest(f"map: {shown} does not contain declared merge key: {merge_key}")
+    return entry[merge_key]
+
+
+def _merge_entries(original: list[Any], patch: list[Any], field: _Field) -> list[Any]:
+    """Return the entries merged by key: changed in place, new ones behind, deleted ones gone."""
+    merge_key = field.merge_key
+    result = list(original)
+    changes: list[Any] = []
+    for entry in patch:
+        directive = entry.get(_DIRECTIVE) if isinstance(entry, dict) else None
+        if directive == "replace":
+            result = []
+            if len(entry) > 1:
+                changes.append({k: v for k, v in entry.items() if k != _DIRECTIVE})
+        elif directive == "delete":
+            key = _key_of(entry, merge_key)
+            result = [e for e in result if not _same(_stored_key(e, merge_key), key)]
+        elif directive in (None, "merge"):
+            changes.append(entry)
+        else:
+            raise BadRequest(f"unknown patch directive {directive!r}: use replace or delete")
+    for entry in changes:
+        key = _key_of(entry, merge_key)
+        for index, present in enumerate(result):
+            if _same(_stored_key(present, merge_key), key):
+                result[index] = _merge_map(present, entry, field.type_name)
+                break
+        else:
+            result.append(_merge_map({}, entry, field.type_name))
+    return result
+
+
+def _stored_key(entry: Any, merge_key: str) -> Any:
+    return entry.get(merge_key) if isinstance(entry, dict) else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return JSON equality: ``1`` is not ``true``."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _in(value: Any, values: Sequence[Any]) -> bool:
+    return any(_same(value, candidate) for candidate in values)
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    result: list[Any] = []
+    for value in values:
+        if not _in(value, result):
+            result.append(value)
+    return result
+
+
+def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: str) -> list[Any]:
+    """Return the entries in the order that ``$setElementOrder`` wants.
+
+    Entries that it does not name are only known to the server: among themselves they keep the order
+    of ``before``, and each stays in front of the named entries that it stood in front of.
+    """
+    identity: Callable[[Any], Any] = (
+        (lambda entry: _stored_key(entry, merge_key)) if merge_key else (lambda entry: entry)
+    )
+    wanted = _positions([identity(entry) for entry in order])
+    place = _positions([identity(entry) for entry in before])
+    named = [entry for entry in merged if _hashable(identity(entry)) in wanted]
+    named.sort(key=lambda entry: wanted[_hashable(identity(entry))])
+    others = [entry for entry in merged if _hashable(identity(entry)) not in wanted]
+    result: list[Any] = []
+    while named and others:
+        left = place.get(_hashable(identity(others[0])))
+        right = place.get(_hashable(identity(named[0])))
+        first_is_other = left is not None and right is not None and left < right
+        result.append((others if first_is_other else named).pop(0))
+    return [*result, *named, *others]
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value)
+
+
+def _positions(values: list[Any]) -> dict[Hashable, int]:
+    found: dict[Hashable, int] = {}
+    for index, value in enumerate(values):
+        found.setdefault(_hashable(value), index)
+    return found
+
+
+def _without_directives(value: Any) -> Any:
+    """Return a value that is taken over whole, as it may be stored: no directives, no nulls."""
+    if isinstance(value, dict):
+        if value.get(_DIRECTIVE) == "delete":
+            return {}
+        return {
+            key: _without_directives(child)
+            for key, child in value.items()
+            if child is not None
+            and key not in (_DIRECTIVE, _RETAIN_KEYS)
+            and not key.startswith((_ORDER, _DELETE_FROM))
+        }
+    if isinstance(value, list):
+        return [
+            _without_directives(child)
+            for child in value
+            if not (
+                isinstance(child, dict)
+                and (child.get(_DIRECTIVE) == "delete" or child == {_DIRECTIVE: "replace"})
+            )
+        ]
+    return value

@@ -1,0 +1,117 @@
+"""Which fields a kind has, and whether a manifest's fields have the right JSON type.
+
+Values are validated elsewhere; here ``image: 5`` is wrong because an image is a string, and
+``imagee: x`` is unknown. Types are strict: one badly typed object in storage breaks every typed
+list that contains it.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+
+# A shape says which fields a type knows: a dict of field name to the shape of its value, a
+# one-element list for lists, a one-element tuple for free maps, None where anything goes.
+_Shape = Any
+
+
+def check_types(kind: str, manifest: Manifest) -> None:
+    """Check that every known field of ``manifest`` has its JSON type; unknown fields may be there.
+
+    Raises:
+        BadRequest: the first field that has not, with its path.
+    """
+    registered = KINDS[kind]
+    problem = type_problem(manifest, registered.wire_type)
+    if problem:
+        raise BadRequest(
+            f'{kind} in version "{registered.version}" cannot be handled as a {kind}: {problem}'
+        )
+
+
+def type_problem(value: Any, wire_type: type[msgspec.Struct]) -> str:
+    """Return the first field of the wrong JSON type and what is wrong; empty if there is none."""
+    try:
+        msgspec.convert(value, wire_type)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        where = path.rstrip("`").removeprefix(".")
+        return f"{where}: {reason}" if where else reason
+    except RecursionError:
+        return "nested too deeply"
+    return ""
+
+
+def unknown_fields(kind: str, manifest: Manifest) -> list[str]:
+    """Return the paths of all fields that ``kind`` does not have: ``spec.containers[0].imagee``."""
+    return unknown_paths(manifest, KINDS[kind].wire_type)
+
+
+def unknown_paths(value: Any, wire_type: type[msgspec.Struct]) -> list[str]:
+    """Return the paths of all fields of ``value`` that ``wire_type`` does not have."""
+    shape = _shape_of(wire_type)
+    return [] if _known(value, shape) else list(_unknown(value, shape, ""))
+
+
+@cache
+def _shape_of(wire_type: type[msgspec.Struct]) -> _Shape:
+    return _shape(msgspec.inspect.type_info(wire_type), {})
+
+
+def _shape(info: Any, seen: dict[Any, _Shape]) -> _Shape:
+    if isinstance(info, msgspec.inspect.StructType):
+        known = seen.get(info.cls)
+        if known is None:
+            known = seen[info.cls] = {}
+            known.update({field.encode_name: _shape(field.type, seen) for field in info.fields})
+        return known
+    if isinstance(info, msgspec.inspect.UnionType):
+        shapes = (_shape(member, seen) for member in info.types)
+        return next((shape for shape in shapes if shape is not None), None)
+    if isinstance(info, msgspec.inspect.ListType):
+        inner = _shape(info.item_type, seen)
+        return None if inner is None else [inner]
+    if isinstance(info, msgspec.inspect.DictType):
+        inner = _shape(info.value_type, seen)
+        return None if inner is None else (inner,)
+    return None
+
+
+def _known(value: Any, shape: _Shape) -> bool:
+    """Return whether ``_unknown`` yields nothing, without building paths: the usual case."""
+    if isinstance(shape, dict):
+        if isinstance(value, dict):
+            for key, child in value.items():
+                if key not in shape:
+                    return False
+                inner = shape[key]
+                if inner is not None and not _known(child, inner):
+                    return False
+        return True
+    inner = shape[0]
+    if isinstance(shape, list):
+        return not isinstance(value, list) or all(_known(child, inner) for child in value)
+    return not isinstance(value, dict) or all(_known(child, inner) for child in value.values())
+
+
+def _unknown(value: Any, shape: _Shape, path: str) -> Iterator[str]:
+    if isinstance(shape, dict):
+        if isinstance(value, dict):
+            for key, child in value.items():
+                where = f"{path}.{key}" if path else key
+                if key not in shape:
+                    yield where
+                elif shape[key] is not None:
+                    yield from _unknown(child, shape[key], where)
+    elif isinstance(shape, list):
+        if isinstance(value, list):
+            for index, child in enumerate(value):
+                yield from _unknown(child, shape[0], f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _unknown(child, shape[0], f"{path}.{key}")
