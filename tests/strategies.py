@@ -1,0 +1,409 @@
+"""Hypothesis strategies for objects of a small world, made to collide.
+
+Few label keys, values, taints, namespaces and ports exist, so that selectors hit, tolerations
+cover and ports clash often. All strategies give manifests (JSON objects); ``clusters`` gives whole
+worlds.
+"""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+Manifest = dict[str, Any]
+Objects = st.SearchStrategy[Manifest]
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+KEYS = ("app", "tier", "disk")
+VALUES = ("a", "b", "3", "10")
+TOPOLOGY_KEYS = (ZONE, HOSTNAME, "rack")
+NAMESPACES = ("default", "blue", "green")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+IMAGES = ("app", "app:v1", "base")
+EXTENDED = "example.com/gpu"
+
+names = st.sampled_from(KEYS)
+values = st.sampled_from(VALUES)
+labels = st.dictionaries(names, values, max_size=3)
+
+
+def _without_empty(manifest: Manifest) -> Manifest:
+    return {key: value for key, value in manifest.items() if value not in (None, [], {}, "")}
+
+
+def _object(**members: st.SearchStrategy[Any]) -> Objects:
+    return st.fixed_dictionaries(members).map(_without_empty)
+
+
+def _requirement(operators: tuple[str, ...], keys: st.SearchStrategy[str]) -> Objects:
+    def complete(key: str, operator: str, picked: list[str], number: int) -> Manifest:
+        if operator in ("In", "NotIn"):
+            return {"key": key, "operator": operator, "values": picked}
+        if operator in ("Gt", "Lt"):
+            return {"key": key, "operator": operator, "values": [str(number)]}
+        return {"key": key, "operator": operator}
+
+    picked = st.lists(values, min_size=1, max_size=2, unique=True)
+    return st.builds(complete, keys, st.sampled_from(operators), picked, st.integers(0, 11))
+
+
+label_requirements = _requirement(("In", "NotIn", "Exists", "DoesNotExist"), names)
+node_requirements = _requirement(
+    ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"), st.sampled_from((*KEYS, ZONE))
+)
+label_selectors = _object(
+    matchLabels=st.dictionaries(names, values, max_size=1),
+    matchExpressions=st.lists(label_requirements, max_size=1),
+)
+"""Empty selectors are among them."""
+
+taints = st.builds(
+    lambda key, value, effect: _without_empty({"key": key, "value": value, "effect": effect}),
+    st.sampled_from(("gpu", "spot")),
+    st.sampled_from(("", "a", "b")),
+    st.sampled_from(EFFECTS),
+)
+tolerations = st.builds(
+    lambda key, operator, value, effect: _without_empty(
+        {
+            "key": key,
+            "operator": "Exists" if not key else operator,
+            "value": "" if operator == "Exists" or not key else value,
+            "effect": effect,
+        }
+    ),
+    st.sampled_from(("", "gpu", "spot", "node.kubernetes.io/unschedulable")),
+    st.sampled_from(("Exists", "Equal", "")),
+    st.sampled_from(("", "a", "b")),
+    st.sampled_from(("", *EFFECTS)),
+)
+
+_named = st.builds(
+    lambda operator, number: {
+        "key": "metadata.name", "operator": operator, "values": [f"node-{number}"],
+    },
+    st.sampled_from(("In", "NotIn")),
+    st.integers(0, 4),
+)  # fmt: skip
+node_selector_terms = _object(
+    matchExpressions=st.lists(node_requirements, max_size=2),
+    matchFields=st.one_of(st.just([]), st.just([]), st.lists(_named, max_size=2)),
+)
+_node_selectors = st.builds(
+    lambda terms: {"nodeSelectorTerms": terms},
+    st.lists(node_selector_terms, min_size=1, max_size=2),
+)
+_weights = st.integers(1, 100)
+node_affinities = _object(
+    requiredDuringSchedulingRequiredDuringExecution=st.one_of(
+        st.none(), st.none(), st.none(), _node_selectors
+    ),
+    requiredDuringSchedulingIgnoredDuringExecution=st.one_of(st.none(), _node_selectors),
+    preferredDuringSchedulingIgnoredDuringExecution=st.lists(
+        st.builds(
+            lambda weight, term: {"weight": weight, "preference": term},
+            _weights,
+            node_selector_terms,
+        ),
+        max_size=2,
+    ),
+)
+
+_maybe_selector = st.one_of(st.none(), label_selectors)
+
+
+def _affinity_term(
+    key: str, selector: Manifest | None, inside: list[str], among: Manifest | None
+) -> Manifest:
+    term: Manifest = {"topologyKey": key, "namespaces": inside}
+    term = _without_empty(term)
+    if selector is not None:
+        term["labelSelector"] = selector
+    if among is not None:
+        term["namespaceSelector"] = among
+    return term
+
+
+_namespace_lists = st.one_of(
+    st.just([]), st.lists(st.sampled_from(NAMESPACES), max_size=2, unique=True)
+)
+pod_affinity_terms = st.builds(
+    _affinity_term,
+    st.sampled_from(TOPOLOGY_KEYS),
+    st.one_of(label_selectors, label_selectors, _maybe_selector),
+    _namespace_lists,
+    st.one_of(st.none(), st.none(), label_selectors),
+)
+pod_affinities = _object(
+    requiredDuringSchedulingIgnoredDuringExecution=st.lists(pod_affinity_terms, max_size=2),
+    preferredDuringSchedulingIgnoredDuringExecution=st.lists(
+        st.builds(
+            lambda weight, term: {"weight": weight, "podAffinityTerm": term},
+            _weights,
+            pod_affinity_terms,
+        ),
+        max_size=2,
+    ),
+)
+_rarely_pod_affinities = st.one_of(st.none(), st.none(), pod_affinities)
+affinities = _object(
+    nodeAffinity=st.one_of(st.none(), node_affinities),
+    podAffinity=_rarely_pod_affinities,
+    podAntiAffinity=_rarely_pod_affinities,
+)
+
+
+def _spread_constraint(
+    key: str,
+    max_skew: int,
+    action: str,
+    selector: Manifest | None,
+    min_domains: int | None,
+    affinity: str | None,
+    taint: str | None,
+    keys: list[str],
+) -> Manifest:
+    constraint = _without_empty(
+        {
+            "topologyKey": key,
+            "maxSkew": max_skew,
+            "whenUnsatisfiable": action,
+            "minDomains": min_domains if action == "DoNotSchedule" else None,
+            "nodeAffinityPolicy": affinity,
+            "nodeTaintsPolicy": taint,
+            "matchLabelKeys": keys,
+        }
+    )
+    if selector is not None:
+        constraint["labelSelector"] = selector
+    return constraint
+
+
+_policies = st.sampled_from((None, "Honor", "Ignore"))
+spread_constraints = st.builds(
+    _spread_constraint,
+    st.sampled_from(TOPOLOGY_KEYS),
+    st.integers(1, 3),
+    st.sampled_from(("DoNotSchedule", "ScheduleAnyway")),
+    _maybe_selector,
+    st.one_of(st.none(), st.integers(1, 3)),
+    _policies,
+    _policies,
+    st.one_of(st.just([]), st.lists(names, max_size=1)),
+)
+
+_cpu = st.sampled_from(("100m", "250m", "1", "1500m", "0"))
+_memory = st.sampled_from(("64Mi", "200Mi", "1Gi", "0"))
+requests = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "cpu": _cpu,
+            "memory": _memory,
+            "ephemeral-storage": st.sampled_from(("1Gi", "0")),
+            EXTENDED: st.sampled_from(("1", "2", "0")),
+        },
+    ),
+)
+ports = st.builds(
+    lambda port, protocol, ip: _without_empty(
+        {"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": ip}
+    ),
+    st.sampled_from((80, 443)),
+    st.sampled_from(("", "TCP", "UDP")),
+    st.sampled_from(("", "0.0.0.0", "127.0.0.1")),
+)
+
+
+def _container(image: str, amounts: Manifest, listed: list[Manifest], policy: str) -> Manifest:
+    resources = {"requests": amounts} if amounts else {}
+    return _without_empty(
+        {
+            "name": "main",
+            "image": image,
+            "resources": resources,
+            "ports": listed,
+            "restartPolicy": policy,
+        }
+    )
+
+
+_few_ports = st.one_of(st.just([]), st.just([]), st.just([]), st.lists(ports, max_size=2))
+containers = st.builds(_container, st.sampled_from(IMAGES), requests, _few_ports, st.just(""))
+init_containers = st.builds(
+    _container, st.sampled_from(IMAGES), requests, _few_ports, st.sampled_from(("", "Always"))
+)
+
+
+def _pod_spec(**members: Any) -> Manifest:
+    spec = _without_empty(members)
+    spec.setdefault("containers", [])
+    return spec
+
+
+pod_specs = st.builds(
+    _pod_spec,
+    containers=st.lists(containers, min_size=1, max_size=2),
+    initContainers=st.one_of(st.just([]), st.lists(init_containers, max_size=2)),
+    overhead=st.sampled_from(({}, {}, {"cpu": "50m"})),
+    nodeSelector=st.one_of(st.just({}), st.dictionaries(names, values, max_size=1)),
+    affinity=st.one_of(st.none(), affinities),
+    tolerations=st.lists(tolerations, max_size=2),
+    topologySpreadConstraints=st.one_of(st.just([]), st.lists(spread_constraints, max_size=2)),
+    resources=st.one_of(
+        st.none(), st.none(), st.none(), st.just({"requests": {"cpu": "300m", "memory": "300Mi"}})
+    ),
+    volumes=st.sampled_from(([], [], [{"name": "v", "image": {"reference": "base"}}])),
+)
+owners = st.sampled_from(
+    (None, None, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "controller": True})
+)
+
+
+def _pod(
+    name: str, namespace: str, own: Manifest, owner: Manifest | None, spec: Manifest, priority: int
+) -> Manifest:
+    metadata = {"name": name, "namespace": namespace, "uid": name, "labels": own}
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    return {"metadata": _without_empty(metadata), "spec": {**spec, "priority": priority}}
+
+
+def pods(name: str = "incoming") -> Objects:
+    """Pods without a node."""
+    return st.builds(
+        _pod,
+        st.just(name),
+        st.sampled_from(NAMESPACES),
+        labels,
+        owners,
+        pod_specs,
+        st.sampled_from((0, 0, 5, 10)),
+    )
+
+
+def _place(
+    pod: Manifest, number: int, node: int, terminating: bool, started: int | None
+) -> Manifest:
+    name = f"placed-{number}"
+    metadata = {**pod["metadata"], "name": name, "uid": name}
+    if terminating:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    placed = {"metadata": metadata, "spec": {**pod["spec"], "nodeName": f"node-{node}"}}
+    if started is not None:
+        placed["status"] = {"startTime": f"2026-01-01T00:00:0{started}Z"}
+    return placed
+
+
+_started = st.one_of(st.none(), st.integers(0, 3))
+_rarely = st.sampled_from((False, False, False, False, True))
+
+
+def _node(
+    number: int,
+    own: dict[str, str],
+    zone: str | None,
+    rack: str | None,
+    hostname: bool,
+    spec: Manifest,
+    allocatable: dict[str, str],
+    images: list[Manifest],
+) -> Manifest:
+    name = f"node-{number}"
+    placed = {ZONE: zone, "rack": rack, HOSTNAME: name if hostname else None}
+    carried = {**own, **{key: value for key, value in placed.items() if value}}
+    return {
+        "metadata": _without_empty({"name": name, "labels": carried}),
+        "spec": spec,
+        "status": _without_empty(
+            {"allocatable": allocatable, "capacity": allocatable, "images": images}
+        ),
+    }
+
+
+_images = st.lists(
+    st.builds(
+        lambda name, mebibytes: {"names": [name], "sizeBytes": mebibytes * 1024 * 1024},
+        st.sampled_from(("app:latest", "app:v1", "base:latest")),
+        st.sampled_from((10, 100, 900)),
+    ),
+    max_size=2,
+    unique_by=lambda image: image["names"][0],
+)
+_allocatable = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from(("1", "2", "4")),
+        "memory": st.sampled_from(("1Gi", "4Gi")),
+        "pods": st.sampled_from(("2", "110")),
+    },
+    optional={"ephemeral-storage": st.just("10Gi"), EXTENDED: st.sampled_from(("1", "4"))},
+)
+
+
+def nodes(number: int) -> Objects:
+    """Nodes named by number."""
+    return st.builds(
+        _node,
+        st.just(number),
+        labels,
+        st.sampled_from((None, "z1", "z1", "z2")),
+        st.sampled_from((None, "r1", "r2")),
+        st.sampled_from((True, True, True, False)),
+        _object(
+            taints=st.lists(
+                taints, max_size=1, unique_by=lambda taint: (taint["key"], taint["effect"])
+            ),
+            unschedulable=_rarely,
+        ).map(lambda spec: {k: v for k, v in spec.items() if v}),
+        _allocatable,
+        _images,
+    )
+
+
+budgets = st.builds(
+    lambda namespace, selector, allowed: {
+        "metadata": {"name": "budget", "namespace": namespace},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": allowed},
+    },
+    st.sampled_from(NAMESPACES),
+    label_selectors,
+    st.integers(0, 2),
+)
+services = st.builds(
+    lambda namespace, selector: {
+        "metadata": {"name": "service", "namespace": namespace},
+        "spec": {"selector": selector},
+    },
+    st.sampled_from(NAMESPACES),
+    st.dictionaries(names, values, min_size=1, max_size=1),
+)
+replica_sets = st.builds(
+    lambda namespace, selector: {
+        "metadata": {"name": "rs", "namespace": namespace},
+        "spec": {"selector": selector},
+    },
+    st.sampled_from(NAMESPACES),
+    label_selectors,
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, most_nodes: int = 5, most_pods: int = 6) -> Manifest:
+    """A world in the form of the recorded cases: nodes, pods, namespaces and what selects pods."""
+    count = draw(st.integers(1, most_nodes))
+    world: Manifest = {"nodes": [draw(nodes(number)) for number in range(count)]}
+    placed = []
+    for number in range(draw(st.integers(0, most_pods))):
+        pod = draw(pods())
+        place = draw(st.integers(0, count - 1))
+        placed.append(_place(pod, number, place, draw(_rarely), draw(_started)))
+    world["pods"] = placed
+    world["namespaces"] = [
+        {"metadata": {"name": name, "labels": draw(labels)}} for name in NAMESPACES
+    ]
+    world["services"] = draw(st.lists(services, max_size=1))
+    world["replicaSets"] = draw(st.lists(replica_sets, max_size=1))
+    world["pdbs"] = draw(st.lists(budgets, max_size=1))
+    return world
