@@ -1,0 +1,618 @@
+"""What a configuration document means (R71-R72, R86-R87, R104-R111, R169-R174; C1, C13, C16, C18)."""
+
+import pytest
+
+from clusterstate.objects.errors import Invalid
+from scheduling.framework.configuration import (
+    EXTENSION_POINTS,
+    PluginInfo,
+    default_configuration,
+    load,
+)
+
+V1 = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+def wrong(text, **kwargs):
+    with pytest.raises(Invalid) as caught:
+        load(text, **kwargs)
+    return {(e.field, e.type) for e in caught.value.errors}
+
+
+def only(text, **kwargs):
+    configuration = load(text, **kwargs)
+    assert len(configuration.profiles) == 1
+    return configuration.profiles[0]
+
+
+def one_profile(plugins="{}", config="[]"):
+    return f"{V1}profiles:\n- schedulerName: default-scheduler\n  plugins: {plugins}\n  pluginConfig: {config}\n"
+
+
+# --- defaults ---
+
+
+def test_the_default_is_kubernetes_default_plugins_and_weights():
+    profile = default_configuration().profiles[0]
+    assert profile.scheduler_name == "default-scheduler"
+    assert profile.names("preEnqueue") == ("SchedulingGates",)
+    assert profile.names("queueSort") == ("PrioritySort",)
+    assert profile.names("filter") == (
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "PodTopologySpread",
+        "InterPodAffinity",
+    )
+    assert profile.names("postFilter") == ("DefaultPreemption",)
+    assert profile.weights() == {
+        "TaintToleration": 3,
+        "NodeAffinity": 2,
+        "NodeResourcesFit": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+    }
+    assert profile.names("bind") == ("DefaultBinder",)
+
+
+def test_default_arguments_are_filled_in():
+    args = default_configuration().profiles[0].args
+    strategy = args["NodeResourcesFit"].scoring_strategy
+    assert strategy.type == "LeastAllocated"
+    assert [(r.name, r.weight) for r in strategy.resources] == [("cpu", 1), ("memory", 1)]
+    assert args["InterPodAffinity"].hard_pod_affinity_weight == 1
+    assert args["DefaultPreemption"].min_candidate_nodes_percentage == 10
+    assert args["DefaultPreemption"].min_candidate_nodes_absolute == 100
+    assert args["PodTopologySpread"].defaulting_type == "System"
+    assert args["NodeAffinity"].empty_node_selector_term == "all"  # C1
+
+
+def test_the_default_scores_all_nodes_and_backs_off_from_one_to_ten_seconds():
+    configuration = default_configuration()
+    assert configuration.percentage_of_nodes_to_score == 100
+    assert configuration.min_feasible_nodes_to_find == 50
+    assert configuration.pod_initial_backoff_seconds == 1
+    assert configuration.pod_max_backoff_seconds == 10
+    assert configuration.warnings == ()
+
+
+def test_json_yaml_bytes_and_mapping_mean_the_same():
+    text = V1 + "percentageOfNodesToScore: 30\n"
+    mapping = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "percentageOfNodesToScore": 30,
+    }
+    assert load(text) == load(text.encode()) == load(mapping)
+
+
+# --- profiles and plugin sets ---
+
+
+def test_a_pod_finds_its_profile_by_scheduler_name_and_an_unknown_one_finds_none():
+    """R72."""
+    configuration = load(V1 + "profiles: [{schedulerName: default-scheduler}, {schedulerName: b}]")
+    assert configuration.profile("b").scheduler_name == "b"
+    assert configuration.profile("c") is None
+
+
+def test_a_plugin_is_disabled_at_one_point_only():
+    """R169."""
+    profile = only(one_profile("{score: {disabled: [{name: NodeResourcesFit}]}}"))
+    assert "NodeResourcesFit" not in profile.names("score")
+    assert "NodeResourcesFit" in profile.names("filter")
+
+
+def test_a_star_disables_all_of_a_point():
+    profile = only(
+        one_profile(
+            "{score: {disabled: [{name: '*'}], enabled: [{name: ImageLocality, weight: 9}]}}"
+        )
+    )
+    assert profile.weights() == {"ImageLocality": 9}
+
+
+def test_multi_point_disables_everywhere_and_a_star_leaves_what_is_named():
+    profile = only(
+        one_profile(
+            "{multiPoint: {disabled: [{name: '*'}],"
+            " enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: NodeName}]}}"
+        )
+    )
+    assert {p: profile.names(p) for p in EXTENSION_POINTS if profile.names(p)} == {
+        "queueSort": ("PrioritySort",),
+        "filter": ("NodeName",),
+        "bind": ("DefaultBinder",),
+    }
+
+
+def test_a_weight_at_score_wins_over_multi_point_and_the_plugin_comes_first():
+    profile = only(
+        one_profile(
+            "{multiPoint: {enabled: [{name: ImageLocality, weight: 7}]},"
+            " score: {enabled: [{name: NodeAffinity, weight: 5}]}}"
+        )
+    )
+    assert profile.weights()["NodeAffinity"] == 5
+    assert profile.weights()["ImageLocality"] == 7
+    assert profile.names("score")[0] == "NodeAffinity"
+    assert profile.weights()["TaintToleration"] == 3
+
+
+def test_disabled_and_enabled_again_at_a_point_runs_last():
+    profile = only(
+        one_profile("{filter: {disabled: [{name: NodeName}], enabled: [{name: NodeName}]}}")
+    )
+    assert profile.names("filter")[-1] == "NodeName"
+    assert profile.names("filter").count("NodeName") == 1
+
+
+def test_plugins_from_elsewhere_sit_beside_the_default_ones():
+    """R169."""
+    extra = {"BlinkingLightScorer": PluginInfo(points=frozenset({"score"}))}
+    text = one_profile(
+        "{multiPoint: {enabled: [{name: BlinkingLightScorer, weight: 4}]}}",
+        "[{name: BlinkingLightScorer, args: {rate: 3}}]",
+    )
+    profile = only(text, extra_plugins=extra)
+    assert profile.weights()["BlinkingLightScorer"] == 4
+    assert profile.args["BlinkingLightScorer"].value == {"rate": 3}
+    assert wrong(text) == {
+        ("profiles[0].plugins.multiPoint.enabled[0].name", "FieldValueNotSupported"),
+        ("profiles[0].pluginConfig[0].name", "FieldValueNotSupported"),
+    }
+
+
+def test_plugins_for_volumes_have_no_effect_and_say_so():
+    configuration = load(one_profile("{filter: {enabled: [{name: VolumeBinding}]}}"))
+    assert "VolumeBinding" not in configuration.profiles[0].names("filter")
+    assert any("VolumeBinding has no effect" in w for w in configuration.warnings)
+
+
+# --- what is wrong ---
+
+
+def test_every_error_is_named_with_its_field():
+    text = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 0
+percentageOfNodesToScore: -1
+podInitialBackoffSeconds: 0
+podMaxBackoffSeconds: -1
+wrongName: 1
+extenders: [{urlPrefix: http://example.com}]
+profiles:
+- schedulerName: a
+  plugins:
+    filter: {enabled: [{name: ImageLocality}]}
+    sort: {}
+- schedulerName: a
+  percentageOfNodesToScore: many
+- plugins: {queueSort: {disabled: [{name: '*'}]}, bind: {disabled: [{name: '*'}]}}
+"""
+    assert wrong(text) == {
+        ("parallelism", "FieldValueInvalid"),
+        ("percentageOfNodesToScore", "FieldValueInvalid"),
+        ("podInitialBackoffSeconds", "FieldValueInvalid"),
+        ("podMaxBackoffSeconds", "FieldValueInvalid"),
+        ("wrongName", "FieldValueInvalid"),
+        ("extenders", "FieldValueForbidden"),
+        ("profiles[0].plugins.filter.enabled[0].name", "FieldValueInvalid"),
+        ("profiles[0].plugins.sort", "FieldValueInvalid"),
+        ("profiles[1].schedulerName", "FieldValueDuplicate"),
+        ("profiles[1].percentageOfNodesToScore", "FieldValueTypeInvalid"),
+        ("profiles[2].schedulerName", "FieldValueRequired"),
+        ("profiles[2].plugins.queueSort", "FieldValueRequired"),
+        ("profiles[2].plugins.queueSort", "FieldValueInvalid"),
+        ("profiles[2].plugins.bind", "FieldValueRequired"),
+    }
+
+
+def test_only_one_queue_sort_plugin():
+    """R152."""
+    extra = {"OtherSort": PluginInfo(points=frozenset({"queueSort"}))}
+    text = one_profile("{queueSort: {enabled: [{name: OtherSort}]}}")
+    assert wrong(text, extra_plugins=extra) == {
+        ("profiles[0].plugins.queueSort.enabled", "FieldValueInvalid")
+    }
+
+
+FIT = "profiles[0].pluginConfig[0].args.scoringStrategy"
+RATIO = FIT + ".requestedToCapacityRatio"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("NodeResourcesFit", "{scoringStrategy: {type: Best}}", {(FIT + ".type", "NotSupported")}),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {resources: [{name: cpu, weight: -1}, {name: memory, weight: 101}]}}",
+            {(FIT + ".resources[0].weight", "Invalid"), (FIT + ".resources[1].weight", "Invalid")},
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {resources: [{name: cpu, weight: 0}]}}",
+            {(FIT + ".resources[0].weight", "Invalid")},
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {type: RequestedToCapacityRatio}}",
+            {(RATIO, "Required")},
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {requestedToCapacityRatio: {shape: []}}}",
+            {(RATIO, "Forbidden")},
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: []}}}",
+            {(RATIO + ".shape", "Required")},
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape:"
+            " [{utilization: 50, score: 11}, {utilization: 50, score: 0}, {utilization: 101, score: -1}]}}}",
+            {
+                (RATIO + ".shape[0].score", "Invalid"),
+                (RATIO + ".shape[1].utilization", "Invalid"),
+                (RATIO + ".shape[2].utilization", "Invalid"),
+                (RATIO + ".shape[2].score", "Invalid"),
+            },
+        ),
+        (
+            "NodeResourcesFit",
+            "{ignoredResources: [a b], ignoredResourceGroups: [x/y]}",
+            {
+                ("profiles[0].pluginConfig[0].args.ignoredResources[0]", "Invalid"),
+                ("profiles[0].pluginConfig[0].args.ignoredResourceGroups[0]", "Invalid"),
+            },
+        ),
+        (
+            "NodeResourcesBalancedAllocation",
+            "{resources: [{name: cpu, weight: 2}, {name: cpu}]}",
+            {
+                ("profiles[0].pluginConfig[0].args.resources[0].weight", "Invalid"),
+                ("profiles[0].pluginConfig[0].args.resources[1].name", "Duplicate"),
+            },
+        ),
+        (
+            "InterPodAffinity",
+            "{hardPodAffinityWeight: 101}",
+            {("profiles[0].pluginConfig[0].args.hardPodAffinityWeight", "Invalid")},
+        ),
+        (
+            "DefaultPreemption",
+            "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}",
+            {
+                ("profiles[0].pluginConfig[0].args.minCandidateNodesPercentage", "Invalid"),
+                ("profiles[0].pluginConfig[0].args.minCandidateNodesAbsolute", "Invalid"),
+            },
+        ),
+        (
+            "PodTopologySpread",
+            "{defaultConstraints: [{maxSkew: 0, topologyKey: '', whenUnsatisfiable: Never,"
+            " labelSelector: {}}]}",
+            {
+                ("profiles[0].pluginConfig[0].args.defaultingType", "Invalid"),
+                ("profiles[0].pluginConfig[0].args.defaultConstraints[0].maxSkew", "Invalid"),
+                ("profiles[0].pluginConfig[0].args.defaultConstraints[0].topologyKey", "Required"),
+                (
+                    "profiles[0].pluginConfig[0].args.defaultConstraints[0].whenUnsatisfiable",
+                    "NotSupported",
+                ),
+                (
+                    "profiles[0].pluginConfig[0].args.defaultConstraints[0].labelSelector",
+                    "Forbidden",
+                ),
+            },
+        ),
+        (
+            "NodeAffinity",
+            "{emptyNodeSelectorTerm: some, addedAffinity:"
+            " {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}",
+            {
+                ("profiles[0].pluginConfig[0].args.emptyNodeSelectorTerm", "NotSupported"),
+                (
+                    "profiles[0].pluginConfig[0].args.addedAffinity."
+                    "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+                    "Required",
+                ),
+            },
+        ),
+        (
+            "NodeAffinity",
+            "{kind: NodeResourcesFitArgs, other: 1}",
+            {
+                ("profiles[0].pluginConfig[0].args.kind", "Invalid"),
+                ("profiles[0].pluginConfig[0].args.other", "Invalid"),
+            },
+        ),
+    ],
+)
+def test_plugin_arguments_are_checked(name, args, expected):
+    """R104, R107, C13: shape strictly increasing in 0-100, score 0-10, weights 1-100."""
+    found = wrong(one_profile(config=f"[{{name: {name}, args: {args}}}]"))
+    assert found == {(field, "FieldValue" + kind) for field, kind in expected}
+
+
+def test_operators_of_an_added_affinity_are_checked():
+    args = (
+        "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms:"
+        " [{matchExpressions: [{key: a, operator: In}, {key: b, operator: Gt, values: [x]}]}]},"
+        " preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, preference: {}}]}}"
+    )
+    found = wrong(one_profile(config=f"[{{name: NodeAffinity, args: {args}}}]"))
+    assert len(found) >= 1
+    assert all("addedAffinity" in field for field, _ in found)
+
+
+def test_text_that_is_no_document_is_one_error():
+    assert wrong("{") == {("", "FieldValueInvalid")}
+    assert wrong("- 1") == {("", "FieldValueInvalid")}
+    assert wrong("{kind: Pod}") == {("kind", "FieldValueNotSupported")}
+    assert wrong("{kind: KubeSchedulerConfiguration}") == {("apiVersion", "FieldValueRequired")}
+
+
+# --- percentageOfNodesToScore ---
+
+
+def test_a_percentage_above_100_acts_as_100_with_a_warning():
+    """R170, C18."""
+    configuration = load(V1 + "percentageOfNodesToScore: 250")
+    assert configuration.percentage_of_nodes_to_score == 100
+    assert configuration.warnings == ("percentageOfNodesToScore: 250 acts as 100",)
+
+
+def test_a_profile_overrides_the_global_percentage_and_zero_is_kept():
+    configuration = load(
+        V1 + "percentageOfNodesToScore: 50\nprofiles: [{schedulerName: default-scheduler},"
+        " {schedulerName: b, percentageOfNodesToScore: 0}]"
+    )
+    assert [p.percentage_of_nodes_to_score for p in configuration.profiles] == [50, 0]
+
+
+def test_a_low_percentage_is_warned_about():
+    """R179."""
+    assert any("below 10" in w for w in load(V1 + "percentageOfNodesToScore: 4").warnings)
+
+
+# --- the seeds' documents ---
+
+ADDED_AFFINITY = """
+apiVersion: kubescheduler.config.k8s.io/v1beta1
+kind: KubeSchedulerConfiguration
+
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: foo-scheduler
+  pluginConfig:
+    - name: NodeAffinity
+      args:
+        addedAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions:
+              - key: scheduler-profile
+                operator: In
+                values:
+                - foo
+"""
+
+
+def test_the_added_affinity_of_the_seeds_is_loaded_from_v1beta1():
+    """R86, C16."""
+    configuration = load(ADDED_AFFINITY)
+    plain, foo = configuration.profiles
+    assert plain.args["NodeAffinity"].added_affinity is None
+    added = foo.args["NodeAffinity"].added_affinity
+    term = added.required_during_scheduling_ignored_during_execution.node_selector_terms[0]
+    assert term.match_expressions[0].values == ("foo",)
+    assert not any("addedAffinity" in w for w in configuration.warnings)
+    assert configuration.document["apiVersion"] == "kubescheduler.config.k8s.io/v1"
+
+
+def test_an_added_affinity_on_the_default_scheduler_is_warned_about():
+    """R87."""
+    text = ADDED_AFFINITY.replace("- schedulerName: default-scheduler\n", "").replace(
+        "foo-scheduler", "default-scheduler"
+    )
+    assert any("DaemonSets" in w for w in load(text).warnings)
+
+
+def test_an_added_affinity_whose_labels_do_not_name_the_profile_is_warned_about():
+    """R87."""
+    text = ADDED_AFFINITY.replace("- foo\n", "- ssd\n").replace(
+        "key: scheduler-profile", "key: disk"
+    )
+    assert any("invisible" in w for w in load(text).warnings)
+
+
+def test_no_profile_for_pods_that_name_no_scheduler_is_warned_about():
+    text = V1 + "profiles: [{schedulerName: other}]"
+    assert any("stay pending" in w for w in load(text).warnings)
+
+
+def test_the_v1alpha1_example_of_the_seeds_is_loaded_as_printed():
+    """R170, R174: algorithmSource, and a line of dots in the middle."""
+    configuration = load(
+        "apiVersion: kubescheduler.config.k8s.io/v1alpha1\n"
+        "kind: KubeSchedulerConfiguration\n"
+        "algorithmSource:\n"
+        "  provider: DefaultProvider\n"
+        "...\n"
+        "percentageOfNodesToScore: 50\n"
+    )
+    assert configuration.percentage_of_nodes_to_score == 50
+    assert configuration.profiles[0].points == default_configuration().profiles[0].points
+
+
+def test_v1alpha1_providers_preemption_and_hard_weight_are_translated():
+    profile = only(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1alpha1",
+            "kind": "KubeSchedulerConfiguration",
+            "schedulerName": "mine",
+            "algorithmSource": {"provider": "ClusterAutoscalerProvider"},
+            "hardPodAffinitySymmetricWeight": 12,
+            "disablePreemption": True,
+        }
+    )
+    assert profile.scheduler_name == "mine"
+    assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+    assert profile.args["InterPodAffinity"].hard_pod_affinity_weight == 12
+    assert profile.names("postFilter") == ()
+
+
+POLICY = """
+apiVersion: v1
+kind: Policy
+# ...
+priorities:
+# ...
+- name: RequestedToCapacityRatioPriority
+  weight: 2
+  argument:
+    requestedToCapacityRatioArguments:
+      shape:
+        - utilization: 0
+          score: 0
+        - utilization: 100
+          score: 10
+      resources:
+        - name: intel.com/foo
+          weight: 3
+        - name: intel.com/bar
+          weight: 5
+"""
+
+
+def test_the_policy_of_the_seeds_is_translated():
+    """R104, R111, C16."""
+    profile = only(POLICY)
+    assert profile.weights() == {"NodeResourcesFit": 2}
+    strategy = profile.args["NodeResourcesFit"].scoring_strategy
+    assert strategy.type == "RequestedToCapacityRatio"
+    assert [(p.utilization, p.score) for p in strategy.shape] == [(0, 0), (100, 10)]
+    assert [(r.name, r.weight) for r in strategy.resources] == [
+        ("intel.com/foo", 3),
+        ("intel.com/bar", 5),
+    ]
+    # No predicates in the document: the default filters.
+    assert profile.names("filter") == default_configuration().profiles[0].names("filter")
+
+
+def test_resources_default_to_cpu_and_memory_and_may_be_written_in_capitals():
+    """R106, R107."""
+    without = POLICY[: POLICY.index("      resources:")]
+    strategy = only(without).args["NodeResourcesFit"].scoring_strategy
+    assert [(r.name, r.weight) for r in strategy.resources] == [("cpu", 1), ("memory", 1)]
+    capitals = without + "      resources: [{name: CPU, weight: 3}, {name: Memory}]\n"
+    strategy = only(capitals).args["NodeResourcesFit"].scoring_strategy
+    assert [(r.name, r.weight) for r in strategy.resources] == [("cpu", 3), ("memory", 1)]
+
+
+def test_a_reversed_shape_is_least_requested():
+    """R105."""
+    text = POLICY.replace("score: 0\n", "score: X\n").replace("score: 10", "score: 0")
+    strategy = only(text.replace("score: X", "score: 10")).args["NodeResourcesFit"].scoring_strategy
+    assert [(p.utilization, p.score) for p in strategy.shape] == [(0, 10), (100, 0)]
+
+
+def test_predicates_of_a_policy_become_filters():
+    """R71."""
+    profile = only(
+        {
+            "kind": "Policy",
+            "apiVersion": "v1",
+            "predicates": [
+                {"name": "GeneralPredicates"},
+                {"name": "NoDiskConflict"},
+                {
+                    "name": "Region",
+                    "argument": {"labelsPresence": {"labels": ["r"], "presence": True}},
+                },
+            ],
+            "priorities": [
+                {"name": "LeastRequestedPriority", "weight": 1},
+                {"name": "SelectorSpreadPriority", "weight": 2},
+                {"name": "EvenPodsSpreadPriority", "weight": 3},
+            ],
+            "hardPodAffinitySymmetricWeight": 10,
+        }
+    )
+    assert profile.names("filter") == (
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+    )
+    assert profile.weights() == {"NodeResourcesFit": 1, "PodTopologySpread": 5}
+    added = profile.args["NodeAffinity"].added_affinity
+    term = added.required_during_scheduling_ignored_during_execution.node_selector_terms[0]
+    assert (term.match_expressions[0].key, term.match_expressions[0].operator) == ("r", "Exists")
+    assert profile.args["InterPodAffinity"].hard_pod_affinity_weight == 10
+
+
+def test_what_a_policy_gets_wrong_is_named_in_the_policy():
+    assert wrong(
+        {
+            "kind": "Policy",
+            "apiVersion": "v1",
+            "predicates": [{"name": "Nonsense"}],
+            "priorities": [
+                {"name": "LeastRequestedPriority", "weight": 1},
+                {"name": "MostRequestedPriority", "weight": 1},
+                {"name": "ImageLocalityPriority"},
+                {"name": "X", "weight": 1, "argument": {"serviceAntiAffinity": {}}},
+            ],
+            "extenders": [{}],
+            "colour": "red",
+        }
+    ) == {
+        ("predicates[0].name", "FieldValueNotSupported"),
+        ("priorities[1].name", "FieldValueInvalid"),
+        ("priorities[2].weight", "FieldValueInvalid"),
+        ("priorities[3].argument", "FieldValueForbidden"),
+        ("extenders", "FieldValueForbidden"),
+        ("colour", "FieldValueInvalid"),
+    }
+
+
+def test_former_score_plugins_become_strategies():
+    text = """
+apiVersion: kubescheduler.config.k8s.io/v1beta2
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    score:
+      disabled: [{name: NodeResourcesLeastAllocated}]
+      enabled: [{name: NodeResourcesMostAllocated, weight: 5}]
+  pluginConfig:
+  - name: NodeResourcesMostAllocated
+    args: {resources: [{name: cpu, weight: 2}]}
+  - name: NodeResourcesFit
+    args: {ignoredResources: [example.com/x]}
+"""
+    profile = only(text)
+    assert profile.weights()["NodeResourcesFit"] == 5
+    args = profile.args["NodeResourcesFit"]
+    assert args.scoring_strategy.type == "MostAllocated"
+    assert [(r.name, r.weight) for r in args.scoring_strategy.resources] == [("cpu", 2)]
+    assert args.ignored_resources == ("example.com/x",)
+
+
+def test_a_translated_document_loads_to_the_same_value():
+    for text in (ADDED_AFFINITY, POLICY):
+        first = load(text)
+        assert load(first.document).profiles == first.profiles
