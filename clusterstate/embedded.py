@@ -217,7 +217,7 @@ def redis_url(state: Path) -> str:
 
 
 def make_state(state: Path) -> None:
-    """Create the state directory: private, except that PostgreSQL's account passes through root's."""
+    """Create the state directory: private, but PostgreSQL's account may pass through root's."""
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
@@ -466,6 +466,7 @@ class Redis:
             "maxmemory-policy": "noeviction",  # the queue must not lose messages
             "appendonly": "yes" if self._durable else "no",
             "appendfsync": "everysec",
+            "loglevel": "warning",
         }
         command = [str(binary)]
         for key, value in options.items():

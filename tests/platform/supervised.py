@@ -1,0 +1,63 @@
+"""A supervisor over three trivial children: `python -m tests.platform.supervised FOLDER`.
+
+Each child writes NAME.pid when it starts and a line into `stops` when it is asked to stop.
+"""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from clusterstate import embedded
+from clusterstate.management.supervisor import Child, Stopped, Supervisor
+
+CHILD = """
+import os, pathlib, signal, sys, time
+name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+def stop(*_):
+    with (folder / "stops").open("a") as file:
+        file.write(name + "\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+print("hello from", name, flush=True)
+(folder / f"{name}.new").write_text(str(os.getpid()))
+(folder / f"{name}.new").rename(folder / f"{name}.pid")
+while True:
+    time.sleep(1)
+"""
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    try:
+        lock = embedded.StateLock(folder)
+    except embedded.AlreadyRunningError as error:
+        sys.exit(str(error))
+    supervisor = Supervisor(folder / "log")
+
+    def child(name: str, stage: int) -> Child:
+        def spawn(output: int) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                [sys.executable, "-c", CHILD, name, str(folder)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[lock.fileno()],
+                preexec_fn=embedded.die_with_parent(signal.SIGKILL),
+            )
+
+        return Child(name=name, stage=stage, spawn=spawn)
+
+    try:
+        for stage, name in enumerate(["first", "second", "third"]):
+            supervisor.start(child(name, stage))
+        supervisor.run()
+    except Stopped:
+        pass
+    finally:
+        supervisor.stop()
+        lock.release()
+
+
+if __name__ == "__main__":
+    main()

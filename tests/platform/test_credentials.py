@@ -1,0 +1,92 @@
+"""What the first start makes: private, made once, and accepted by real clients."""
+
+import ssl
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+
+from clusterstate.management import credentials
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def test_a_secret_is_made_once_and_private(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    assert credentials.read_or_create(file, "one") == "one"
+    assert credentials.read_or_create(file, "two") == "one"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_certificate_files_are_private_and_stay(tmp_path: Path) -> None:
+    credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=NOW)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=NOW + timedelta(days=100))
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert set(before) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("host", "days"), [("127.0.0.1", 380), ("10.1.2.3", 0)], ids=["expiring", "other-host"]
+)
+def test_a_certificate_is_renewed_under_the_same_authority(
+    tmp_path: Path, host: str, days: int
+) -> None:
+    certificate, _ = credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=NOW)
+    old, authority = certificate.read_bytes(), (tmp_path / "ca.crt").read_bytes()
+    credentials.ensure_certificate(tmp_path, host=host, now=NOW + timedelta(days=days))
+    assert certificate.read_bytes() != old
+    assert (tmp_path / "ca.crt").read_bytes() == authority
+
+
+def test_openssl_accepts_the_chain_for_every_local_name(tmp_path: Path) -> None:
+    certificate, key = credentials.ensure_certificate(
+        tmp_path,
+        host="0.0.0.0",
+        now=datetime.now(UTC),  # noqa: TID251  # OpenSSL reads the real clock
+    )
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(certificate, key)
+    for name in ("localhost", "127.0.0.1", "::1"):
+        asking = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+        to_server, to_client = (ssl.MemoryBIO(), ssl.MemoryBIO())
+        client = asking.wrap_bio(to_client, to_server, server_hostname=name)
+        server = serving.wrap_bio(to_server, to_client, server_side=True)
+        for _ in range(4):
+            for side in (client, server):
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+        assert client.version() in {"TLSv1.2", "TLSv1.3"}
+
+
+def test_a_wildcard_address_is_no_name() -> None:
+    names = credentials.alternative_names("0.0.0.0")
+    assert "0.0.0.0" not in {str(a) for a in names.get_values_for_type(x509.IPAddress)}
+    assert "stowage.example" in credentials.alternative_names(
+        "stowage.example"
+    ).get_values_for_type(x509.DNSName)
+
+
+def test_the_kubeconfig_names_server_authority_and_token() -> None:
+    document = yaml.safe_load(
+        credentials.kubeconfig(server="https://h:1", authority=b"PEM", token="secret")
+    )
+    context = document["contexts"][0]
+    assert document["current-context"] == context["name"]
+    assert document["clusters"][0]["cluster"] == {
+        "server": "https://h:1",
+        "certificate-authority-data": "UEVN",
+    }
+    assert document["users"][0]["user"] == {"token": "secret"}
+
+
+def test_an_unchanged_file_is_not_written_again(tmp_path: Path) -> None:
+    assert credentials.write_private(tmp_path / "file", b"a")
+    assert not credentials.write_private(tmp_path / "file", b"a")
+    assert credentials.write_private(tmp_path / "file", b"b")

@@ -1,0 +1,184 @@
+"""The embedded servers: crashes, stale files, long paths, accounts."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from clusterstate import embedded
+from tests.waiting import running, until
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="stowage-embedded-", dir=parent))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def start(server: embedded.Server, state: Path) -> subprocess.Popen[bytes]:
+    with (state / "log").open("ab") as log:
+        process = server.spawn(log.fileno())
+    try:
+        embedded.wait_ready(server, process)
+    except embedded.ServerStartError as error:
+        raise AssertionError((state / "log").read_text()) from error
+    return process
+
+
+def stop(server: embedded.Server, process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(server.stop_signal)
+    assert process.wait(20) == 0
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def test_data_outlives_a_stop_and_a_crash(state: Path) -> None:
+    server = embedded.Postgres(state)
+    process = start(server, state)
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("CREATE TABLE kept (word text)")
+        db.execute("INSERT INTO kept VALUES ('stop')")
+    stop(server, process)
+
+    process = start(server, state)
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("INSERT INTO kept VALUES ('crash')")
+    backends = children(process.pid)
+    process.kill()
+    process.wait()
+    assert (server.data / "postmaster.pid").exists()
+    until(lambda: not any(running(pid) for pid in backends), what="backends gone")
+
+    process = start(server, state)
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        assert db.execute("SELECT word FROM kept ORDER BY 1").fetchall() == [
+            ("crash",),
+            ("stop",),
+        ]
+        assert db.execute("SHOW fsync").fetchone() == ("on",)
+        assert db.execute("SHOW shared_buffers").fetchone() == ("256MB",)
+    stop(server, process)
+
+
+def test_a_pid_file_that_names_another_process_is_stale(state: Path) -> None:
+    server = embedded.Postgres(state, durable=False)
+    server.prepare()
+    (server.data / "postmaster.pid").write_text(f"{os.getpid()}\n{server.data}\n")
+    stop(server, start(server, state))
+
+
+def test_two_servers_never_share_a_data_directory(state: Path) -> None:
+    server = embedded.Postgres(state, durable=False)
+    process = start(server, state)
+    with pytest.raises(embedded.AlreadyRunningError, match=f"pid {process.pid}"):
+        embedded.Postgres(state, durable=False).prepare()
+    stop(server, process)
+
+
+def test_an_interrupted_initdb_is_done_again(state: Path) -> None:
+    half = state / "postgres.new-1"
+    half.mkdir()
+    (half / "PG_VERSION").write_text("18\n")
+    server = embedded.Postgres(state, durable=False)
+    stop(server, start(server, state))
+    assert not half.exists()
+
+
+def test_a_long_path_gets_short_sockets(state: Path) -> None:
+    deep = state / ("x" * 70) / ("y" * 60)
+    deep.mkdir(parents=True)
+    for folder in (deep, deep.parent):
+        folder.chmod(0o711)
+    for server in (embedded.Postgres(deep, durable=False), embedded.Redis(deep, durable=False)):
+        process = start(server, state)
+        stop(server, process)
+    for sockets in (embedded.postgres_url(deep), embedded.redis_url(deep)):
+        assert "/tmp/stowage-" in sockets
+    for made in (Path(embedded.redis_url(deep)[7:]).parent,):
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+        shutil.rmtree(made)
+    shutil.rmtree(embedded.postgres_url(deep).split("host=")[1])
+
+
+def test_redis_replays_its_file_after_a_crash(state: Path) -> None:
+    server = embedded.Redis(state)
+    process = start(server, state)
+    with redis.Redis.from_url(server.url()) as client:
+        client.set("kept", "yes")
+    process.kill()
+    process.wait()
+    process = start(server, state)
+    with redis.Redis.from_url(server.url()) as client:
+        assert client.get("kept") == b"yes"
+    stop(server, process)
+
+
+def test_children_die_with_their_parent(state: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from clusterstate import embedded\n"
+        "state = Path(sys.argv[1])\n"
+        "kinds = [embedded.Postgres, embedded.Redis]\n"
+        "servers = [kind(state, durable=False) for kind in kinds]\n"
+        "processes = [server.spawn(2) for server in servers]\n"
+        "[embedded.wait_ready(*pair) for pair in zip(servers, processes)]\n"
+        "print(*(process.pid for process in processes), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(state)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    until(lambda: not any(running(pid) for pid in pids), what="both servers gone")
+
+
+def test_the_state_directory_is_private(state: Path) -> None:
+    server = embedded.Postgres(state, durable=False)
+    server.prepare()
+    assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE(state.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives PostgreSQL to another account")
+def test_as_root_postgres_runs_as_somebody_else(state: Path) -> None:
+    server = embedded.Postgres(state, durable=False)
+    process = start(server, state)
+    assert Path(f"/proc/{process.pid}").stat().st_uid != 0
+    stop(server, process)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root meets directories PostgreSQL cannot enter")
+def test_below_a_private_directory_of_root_nothing_is_opened_up(state: Path) -> None:
+    private = state / "private"
+    private.mkdir(mode=0o700)
+    below = private / "project" / ".stowage"
+    home = embedded.postgres_home(below)
+    assert home.parent == Path("/var/lib/stowage")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def test_a_missing_binary_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOWAGE_POSTGRES_BIN", "/nowhere")
+    with pytest.raises(embedded.MissingServerError, match="STOWAGE_POSTGRES_BIN is '/nowhere'"):
+        embedded.postgres_binaries()
+    monkeypatch.setenv("STOWAGE_REDIS_SERVER", "/nowhere")
+    with pytest.raises(embedded.MissingServerError, match="STOWAGE_REDIS_SERVER is '/nowhere'"):
+        embedded.redis_binary()

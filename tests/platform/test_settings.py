@@ -1,0 +1,88 @@
+"""Settings: each bad value stops the start with a sentence that names the variable."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.checks import Error
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from clusterstate import apps, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = (ROOT / "clusterstate/settings.py").read_text()
+VARIABLES = sorted(set(re.findall(r'"((?:STOWAGE_\w+)|DATABASE_URL|REDIS_URL)"', SOURCE)))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("STOWAGE_HTTP_PORT", "http", "STOWAGE_HTTP_PORT must be a whole number"),
+        ("STOWAGE_HTTPS_PORT", "70000", "STOWAGE_HTTPS_PORT must be between 1 and 65535"),
+        ("STOWAGE_DEBUG", "maybe", "STOWAGE_DEBUG must be true or false"),
+        ("STOWAGE_LOG_LEVEL", "LOUD", "STOWAGE_LOG_LEVEL must be one of DEBUG, INFO"),
+        ("DATABASE_URL", "mysql://root@/db", "DATABASE_URL must start with postgresql://"),
+        ("DATABASE_URL", "postgresql://host", "DATABASE_URL names no database"),
+        ("DATABASE_URL", "postgresql://h/d?nonsense=1", "DATABASE_URL is not a PostgreSQL URL"),
+        ("REDIS_URL", "http://localhost", "REDIS_URL must start with redis://"),
+    ],
+)
+def test_a_bad_value_stops_the_start_and_names_the_variable(
+    variable: str, value: str, sentence: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import clusterstate.settings"],
+        env=os.environ | {variable: value},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert sentence in done.stderr.splitlines()[-1]
+
+
+def test_a_unix_socket_url_keeps_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me@/db?host=/run/pg%20dir&sslmode=disable")
+    assert environment.postgres("DATABASE_URL", "") == {
+        "dbname": "db",
+        "user": "me",
+        "host": "/run/pg dir",
+        "sslmode": "disable",
+    }
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOWAGE_HTTP_PORT", "")
+    assert environment.integer("STOWAGE_HTTP_PORT", 8080, at_least=1, at_most=65535) == 8080
+    monkeypatch.setenv("STOWAGE_HTTP_PORT", " 1_0 ")
+    with pytest.raises(ImproperlyConfigured):
+        environment.integer("STOWAGE_HTTP_PORT", 8080, at_least=20, at_most=65535)
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_the_readme_lists_every_variable(variable: str) -> None:
+    assert f"`{variable}`" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "number"),
+    [
+        (apps.check_browser_chain, {"BROWSER_MIDDLEWARE": []}, "clusterstate.E001"),
+        (apps.check_pool, {"DATABASE_POOL": 1, "WEB_THREADS": 4}, "clusterstate.E002"),
+        (apps.check_ports, {"HTTP_PORT": 8443, "HTTPS_PORT": 8443}, "clusterstate.E003"),
+        (apps.check_secret, {"SECRET_KEY": "short"}, "clusterstate.W004"),
+    ],
+)
+def test_a_wrong_combination_has_a_numbered_check(check, changes, number: str) -> None:
+    with override_settings(**changes):
+        assert {message.id for message in check(None)} == {number}
+
+
+def test_the_defaults_pass_every_check() -> None:
+    for check in (apps.check_browser_chain, apps.check_pool, apps.check_ports):
+        assert not [message for message in check(None) if isinstance(message, Error)]

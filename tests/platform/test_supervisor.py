@@ -1,0 +1,89 @@
+"""The supervisor over trivial children: order, restarts, crashes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import running, until
+
+NAMES = ["first", "second", "third"]
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.platform.supervised", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def pid(folder: Path, name: str) -> int:
+    file = folder / f"{name}.pid"
+    return int(file.read_text()) if file.exists() else 0
+
+
+def pids(folder: Path) -> list[int]:
+    return [pid(folder, name) for name in NAMES]
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start(tmp_path)
+    until(lambda: all(pids(tmp_path)), what="three children")
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def test_a_killed_child_is_restarted(supervisor, tmp_path: Path) -> None:
+    before = pid(tmp_path, "second")
+    others = pid(tmp_path, "first"), pid(tmp_path, "third")
+    os.kill(before, signal.SIGKILL)
+    until(lambda: pid(tmp_path, "second") not in (0, before), what="a new pid")
+    assert (pid(tmp_path, "first"), pid(tmp_path, "third")) == others
+    supervisor.send_signal(signal.SIGTERM)
+    output, _ = supervisor.communicate(timeout=20)
+    assert "second | was ended by SIGKILL; starts again" in output
+    assert "second | hello from second" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_all_in_order(supervisor, tmp_path: Path, number: signal.Signals) -> None:
+    children = pids(tmp_path)
+    supervisor.send_signal(number)
+    supervisor.communicate(timeout=20)
+    assert supervisor.returncode == 0
+    assert (tmp_path / "stops").read_text().split() == ["third", "second", "first"]
+    assert not any(running(child) for child in children)
+
+
+def test_a_killed_supervisor_leaves_no_orphan(supervisor, tmp_path: Path) -> None:
+    children = pids(tmp_path)
+    supervisor.kill()
+    supervisor.wait()
+    until(lambda: not any(running(child) for child in children), what="no orphan")
+
+
+def test_a_second_start_names_the_first(supervisor, tmp_path: Path) -> None:
+    second = start(tmp_path)
+    output, _ = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert f"already running (pid {supervisor.pid})" in output
+
+
+def test_a_start_after_a_killed_supervisor_succeeds(supervisor, tmp_path: Path) -> None:
+    before = pids(tmp_path)
+    supervisor.kill()
+    supervisor.wait()
+    again = start(tmp_path)
+    until(lambda: all(new not in (0, *before) for new in pids(tmp_path)), what="new children")
+    again.send_signal(signal.SIGTERM)
+    again.communicate(timeout=20)
+    assert again.returncode == 0

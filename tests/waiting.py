@@ -1,0 +1,25 @@
+"""Waiting for something that another process does; the only place in the tests that sleeps."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+def until(look: Callable[[], Found], *, seconds: float = 20, what: str = "") -> Found:
+    """Return the first true answer of `look`; fail when there is none in time."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what or look}"
+        time.sleep(0.02)
+    return found
+
+
+def running(pid: int) -> bool:
+    """Return whether a process with this pid is there and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
