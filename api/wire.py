@@ -6,7 +6,6 @@ object in storage would break every typed list that contains it. Unknown fields 
 warnings, or refused with ``fieldValidation=Strict``. What the values mean is admission's business.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from api.errors import UnsupportedMediaType
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.schema import check_types, unknown_fields
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -159,7 +159,7 @@ def manifest(value: Any, kind: Kind, field_validation: str = "") -> tuple[Manife
     """
     result = typed(value, kind.name, kind.api_version)
     result = strip_nulls(result)
-    check_types(result, kind)
+    check_types(kind.name, result)
     return result, validate_fields(result, kind, field_validation)
 
 
@@ -188,110 +188,23 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def check_types(value: Manifest, kind: Kind) -> None:
-    """Raise BadRequest when a known field of ``value`` has the wrong JSON type."""
-    if kind.wire_type is None:
-        return
-    try:
-        msgspec.convert(value, kind.wire_type)
-    except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$")
-        where = path.rstrip("`").lstrip(".")
-        raise BadRequest(
-            f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-            + (f"{where}: {reason}" if where else reason)
-        ) from error
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-
-
 def validate_fields(value: Manifest, kind: Kind, mode: str) -> list[str]:
     """Return one warning per unknown field; none when ``mode`` is ``Ignore``.
 
     Raises:
         BadRequest: ``mode`` is ``Strict`` and a field is unknown, or ``mode`` is no known word.
     """
-    if mode == "Ignore" or kind.wire_type is None:
+    if mode == "Ignore":
         return []
     if mode not in ("", "Warn", "Strict"):
         raise BadRequest(
             f'invalid value "{mode}" for fieldValidation: '
             'supported values: "Ignore", "Warn", "Strict"'
         )
-    found = [f'unknown field "{path}"' for path in unknown_fields(value, kind.wire_type)]
+    found = [f'unknown field "{path}"' for path in unknown_fields(kind.name, value)]
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
             "strict decoding error: " + ", ".join(found)
         )
     return found
-
-
-# A shape says which fields a struct type knows: a dict of field name to the shape of its value,
-# a one-element list for lists, a one-element tuple for free maps, None where anything goes.
-_shapes: dict[Any, Any] = {}
-
-
-def unknown_fields(value: Any, wire_type: Any) -> list[str]:
-    """Return the paths of all fields of ``value`` that ``wire_type`` does not know."""
-    shape = _shapes.get(wire_type)
-    if shape is None:
-        shape = _shape(msgspec.inspect.type_info(wire_type), {})
-        _shapes[wire_type] = shape
-    return [] if _known(value, shape) else list(_unknown(value, shape, ""))
-
-
-def _shape(info: Any, seen: dict[Any, Any]) -> Any:
-    if isinstance(info, msgspec.inspect.StructType):
-        known = seen.get(info.cls)
-        if known is None:
-            known = seen[info.cls] = {}
-            known.update({f.encode_name: _shape(f.type, seen) for f in info.fields})
-        return known
-    if isinstance(info, msgspec.inspect.UnionType):
-        shapes = [_shape(member, seen) for member in info.types]
-        return next((shape for shape in shapes if shape is not None), None)
-    if isinstance(info, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
-        inner = _shape(info.item_type, seen)
-        return None if inner is None else [inner]
-    if isinstance(info, msgspec.inspect.DictType):
-        inner = _shape(info.value_type, seen)
-        return None if inner is None else (inner,)
-    return None
-
-
-def _known(value: Any, shape: Any) -> bool:
-    """Return whether ``_unknown`` yields nothing, without building paths: the usual case."""
-    if isinstance(shape, dict):
-        if isinstance(value, dict):
-            for key, child in value.items():
-                if key not in shape:
-                    return False
-                inner = shape[key]
-                if inner is not None and not _known(child, inner):
-                    return False
-        return True
-    inner = shape[0]
-    if isinstance(shape, list):
-        return not isinstance(value, list) or all(_known(child, inner) for child in value)
-    return not isinstance(value, dict) or all(_known(c, inner) for c in value.values())
-
-
-def _unknown(value: Any, shape: Any, path: str) -> Iterator[str]:
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return
-        for key, child in value.items():
-            if key not in shape:
-                yield f"{path}.{key}" if path else key
-            else:
-                inner = shape[key]
-                if inner is not None:
-                    yield from _unknown(child, inner, f"{path}.{key}" if path else key)
-    elif isinstance(shape, list):
-        if isinstance(value, list):
-            for index, child in enumerate(value):
-                yield from _unknown(child, shape[0], f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from _unknown(child, shape[0], f"{path}.{key}")

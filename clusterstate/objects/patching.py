@@ -232,7 +232,8 @@ def strategic_merge_patch(
 def _merge_map(original: Manifest, patch: Manifest, type_name: str) -> Manifest:
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
-        return _without_directives({k: v for k, v in patch.items() if k != _DIRECTIVE})
+        whole: Manifest = _without_directives({k: v for k, v in patch.items() if k != _DIRECTIVE})
+        return whole
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
