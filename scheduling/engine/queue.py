@@ -24,7 +24,7 @@ pod is simply active again. Rules: pkg/scheduler/backend/queue/scheduling_queue.
 """
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from itertools import groupby
@@ -132,6 +132,17 @@ _Heap = list[tuple[tuple[float, ...], int, int]]
 _Group = tuple[int, str, frozenset[str], frozenset[str]]
 """Class, scheduler name, plugins that rejected, plugins that keep pending."""
 
+
+class _Members:
+    """The waiting pods of a group, and the spec that they share."""
+
+    __slots__ = ("pod_ids", "spec")
+
+    def __init__(self, spec: Pod) -> None:
+        self.spec = spec
+        self.pod_ids: dict[int, None] = {}
+
+
 SortKey = Callable[[PendingPod, float], tuple[float, ...]]
 """The order of active pods, from the pod and the time it was queued; QueueSort's job."""
 
@@ -176,8 +187,9 @@ class PriorityQueue:
         self._active: _Heap = []
         self._waiting_backoff: _Heap = []
         self._flush: _Heap = []
-        self._groups: dict[_Group, dict[int, None]] = {}
-        self._in_flight: dict[int, None] = {}
+        self._groups: dict[_Group, _Members] = {}
+        # Ordered by when they were popped; a plain dict would be slow at its oldest key.
+        self._in_flight: OrderedDict[int, None] = OrderedDict()
         self._events: deque[ClusterEvent] = deque()
         self._first_event = 0
         self._changed: dict[int, None] = {}
@@ -290,7 +302,8 @@ class PriorityQueue:
             entry.pod = pod
             changed = old.class_id != pod.class_id or old.priority != pod.priority
             if event is not None:
-                changed = self._worth(entry, event) is not _Worth.NOTHING
+                worth = self._worth(pod.spec, entry.rejected_by, entry.pending_by, event)
+                changed = worth is not _Worth.NOTHING
             if changed or entry.stage is Stage.GATED:
                 self._enqueue(entry, now)
                 self._changed[pod.pod_id] = None
@@ -376,7 +389,10 @@ class PriorityQueue:
         if not entry.rejected_by or entry.changed_in_flight:
             self._enqueue(entry, now)
             return
-        worth = max((self._worth(entry, event) for event in events), default=_Worth.NOTHING)
+        worth = max(
+            (self._worth(entry.pod.spec, entry.rejected_by, entry.pending_by, e) for e in events),
+            default=_Worth.NOTHING,
+        )
         self._act(entry, worth, now, Stage.UNSCHEDULABLE)
 
     def requeue_failed(self, pod_id: int, now: float) -> None:
@@ -402,12 +418,11 @@ class PriorityQueue:
             self._events.append(event)
         moved = 0
         for group, members in list(self._groups.items()):
-            first = self._entries[next(iter(members))]
-            worth = self._worth(first, event)
+            worth = self._worth(members.spec, group[2], group[3], event)
             if worth is _Worth.NOTHING:
                 continue
             del self._groups[group]
-            for pod_id in members:
+            for pod_id in members.pod_ids:
                 entry = self._entries[pod_id]
                 before = entry.stage
                 self._act(entry, worth, now, before)
@@ -430,24 +445,27 @@ class PriorityQueue:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _worth(self, entry: _Entry, event: ClusterEvent) -> _Worth:
+    def _worth(
+        self,
+        spec: Pod,
+        rejected_by: frozenset[str],
+        pending_by: frozenset[str],
+        event: ClusterEvent,
+    ) -> _Worth:
         """Ask the plugins that rejected the pod (isPodWorthRequeuing)."""
-        spec = entry.pod.spec
         by_plugin = self._registrations.get(spec.spec.scheduler_name, {})
-        worth = _Worth.NOTHING
         # Those that answered Pending first: one of them is enough, and skips the backoff.
-        for plugin in (*entry.pending_by, *(entry.rejected_by - entry.pending_by)):
-            for registration in by_plugin.get(plugin, EVERY_EVENT):
-                if not registration.covers(event):
-                    continue
-                if registration.hint is not None and not registration.hint(spec, event):
-                    continue
-                if plugin in entry.pending_by:
-                    return _Worth.NOW
-                worth = _Worth.AFTER_BACKOFF
-            if worth is _Worth.AFTER_BACKOFF and plugin not in entry.pending_by:
-                break
-        return worth
+        for plugins, worth in (
+            (pending_by, _Worth.NOW),
+            (rejected_by - pending_by, _Worth.AFTER_BACKOFF),
+        ):
+            for plugin in plugins:
+                for registration in by_plugin.get(plugin, EVERY_EVENT):
+                    if registration.covers(event) and (
+                        registration.hint is None or registration.hint(spec, event)
+                    ):
+                        return worth
+        return _Worth.NOTHING
 
     def _act(self, entry: _Entry, worth: _Worth, now: float, stage: Stage) -> None:
         """Let the pod wait in ``stage`` or bring it nearer to its next attempt."""
@@ -485,7 +503,11 @@ class PriorityQueue:
         self._tokens += 1
         entry.token = self._tokens
         pod_id = entry.pod.pod_id
-        self._groups.setdefault(self._group(entry), {})[pod_id] = None
+        group = self._group(entry)
+        members = self._groups.get(group)
+        if members is None:
+            members = self._groups[group] = _Members(entry.pod.spec)
+        members.pod_ids[pod_id] = None
         if stage is Stage.UNSCHEDULABLE:
             due = entry.queued_at + self._backoff.flush_after
             heapq.heappush(self._flush, ((due,), pod_id, entry.token))
@@ -499,8 +521,8 @@ class PriorityQueue:
     def _leave_group(self, entry: _Entry) -> None:
         key = self._group(entry)
         members = self._groups[key]
-        del members[entry.pod.pod_id]
-        if not members:
+        del members.pod_ids[entry.pod.pod_id]
+        if not members.pod_ids:
             del self._groups[key]
 
     def _promote(self, now: float) -> None:

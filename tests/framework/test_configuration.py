@@ -1,4 +1,4 @@
-"""What a configuration document means (R71-R72, R86-R87, R104-R111, R169-R174; C1, C13, C16, C18)."""
+"""What a configuration document means (R71-R72, R86-R87, R104-R111, R169-R174, C1, C13, C16)."""
 
 import pytest
 
@@ -26,7 +26,10 @@ def only(text, **kwargs):
 
 
 def one_profile(plugins="{}", config="[]"):
-    return f"{V1}profiles:\n- schedulerName: default-scheduler\n  plugins: {plugins}\n  pluginConfig: {config}\n"
+    return (
+        f"{V1}profiles:\n- schedulerName: default-scheduler\n"
+        f"  plugins: {plugins}\n  pluginConfig: {config}\n"
+    )
 
 
 # --- defaults ---
@@ -233,7 +236,7 @@ RATIO = FIT + ".requestedToCapacityRatio"
         ("NodeResourcesFit", "{scoringStrategy: {type: Best}}", {(FIT + ".type", "NotSupported")}),
         (
             "NodeResourcesFit",
-            "{scoringStrategy: {resources: [{name: cpu, weight: -1}, {name: memory, weight: 101}]}}",
+            "{scoringStrategy: {resources: [{name: cpu, weight: -1}, {name: a, weight: 101}]}}",
             {(FIT + ".resources[0].weight", "Invalid"), (FIT + ".resources[1].weight", "Invalid")},
         ),
         (
@@ -253,13 +256,19 @@ RATIO = FIT + ".requestedToCapacityRatio"
         ),
         (
             "NodeResourcesFit",
-            "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: []}}}",
+            (
+                "{scoringStrategy: {type: RequestedToCapacityRatio,"
+                " requestedToCapacityRatio: {shape: []}}}"
+            ),
             {(RATIO + ".shape", "Required")},
         ),
         (
             "NodeResourcesFit",
-            "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape:"
-            " [{utilization: 50, score: 11}, {utilization: 50, score: 0}, {utilization: 101, score: -1}]}}}",
+            (
+                "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape:"
+                " [{utilization: 50, score: 11}, {utilization: 50, score: 0},"
+                " {utilization: 101, score: -1}]}}}"
+            ),
             {
                 (RATIO + ".shape[0].score", "Invalid"),
                 (RATIO + ".shape[1].utilization", "Invalid"),
@@ -298,8 +307,10 @@ RATIO = FIT + ".requestedToCapacityRatio"
         ),
         (
             "PodTopologySpread",
-            "{defaultConstraints: [{maxSkew: 0, topologyKey: '', whenUnsatisfiable: Never,"
-            " labelSelector: {}}]}",
+            (
+                "{defaultConstraints: [{maxSkew: 0, topologyKey: '', whenUnsatisfiable: Never,"
+                " labelSelector: {}}]}"
+            ),
             {
                 ("profiles[0].pluginConfig[0].args.defaultingType", "Invalid"),
                 ("profiles[0].pluginConfig[0].args.defaultConstraints[0].maxSkew", "Invalid"),
@@ -316,13 +327,17 @@ RATIO = FIT + ".requestedToCapacityRatio"
         ),
         (
             "NodeAffinity",
-            "{emptyNodeSelectorTerm: some, addedAffinity:"
-            " {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}",
+            (
+                "{emptyNodeSelectorTerm: some, addedAffinity:"
+                " {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}"
+            ),
             {
                 ("profiles[0].pluginConfig[0].args.emptyNodeSelectorTerm", "NotSupported"),
                 (
-                    "profiles[0].pluginConfig[0].args.addedAffinity."
-                    "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+                    (
+                        "profiles[0].pluginConfig[0].args.addedAffinity."
+                        "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+                    ),
                     "Required",
                 ),
             },

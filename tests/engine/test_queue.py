@@ -1,0 +1,356 @@
+"""The queue of pending pods: order, backoff, events, nothing lost (R151)."""
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from scheduling.engine.queue import (
+    Backoff,
+    PendingPod,
+    PriorityQueue,
+    Stage,
+    runs,
+)
+from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+
+PLAIN = msgspec.convert({}, Pod)
+GATED = msgspec.convert({"spec": {"schedulingGates": [{"name": "g"}]}}, Pod)
+
+
+def node(**labels):
+    return msgspec.convert({"metadata": {"name": "n", "labels": labels}}, Node)
+
+
+def wants(label):
+    """A hint that says yes to nodes with a label."""
+    return lambda _pod, event: event.new is not None and label in event.new.metadata.labels
+
+
+REGISTRATIONS = {
+    "default-scheduler": {
+        "A": [Registration(resource=Resource.NODE, actions=Action.ADD, hint=wants("a"))],
+        "B": [Registration(resource=Resource.NODE, actions=Action.ADD, hint=wants("b"))],
+        "Deaf": [],
+    }
+}
+
+
+def added(**labels):
+    return ClusterEvent(resource=Resource.NODE, action=Action.ADD, new=node(**labels))
+
+
+def queue(**kwargs):
+    return PriorityQueue(registrations=REGISTRATIONS, **kwargs)
+
+
+def pod(number, priority=0, class_id=1, spec=PLAIN):
+    return PendingPod(number, class_id, spec, priority)
+
+
+def ids(pods):
+    return [p.pod_id for p in pods]
+
+
+def rejected(number=1, by=("A",), now=0.0, **kwargs):
+    q = queue(**kwargs)
+    q.add(pod(number), now)
+    q.pop_batch(now, 1)
+    q.requeue_unschedulable(number, by, now)
+    return q
+
+
+def test_pods_come_by_priority_then_by_time_then_by_id():
+    q = queue()
+    q.add(pod(5, 0), 1.0)
+    q.add(pod(4, 0), 1.0)
+    q.add(pod(3, 10), 2.0)
+    q.add(pod(2, 0), 0.5)
+    assert ids(q.pop_batch(3.0, 3)) == [3, 2, 4]
+    assert ids(q.pop_batch(3.0, 3)) == [5]
+    assert q.counts()[Stage.IN_FLIGHT] == 4
+
+
+def test_neighbours_of_a_class_are_grouped_without_changing_the_order():
+    pods = [pod(1, class_id=1), pod(2, class_id=1), pod(3, class_id=2), pod(4, class_id=1)]
+    assert [(c, ids(same)) for c, same in runs(pods)] == [(1, [1, 2]), (2, [3]), (1, [4])]
+
+
+def test_a_pod_that_is_done_is_gone():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.done(1)
+    assert len(q) == 0
+    assert q.next_due(0) is None
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (5000, 10)]
+)
+def test_the_backoff_doubles_from_one_to_ten_seconds(attempts, seconds):
+    assert Backoff().after(attempts) == seconds
+
+
+def test_a_failed_attempt_is_repeated_after_its_backoff():
+    q = queue()
+    q.add(pod(1), 0)
+    for now, wait in ((0, 1), (1, 2), (3, 4), (7, 8), (15, 10), (25, 10)):
+        assert ids(q.pop_batch(now, 1)) == [1]
+        q.requeue_failed(1, now)
+        assert q.place(1).stage is Stage.BACKOFF
+        assert q.next_due(now) == now + wait
+        assert q.pop_batch(now + wait - 0.01, 1) == []
+
+
+def test_a_rejected_pod_waits_for_its_plugins_and_not_for_time():
+    q = rejected()
+    assert q.place(1).rejected_by == ("A",)
+    assert q.pop_batch(200, 1) == []
+    assert q.move_on_event(added(b=""), 200) == 0
+    assert q.move_on_event(added(a=""), 200) == 1
+    assert ids(q.pop_batch(200, 1)) == [1]
+
+
+def test_an_event_during_the_backoff_moves_to_backoff():
+    q = rejected()
+    assert q.move_on_event(added(a=""), 0.5) == 1
+    assert q.place(1).stage is Stage.BACKOFF
+    assert q.next_due(0.5) == 1.0
+    assert ids(q.pop_batch(1.0, 1)) == [1]
+
+
+def test_a_plugin_that_answered_pending_wakes_without_backoff():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.requeue_unschedulable(1, [], 0, pending_by=["A"])
+    q.move_on_event(added(a=""), 0.1)
+    assert q.place(1).stage is Stage.ACTIVE
+
+
+def test_a_plugin_that_registered_nothing_known_is_woken_by_every_event():
+    q = rejected(by=("Foreign",))
+    assert q.move_on_event(added(), 5) == 1
+
+
+def test_after_five_minutes_a_pod_is_tried_in_any_case():
+    q = rejected(by=("Deaf",))
+    assert q.move_on_event(added(a="", b=""), 1) == 0
+    assert q.next_due(1) == 300
+    assert q.pop_batch(299, 1) == []
+    assert ids(q.pop_batch(300, 1)) == [1]
+
+
+def test_an_event_while_the_pod_is_in_flight_is_not_lost():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.move_on_event(added(a=""), 0)
+    q.requeue_unschedulable(1, ["A"], 0)
+    assert q.place(1).stage is Stage.BACKOFF
+
+
+def test_an_event_before_the_pod_was_popped_does_not_count():
+    q = queue()
+    q.add(pod(1), 0)
+    q.add(pod(2), 0)
+    q.pop_batch(0, 1)
+    q.move_on_event(added(a=""), 0)
+    q.pop_batch(0, 1)
+    q.requeue_unschedulable(2, ["A"], 0)
+    assert q.place(2).stage is Stage.UNSCHEDULABLE
+    q.requeue_unschedulable(1, ["A"], 0)
+    assert q.place(1).stage is Stage.BACKOFF
+
+
+def test_gates_hold_a_pod_until_they_are_gone():
+    q = queue()
+    q.add(pod(1, spec=GATED), 0)
+    assert q.place(1).stage is Stage.GATED
+    assert q.place(1).rejected_by == ("SchedulingGates",)
+    assert q.pop_batch(1e6, 1) == []
+    q.update(pod(1, class_id=2), 5)
+    assert ids(q.pop_batch(5, 1)) == [1]
+
+
+def test_a_changed_pod_is_tried_again():
+    q = rejected()
+    q.update(pod(1, class_id=2), 5)
+    assert ids(q.pop_batch(5, 1))[0] == 1
+
+
+def test_a_pod_that_changed_in_flight_is_tried_again_as_it_is_now():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.update(pod(1, class_id=2), 0)
+    q.requeue_unschedulable(1, ["Deaf"], 0)
+    assert [p.class_id for p in q.pop_batch(1, 1)] == [2]
+
+
+def test_a_stale_binding_keeps_its_turn_and_costs_no_attempt():
+    q = queue()
+    q.add(pod(1), 0)
+    q.add(pod(2), 1)
+    q.pop_batch(1, 1)
+    q.requeue_stale(1, 1)
+    assert ids(q.pop_batch(1, 1)) == [1]
+    assert q.place(1).attempts == 1
+
+
+def test_a_pod_deleted_in_flight_does_not_come_back():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.delete(1)
+    q.requeue_unschedulable(1, ["A"], 0)
+    assert 1 not in q
+
+
+def test_activation_skips_backoff_and_plugins():
+    q = rejected(by=("Deaf",))
+    q.activate([1, 99], 0.1)
+    assert ids(q.pop_batch(0.1, 1)) == [1]
+
+
+def test_places_survive_a_restart():
+    q = rejected(by=("A",), now=10.0)
+    [place] = q.take_changes()
+    assert (place.stage, place.attempts, place.not_before) == (Stage.UNSCHEDULABLE, 1, 11.0)
+    assert q.take_changes() == []
+    again = queue()
+    again.restore(pod(1), place, 20.0)
+    assert again.place(1) == place
+    assert again.move_on_event(added(a=""), 20.0) == 1
+
+
+def test_a_pod_in_flight_at_the_restart_is_active():
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.mark_waiting(1)
+    [place] = q.take_changes()
+    assert place.stage is Stage.IN_FLIGHT
+    again = queue()
+    again.restore(pod(1), place, 5)
+    assert ids(again.pop_batch(5, 1)) == [1]
+
+
+class Law(RuleBasedStateMachine):
+    """Whatever happens: no pod is lost, order holds, a helpful event moves its pods."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+        self.q = queue()
+        self.model = {}  # pod id -> None (not in flight) or list of events since the pop
+        self.rejected = {}  # pod id -> plugins
+        self.next = 0
+
+    @rule(priority=st.integers(0, 2), class_id=st.integers(1, 2))
+    def add(self, priority, class_id):
+        self.next += 1
+        self.model[self.next] = None
+        self.q.add(pod(self.next, priority, class_id), self.now)
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 5.0, 400.0]))
+    def wait(self, seconds):
+        self.now += seconds
+
+    @rule(limit=st.integers(1, 4))
+    def pop(self, limit):
+        due = self.q.next_due(self.now)
+        popped = self.q.pop_batch(self.now, limit)
+        assert bool(popped) == (due is not None and due <= self.now)
+        keys = [-p.priority for p in popped]
+        assert keys == sorted(keys)
+        for p in popped:
+            assert self.model[p.pod_id] is None
+            self.model[p.pod_id] = []
+            self.rejected.pop(p.pod_id, None)
+
+    def _flying(self):
+        return sorted(k for k, v in self.model.items() if v is not None)
+
+    @precondition(lambda self: self._flying())
+    @rule(data=st.data(), plugins=st.sets(st.sampled_from(["A", "B", "Deaf"])))
+    def come_back(self, data, plugins):
+        number = data.draw(st.sampled_from(self._flying()))
+        events = self.model[number]
+        self.model[number] = None
+        self.q.requeue_unschedulable(number, plugins, self.now)
+        stage = self.q.place(number).stage
+        helped = not plugins or bool({"A", "B"} & plugins & {e.upper() for e in events})
+        assert stage is (Stage.BACKOFF if helped else Stage.UNSCHEDULABLE)
+        if stage is Stage.UNSCHEDULABLE:
+            self.rejected[number] = plugins
+
+    @precondition(lambda self: self._flying())
+    @rule(data=st.data(), how=st.sampled_from(["done", "delete", "stale"]))
+    def leave(self, data, how):
+        number = data.draw(st.sampled_from(self._flying()))
+        if how == "stale":
+            self.model[number] = None
+            self.q.requeue_stale(number, self.now)
+            assert self.q.place(number).stage is Stage.ACTIVE
+            return
+        del self.model[number]
+        getattr(self.q, how)(number)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def delete_any(self, data):
+        number = data.draw(st.sampled_from(sorted(self.model)))
+        del self.model[number]
+        self.rejected.pop(number, None)
+        self.q.delete(number)
+
+    @rule(label=st.sampled_from(["a", "b", "c"]))
+    def happen(self, label):
+        waiting = {
+            n: plugins
+            for n, plugins in self.rejected.items()
+            if self.q.place(n).stage is Stage.UNSCHEDULABLE
+        }
+        self.q.move_on_event(added(**{label: ""}), self.now)
+        for number, plugins in waiting.items():
+            woken = self.q.place(number).stage is not Stage.UNSCHEDULABLE
+            assert woken == (label.upper() in plugins)
+        for events in self.model.values():
+            if events is not None:
+                events.append(label)
+
+    @rule()
+    def restart(self):
+        """Everything in memory goes; rows and pods stay; what was in flight is active again."""
+        places = list(self.q.places())
+        pods = {p.pod_id: self.q._entries[p.pod_id].pod for p in places}
+        self.q = queue()
+        for place in places:
+            self.q.restore(pods[place.pod_id], place, self.now)
+        self.model = dict.fromkeys(self.model)
+
+    @invariant()
+    def nothing_is_lost(self):
+        assert {p.pod_id for p in self.q.places()} == set(self.model)
+        flying = {p.pod_id for p in self.q.places() if p.stage is Stage.IN_FLIGHT}
+        assert flying == set(self._flying())
+
+    @invariant()
+    def no_event_is_kept_for_nobody(self):
+        if not self._flying():
+            assert not self.q._events
+
+    def teardown(self):
+        """Left alone, every pod is tried within the flush time."""
+        later = self.now + 1_000
+        popped = self.q.pop_batch(later, 10_000)
+        assert {p.pod_id for p in popped} | set(self._flying()) == set(self.model)
+
+
+Law.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLaw = Law.TestCase
