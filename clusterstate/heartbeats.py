@@ -1,9 +1,12 @@
 """Signs of life of the background processes: a key in Redis each, gone soon after its process.
 
 A thread writes it, so it says that the process lives, not that its queue is short. `/readyz` reads
-the keys; the web processes need none, since they answer themselves.
+the keys; the web processes need none, since they answer themselves. A container's health check asks
+for its own process: `python -m clusterstate.heartbeats` ends with 0 when the key is there.
 """
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 
@@ -37,3 +40,16 @@ def start(part: str) -> Callable[[], None]:
 
     threading.Thread(target=run, name="heartbeat", daemon=True).start()
     return stop.set
+
+
+def found(part: str) -> bool:
+    """Return whether the part showed a sign of life in the last seconds. Asks Redis."""
+    with redis.Redis.from_url(
+        settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=2
+    ) as client:
+        return client.exists(f"{KEY}{part}") == 1
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
+    sys.exit(not found(settings.PROCESS))

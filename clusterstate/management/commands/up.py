@@ -21,12 +21,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.core.management.commands import migrate
 from django.db import OperationalError, connection
 
 from clusterstate import embedded
 from clusterstate.actions import tokens, users
 from clusterstate.management import credentials
+from clusterstate.management.commands import prepare
 from clusterstate.management.supervisor import Child, Stopped, Supervisor
 
 _ADMINISTRATOR = "admin"
@@ -115,7 +115,7 @@ class _Start:
         if not os.environ.get("REDIS_URL"):
             self._serve(embedded.Redis(self._state), _QUEUE, "Redis")
         with self._step("tables"):
-            self._migrate()
+            self._prepare_database()
         with self._step("administrator, token and kubeconfig"):
             self._access(now)
         with self._step("web servers, workers and beat"):
@@ -151,13 +151,13 @@ class _Start:
         if self._supervisor.stopping:
             raise Stopped
 
-    def _migrate(self) -> None:
+    def _prepare_database(self) -> None:
         try:
             connection.ensure_connection()
         except OperationalError as error:
             reason = str(error).strip().split("\n", 1)[0]
             raise CommandError(f"DATABASE_URL: cannot connect: {reason}") from error
-        call_command(migrate.Command(), interactive=False, verbosity=0)
+        call_command(prepare.Command(), verbosity=0)
 
     def _access(self, now: datetime) -> None:
         """Make the administrator and the token, or find that they are there."""

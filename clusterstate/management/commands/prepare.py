@@ -1,0 +1,24 @@
+"""`manage.py prepare`: bring the database up to date, ready for the other processes."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+from django.core.management.commands import migrate
+
+from clusterstate.actions import bootstrap
+
+
+class Command(BaseCommand):
+    """Migrates and creates what every cluster has. Safe to repeat, and by several at once."""
+
+    help = "Migrate the database and create the system namespaces and priority classes."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do both, saying what was created."""
+        call_command(migrate.Command(), interactive=False, verbosity=options["verbosity"])
+        now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
+        for name in bootstrap.ensure(now=now):
+            if options["verbosity"]:
+                self.stdout.write(f"created {name}")

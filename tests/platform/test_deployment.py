@@ -1,0 +1,116 @@
+"""Dockerfile, docker-compose.yml and version: what can be checked without a container engine."""
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import clusterstate
+from clusterstate import heartbeats
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+SETTINGS = (ROOT / "clusterstate/settings.py").read_text()
+
+
+def test_every_role_is_there_with_a_health_check() -> None:
+    assert set(SERVICES) == {
+        "postgres",
+        "redis",
+        "migrate",
+        "web",
+        "scheduler",
+        "worker",
+        "beat",
+    }
+    assert [name for name, service in SERVICES.items() if "healthcheck" not in service] == [
+        "migrate"
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_the_command_of_a_service_exists(name: str) -> None:
+    program, *arguments = OURS[name]["command"]
+    assert program == "python"
+    if arguments[0] == "manage.py":
+        assert (ROOT / "manage.py").exists()
+        call = [sys.executable, "manage.py", arguments[1], "--help"]
+    else:
+        assert arguments[0] == "-m"
+        options = [argument for argument in arguments[2:] if argument.startswith("--")]
+        subcommand = [word for word in arguments if word in {"worker", "beat"}]
+        call = [sys.executable, "-m", arguments[1]]
+        call += ["-A", "scheduling", *subcommand, "--help"] if subcommand else ["--help"]
+        text = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert [option for option in options if option not in text] == []
+        return
+    subprocess.run(call, cwd=ROOT, capture_output=True, check=True)
+
+
+def test_the_application_that_web_serves_exists() -> None:
+    module, _, attribute = OURS["web"]["command"][-1].partition(":")
+    assert callable(getattr(importlib.import_module(module), attribute))
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_services_use_variables_that_the_settings_read(name: str) -> None:
+    unknown = [key for key in OURS[name]["environment"] if f'"{key}"' not in SETTINGS]
+    assert unknown == []
+
+
+def test_background_services_check_the_heartbeat_they_write() -> None:
+    for part in heartbeats.PARTS:
+        assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
+        assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.heartbeats"
+
+
+def test_a_heartbeat_is_found_while_it_beats(redis_client) -> None:
+    assert not heartbeats.found("beat")
+    redis_client.set(f"{heartbeats.KEY}beat", "alive")
+    assert heartbeats.found("beat")
+
+
+def test_services_and_supervisor_run_the_same_commands() -> None:
+    """Both start granian and Celery with the same options, apart from addresses and paths."""
+    source = (ROOT / "clusterstate/management/commands/up.py").read_text()
+    for name, service in OURS.items():
+        if name == "migrate":
+            continue
+        for word in service["command"][2:]:
+            if word.startswith("-") and len(word) > 2:
+                assert f'"{word}"' in source, (name, word)
+
+
+def test_the_dockerfile_copies_what_exists_and_installs_by_hash() -> None:
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    copied = [
+        word
+        for line in text.splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for word in shlex.split(line)[1:-1]
+    ]
+    assert copied
+    assert [word for word in copied if not (ROOT / word).exists()] == []
+    assert text.count("--require-hashes") == 2
+
+
+def test_no_package_index_is_named_in_a_tracked_file() -> None:
+    hosts = "|".join(["py" + "pi.org", "python" + "hosted.org", "registry." + "npmjs"])
+    found = subprocess.run(
+        ["git", "grep", "-nIE", hosts], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if found.returncode > 1:
+        pytest.skip("not a git checkout")
+    assert found.stdout == ""
+
+
+def test_the_version_is_the_changelogs() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", clusterstate.__version__)
+    assert f"## {clusterstate.__version__}" in (ROOT / "CHANGELOG.md").read_text()
