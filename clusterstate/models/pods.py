@@ -69,7 +69,9 @@ class Pod(models.Model):
         db_table = "pod"
         constraints = [
             models.UniqueConstraint(fields=["namespace", "name"], name="pod_name_unique"),
-            models.CheckConstraint(condition=models.Q(revision__gt=0), name="pod_revision_positive"),
+            models.CheckConstraint(
+                condition=models.Q(revision__gt=0), name="pod_revision_positive"
+            ),
             models.CheckConstraint(
                 condition=models.Q(
                     phase__in=["Pending", "Running", "Succeeded", "Failed", "Unknown"]

@@ -1,0 +1,64 @@
+"""What every cluster has from the start: system namespaces, system priority classes, two rows."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from clusterstate import catalogue, sql
+from clusterstate.actions import objects, pods
+from clusterstate.objects.errors import AlreadyExists
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another"
+        " node if necessary.",
+    ),
+)
+
+
+def ensure(*, now: datetime) -> list[str]:
+    """Create what is missing of it; return the names. Safe to call at any time, by several."""
+    sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
+    sql.run("INSERT INTO binder (id, holder, revision) VALUES (1, '', 0) ON CONFLICT DO NOTHING")
+    present = {row[0] for row in sql.fetch("SELECT name FROM namespace")}
+    created = [
+        name
+        for name in NAMESPACES
+        if name not in present and _create("Namespace", {"metadata": {"name": name}}, now)
+    ]
+    present = {row[0] for row in sql.fetch("SELECT name FROM priority_class")}
+    created += [
+        name
+        for name, value, description in PRIORITY_CLASSES
+        if name not in present
+        and _create(
+            "PriorityClass",
+            {"metadata": {"name": name}, "value": value, "description": description},
+            now,
+        )
+    ]
+    return created
+
+
+def _create(kind: str, manifest: dict[str, Any], now: datetime) -> bool:
+    try:
+        with transaction.atomic():
+            objects.create(kind, "", manifest, now=now)
+    except AlreadyExists:
+        return False
+    return True
+
+
+def forget() -> None:
+    """Drop what this process remembers of the database, after its tables were emptied."""
+    catalogue.forget()
+    pods.forget_classes()

@@ -1,0 +1,108 @@
+"""Trimming: the change log is kept for a while, events for an hour, and documents as long as
+something refers to them."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+
+from clusterstate import changes, sql
+
+EVENT_SECONDS = 3600
+"""How long an event is kept after it happened last (kube-apiserver ``--event-ttl``)."""
+_BATCH = 50_000
+
+
+class Trimmed(msgspec.Struct, frozen=True):
+    """How many rows were dropped, and the last revision that is no longer kept."""
+
+    changes: int
+    documents: int
+    events: int
+    trimmed_revision: int
+
+
+_BOUNDARY = """
+    SELECT coalesce(
+        (SELECT revision FROM change WHERE revision <= %s::bigint AND at >= %s::timestamptz
+         ORDER BY revision LIMIT 1) - 1,
+        %s::bigint)
+"""
+
+
+def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
+    """Drop changes older than ``keep_seconds`` (setting HISTORY_SECONDS), and what only they used.
+
+    The boundary is the first change that is young enough, below the low watermark: a transaction
+    that commits late cannot put a change where followers no longer look. ``history`` moves in the
+    same transaction as the rows go, so a reader sees both or neither and answers Expired rightly.
+    Works in batches; may be stopped and called again at any time.
+    """
+    keep = settings.HISTORY_SECONDS if keep_seconds is None else keep_seconds
+    mark = changes.watermark()
+    row = sql.fetch_one(_BOUNDARY, (mark, now - timedelta(seconds=keep), mark))
+    assert row is not None
+    boundary: int = row[0]
+    dropped = documents = 0
+    while True:
+        with transaction.atomic():
+            found = sql.fetch_one(
+                """
+                WITH doomed AS MATERIALIZED (
+                    SELECT revision FROM change WHERE revision <= %s::bigint
+                    ORDER BY revision LIMIT %s),
+                gone AS (DELETE FROM change c USING doomed d WHERE c.revision = d.revision),
+                moved AS (
+                    UPDATE history h SET trimmed_revision = m.last
+                    FROM (SELECT max(revision) AS last FROM doomed) m
+                    WHERE h.id = 1 AND m.last > h.trimmed_revision)
+                SELECT count(*), max(revision) FROM doomed
+                """,
+                (boundary, _BATCH),
+            )
+            assert found is not None
+            count, last = found
+            if count:
+                documents += sql.run(
+                    """
+                    WITH old AS (
+                        DELETE FROM superseded_document WHERE revision <= %s::bigint
+                        RETURNING document_id)
+                    DELETE FROM document d USING old WHERE d.id = old.document_id
+                    """,
+                    (last,),
+                )
+        dropped += count
+        if count < _BATCH:
+            break
+    events = _trim_events(now)
+    trimmed = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
+    return Trimmed(dropped, documents, events, trimmed[0] if trimmed else 0)
+
+
+def _trim_events(now: datetime) -> int:
+    """Drop old events, without changes: nobody waits for an event to vanish.
+
+    The document of a client's event is handed to the next trimming, since changes may refer to it.
+    """
+    total = 0
+    while True:
+        count = sql.run(
+            """
+            WITH doomed AS MATERIALIZED (
+                SELECT id FROM event WHERE last_at < %s::timestamptz ORDER BY last_at LIMIT %s
+                FOR UPDATE SKIP LOCKED),
+            gone AS (
+                DELETE FROM event e USING doomed d WHERE e.id = d.id
+                RETURNING e.document_id, e.revision),
+            old AS (
+                INSERT INTO superseded_document (document_id, revision)
+                SELECT document_id, revision FROM gone WHERE document_id IS NOT NULL)
+            SELECT id FROM doomed
+            """,
+            (now - timedelta(seconds=EVENT_SECONDS), _BATCH),
+        )
+        total += count
+        if count < _BATCH:
+            return total

@@ -1,0 +1,57 @@
+"""Deleting a namespace: mark it, delete its content, remove it.
+
+``objects.delete`` marks it Terminating, from which moment nothing can be created in it (see
+`clusterstate.catalogue` for why nothing slips in). ``finish_deletion`` does the rest and may be
+called again at any time; a follower of the change log calls it, and a periodic task as backstop.
+"""
+
+from datetime import datetime
+
+from clusterstate import queries, sql
+from clusterstate.actions import objects, pods
+from clusterstate.objects.errors import NotFound
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+
+_NAMESPACED = [name for name in queries.TABLES if KINDS[name].namespaced]
+
+
+def finish_deletion(name: str, *, now: datetime) -> bool:
+    """Delete the content of a terminating namespace and, once empty, the namespace.
+
+    Returns whether it is gone. Pods on nodes keep their grace period, and objects with finalizers
+    stay until these are removed; call again then. Pods whose grace period is over are removed.
+    """
+    row = sql.fetch_one(
+        "SELECT 1 FROM namespace WHERE name = %s AND deletion_at IS NOT NULL", (name,)
+    )
+    if row is None:
+        return sql.fetch_one("SELECT 1 FROM namespace WHERE name = %s", (name,)) is None
+    due = sql.fetch(
+        "SELECT id FROM pod WHERE namespace = %s AND deletion_at <= %s::timestamptz", (name, now)
+    )
+    pods.finish_deletions([id_ for (id_,) in due], now=now)
+    for kind in _NAMESPACED:
+        if _is_empty(kind, name):
+            continue
+        objects.delete_collection(kind, name, {}, now=now)
+    if not all(_is_empty(kind, name) for kind in _NAMESPACED):
+        return False
+
+    def finalize(manifest: Manifest) -> Manifest:
+        spec = manifest.get("spec") or {}
+        kept = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
+        return {**manifest, "spec": {**spec, "finalizers": kept}}
+
+    try:
+        objects.update("Namespace", "", name, finalize, subresource="finalize", now=now)
+    except NotFound:
+        return True
+    return queries.find("Namespace", "", name) is None
+
+
+def _is_empty(kind: str, namespace: str) -> bool:
+    found = sql.fetch_one(
+        f"SELECT 1 FROM {queries.TABLES[kind]} WHERE namespace = %s LIMIT 1", (namespace,)
+    )
+    return found is None

@@ -1,0 +1,71 @@
+"""Nodes' taints: rows beside the document, and the time at which each was added (R123)."""
+
+from datetime import datetime
+from typing import Any
+
+from clusterstate import sql
+from clusterstate.objects import document
+from clusterstate.objects.meta import Manifest
+
+NO_EXECUTE = "NoExecute"
+
+
+def taints_of(manifest: Manifest | None) -> list[dict[str, Any]]:
+    """Return ``spec.taints``."""
+    if manifest is None:
+        return []
+    return (manifest.get("spec") or {}).get("taints") or []
+
+
+def stamp_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+    """Return the node with ``timeAdded`` on every NoExecute taint that lacks it.
+
+    A taint that was there before (same key and effect) keeps its time when the client leaves it
+    out, as clients that send the whole list do; so a countdown does not start again.
+    """
+    taints = taints_of(manifest)
+    if not any(
+        taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded") for taint in taints
+    ):
+        return manifest
+    times = {
+        (taint.get("key"), taint.get("effect")): taint.get("timeAdded") for taint in taints_of(old)
+    }
+    stamped = []
+    for taint in taints:
+        if taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded"):
+            known = times.get((taint.get("key"), NO_EXECUTE))
+            taint = {**taint, "timeAdded": known or document.format_time(now)}
+        stamped.append(taint)
+    return {**manifest, "spec": {**manifest["spec"], "taints": stamped}}
+
+
+_INSERT = """
+INSERT INTO taint (node_id, position, key, value, effect, added_at)
+SELECT %s::bigint, i.position::smallint, i.key, i.value, i.effect, i.added_at
+FROM unnest(%s, %s, %s, %s) WITH ORDINALITY AS i(key, value, effect, added_at, position)
+"""
+
+
+def write_taints(node_id: int, manifest: Manifest) -> None:
+    """Insert the taints of a node that has none yet."""
+    taints = taints_of(manifest)
+    if taints:
+        times = [taint.get("timeAdded") for taint in taints]
+        sql.run(
+            _INSERT,
+            (
+                node_id,
+                sql.Texts([taint.get("key") or "" for taint in taints]),
+                sql.Texts([taint.get("value") or "" for taint in taints]),
+                sql.Texts([taint.get("effect") or "" for taint in taints]),
+                sql.Times([document.parse_time(time) if time else None for time in times]),
+            ),
+        )
+
+
+def rewrite_taints(node_id: int, old: Manifest, new: Manifest) -> None:
+    """Make a node's taint rows those of ``new``, if they differ."""
+    if taints_of(old) != taints_of(new):
+        sql.run("DELETE FROM taint WHERE node_id = %s::bigint", (node_id,))
+        write_taints(node_id, new)

@@ -1,0 +1,360 @@
+"""Create, update and delete objects of any kind: what the REST API and the admin call.
+
+Pods and events have modules of their own, to which this one hands over; nodes, namespaces and
+leases differ from the rest in a few lines each. An update is a function from the stored manifest
+to the wanted one, run under the row lock, so that a patch never works on an old version.
+
+Locks are taken in this order, by everybody: admission, placement, rows, revision.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from clusterstate import admission, catalogue, changes, queries, sql
+from clusterstate.actions import events, nodes, pods, storing
+from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
+from clusterstate.objects import document
+from clusterstate.objects.errors import AlreadyExists, NotFound, TooManyRequests
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import kind_of
+
+NOBODY: Final = User()
+_MAX_TRIES = 20
+_PLACEMENT_FIELDS: Final = ("capacity", "allocatable", "images", "declaredFeatures")
+
+
+def create(
+    kind: Kind | str,
+    namespace: str,
+    manifest: Manifest,
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    dry_run: bool = False,
+) -> Stored:
+    """Create an object; ``namespace`` is empty for kinds without. One transaction.
+
+    Raises:
+        StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
+    """
+    kind = kind_of(kind)
+    if kind.name == "Pod":
+        return pods.create_pod(manifest, namespace=namespace, now=now, user=user, dry_run=dry_run)
+    if kind.name == "Event":
+        with storing.work(dry_run=dry_run):
+            return events.create_event(namespace, manifest, now=now, user=user)
+    if dry_run or kind.name in catalogue.KINDS or kind.name == "Node":
+        with storing.work(dry_run=dry_run):
+            return _create(kind, namespace, manifest, now, user)
+    return _create(kind, namespace, manifest, now, user)
+
+
+def create_all(
+    wanted: Sequence[tuple[Kind | str, str, Manifest]],
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    dry_run: bool = False,
+) -> list[Stored]:
+    """Create objects of any kinds in order, all or none, in one transaction.
+
+    Neighbouring pods are inserted by one statement; pods alone need no other.
+    """
+    groups = _groups(wanted)
+    if len(groups) == 1 and groups[0][0].name == "Pod":
+        return _create_pods(groups[0][1], now, user, dry_run=dry_run)
+    with storing.work(dry_run=dry_run):
+        if any(kind.name in catalogue.KINDS for kind, _ in groups):
+            catalogue.lock_for_writing()
+        result: list[Stored] = []
+        for kind, items in groups:
+            if kind.name == "Pod":
+                result += _create_pods(items, now, user, dry_run=False)
+            else:
+                result += [
+                    create(kind, namespace, manifest, now=now, user=user)
+                    for namespace, manifest in items
+                ]
+    return result
+
+
+def _groups(
+    wanted: Sequence[tuple[Kind | str, str, Manifest]],
+) -> list[tuple[Kind, list[tuple[str, Manifest]]]]:
+    groups: list[tuple[Kind, list[tuple[str, Manifest]]]] = []
+    for named, namespace, manifest in wanted:
+        kind = kind_of(named)
+        if not groups or groups[-1][0].name != kind.name:
+            groups.append((kind, []))
+        groups[-1][1].append((namespace, manifest))
+    return groups
+
+
+def _create_pods(
+    items: list[tuple[str, Manifest]], now: datetime, user: User, *, dry_run: bool
+) -> list[Stored]:
+    manifests = []
+    for namespace, manifest in items:
+        metadata = manifest.get("metadata") or {}
+        if namespace and metadata.get("namespace") != namespace:
+            manifest = {**manifest, "metadata": {**metadata, "namespace": namespace}}
+        manifests.append(manifest)
+    stored = pods.create_pods(manifests, now=now, user=user, dry_run=dry_run)
+    return [one for one in stored if isinstance(one, Stored)]
+
+
+def _create(kind: Kind, namespace: str, manifest: Manifest, now: datetime, user: User) -> Stored:
+    writes_catalogue = kind.name in catalogue.KINDS
+    if writes_catalogue:
+        catalogue.lock_for_writing()
+    context = catalogue.current()
+    for attempt in range(_MAX_TRIES):
+        new, generated = storing.prepare(kind, namespace, manifest, now=now, uid=storing.new_uid())
+        try:
+            admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
+        except NotFound:
+            # The namespace may be newer than what this process remembers.
+            fresh = catalogue.reload()
+            if fresh.epoch == context.epoch:
+                raise
+            context = fresh
+            continue
+        new = admitted.manifest
+        if kind.name == "Node":
+            new = nodes.stamp_taints(new, None, now)
+        try:
+            inserted = storing.insert_row(
+                kind, new, now=now, epoch=None if writes_catalogue else context.epoch
+            )
+        except AlreadyExists:
+            if not generated or attempt == _MAX_TRIES - 1:
+                raise
+            continue
+        if inserted is None:
+            context = catalogue.reload()
+            continue
+        id_, revision, text = inserted
+        if kind.name == "Node":
+            nodes.write_taints(id_, new)
+        if writes_catalogue:
+            catalogue.advance()
+        changes.announce(revision, (kind.name,))
+        return Stored(
+            document.compose(text, revision), revision, admitted.warnings, new["metadata"]["uid"]
+        )
+    raise TooManyRequests("namespaces and classes change too quickly; try again")
+
+
+def update(
+    kind: Kind | str,
+    namespace: str,
+    name: str,
+    change: Callable[[Manifest], Manifest],
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    subresource: str | None = "",
+    dry_run: bool = False,
+) -> Stored:
+    """Replace an object by what ``change`` makes of it; only its part through a subresource.
+
+    ``change`` receives the stored manifest and returns the wanted one; it may be called again with
+    a newer version. A resourceVersion in its result must be the stored one. A result that
+    differs in nothing writes nothing. An object that is being deleted and loses its last finalizer
+    is removed. One transaction.
+
+    Raises:
+        NotFound: there is none. Conflict: a precondition does not hold.
+        StatusError: what admission says, or ``change`` raises.
+    """
+    kind = kind_of(kind)
+    subresource = subresource or ""
+    if kind.name == "Pod":
+        return pods.update_pod(
+            namespace, name, change, now=now, user=user, subresource=subresource, dry_run=dry_run
+        )
+    if kind.name == "Event":
+        with storing.work(dry_run=dry_run):
+            return events.update_event(namespace, name, change, now=now, user=user)
+    with storing.work(dry_run=dry_run):
+        if kind.name in catalogue.KINDS:
+            catalogue.lock_for_writing()
+        if kind.name == "Node":
+            # Before the row lock: see the order above. A bind that waits sees this change.
+            sql.run(f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})")
+        row = storing.lock_row(kind, namespace, name)
+        old = row.manifest()
+        new = storing.merge_update(kind, old, change(row.manifest()), subresource)
+        admitted = admission.admit(
+            kind.name, UPDATE, new, old, subresource, catalogue.current(), user
+        )
+        new = admitted.manifest
+        if kind.name == "Node":
+            new = nodes.stamp_taints(new, old, now)
+        text, _ = document.encode(kind.name, new)
+        if storing.same(kind, row, old, new, text, document.EMPTY):
+            return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
+        if not subresource and kind.name in storing.GENERATIONS:
+            storing.bump_generation(kind, old, new)
+            text, _ = document.encode(kind.name, new)
+        revision = _write(kind, row, old, new, text, now)
+        return Stored(document.compose(text, revision), revision, admitted.warnings, row.uid)
+
+
+def _write(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, now: datetime) -> int:
+    """Write the new version of a locked row, or remove it if nothing keeps it any more."""
+    if new["metadata"].get("deletionTimestamp") and not _is_kept(kind, new):
+        revision = storing.delete_row(kind, row, now=now)
+    else:
+        placement = kind.name == "Node" and _offers_differ(old, new)
+        logged = kind.name != "Lease" or not _is_renewal(old, new)
+        revision = storing.update_row(
+            kind, row, new, text, now=now, placement=placement, logged=logged
+        )
+        if kind.name == "Node":
+            nodes.rewrite_taints(row.id, old, new)
+        if not logged:
+            return revision
+    if kind.name in catalogue.KINDS:
+        catalogue.advance()
+    changes.announce(revision, (kind.name,))
+    return revision
+
+
+def _is_kept(kind: Kind, manifest: Manifest) -> bool:
+    if manifest["metadata"].get("finalizers"):
+        return True
+    return kind.name == "Namespace" and bool((manifest.get("spec") or {}).get("finalizers"))
+
+
+def _offers_differ(old: Manifest, new: Manifest) -> bool:
+    """Return whether a node's change can matter to a placement decided before it.
+
+    Conditions are heartbeats and do not (taints speak for them).
+    """
+    if old.get("spec") != new.get("spec"):
+        return True
+    if old["metadata"].get("labels") != new["metadata"].get("labels"):
+        return True
+    before, after = old.get("status") or {}, new.get("status") or {}
+    return any(before.get(field) != after.get(field) for field in _PLACEMENT_FIELDS)
+
+
+def _is_renewal(old: Manifest, new: Manifest) -> bool:
+    """Return whether a lease differs in nothing but its renewal time."""
+
+    def without(manifest: Manifest) -> Manifest:
+        spec = {k: v for k, v in (manifest.get("spec") or {}).items() if k != "renewTime"}
+        metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
+        metadata.pop("resourceVersion", None)
+        return {**manifest, "metadata": metadata, "spec": spec}
+
+    return without(old) == without(new)
+
+
+def delete(
+    kind: Kind | str,
+    namespace: str,
+    name: str,
+    options: Manifest | None = None,
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    dry_run: bool = False,
+) -> Deleted:
+    """Delete an object, or begin to: pods gracefully, namespaces by their content, others at once.
+
+    ``options`` are checked DeleteOptions: ``gracePeriodSeconds`` (pods only), ``preconditions``
+    (uid, resourceVersion), ``dryRun``. Objects with finalizers stay until these are gone.
+
+    Raises:
+        NotFound: there is none. Conflict: a precondition does not hold.
+        Forbidden: a namespace that may not be deleted.
+    """
+    kind = kind_of(kind)
+    options = options or {}
+    preconditions = options.get("preconditions") or {}
+    uid = preconditions.get("uid") or ""
+    version = preconditions.get("resourceVersion") or ""
+    dry_run = dry_run or bool(options.get("dryRun"))
+    if kind.name == "Pod":
+        return pods.delete_pod(
+            namespace,
+            name,
+            now=now,
+            grace_seconds=options.get("gracePeriodSeconds"),
+            uid=uid,
+            resource_version=version,
+            user=user,
+            dry_run=dry_run,
+        )
+    if kind.name == "Event":
+        with storing.work(dry_run=dry_run):
+            return events.delete_event(namespace, name, now=now)
+    with storing.work(dry_run=dry_run):
+        if kind.name in catalogue.KINDS:
+            catalogue.lock_for_writing()
+        row = storing.lock_row(kind, namespace, name)
+        old = row.manifest()
+        storing.check_preconditions(kind, old["metadata"], uid=uid, resource_version=version)
+        admission.admit(kind.name, DELETE, None, old, "", catalogue.current(), user)
+        if not _is_kept(kind, old):
+            revision = storing.delete_row(kind, row, now=now)
+            if kind.name in catalogue.KINDS:
+                catalogue.advance()
+            changes.announce(revision, (kind.name,))
+            return Deleted(document.compose(row.text, revision), revision, row.uid, gone=True)
+        if old["metadata"].get("deletionTimestamp"):
+            return Deleted(row.composed(), row.revision, row.uid, gone=False)
+        new = {**old, "metadata": dict(old["metadata"])}
+        new["metadata"]["deletionTimestamp"] = document.format_time(now)
+        if kind.name == "Namespace":
+            new["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
+        else:
+            new["metadata"]["deletionGracePeriodSeconds"] = 0
+        text, _ = document.encode(kind.name, new)
+        revision = _write(kind, row, old, new, text, now)
+        return Deleted(document.compose(text, revision), revision, row.uid, gone=False)
+
+
+def delete_collection(
+    kind: Kind | str,
+    namespace: str,
+    options: Manifest | None = None,
+    *,
+    label_selector: str = "",
+    field_selector: str = "",
+    now: datetime,
+    user: User = NOBODY,
+) -> list[Deleted]:
+    """Delete what the selectors match, one transaction for each object; return the answers.
+
+    Objects that vanish meanwhile are passed over.
+    """
+    kind = kind_of(kind)
+    page = queries.list_page(
+        kind, namespace, label_selector=label_selector, field_selector=field_selector
+    )
+    result = []
+    for item in page.items:
+        metadata = queries.decode(item)["metadata"]
+        try:
+            result.append(
+                delete(
+                    kind,
+                    metadata.get("namespace", ""),
+                    metadata["name"],
+                    {**(options or {}), "preconditions": {"uid": metadata["uid"]}},
+                    now=now,
+                    user=user,
+                )
+            )
+        except NotFound:
+            continue
+    return result
+
+
+__all__ = ["create", "create_all", "delete", "delete_collection", "update"]

@@ -1,0 +1,663 @@
+"""What all writes share: metadata that the server owns, and the statements for rows of most kinds.
+
+A row, its document and its change are written by one statement, whose CTEs run in this order::
+
+    gate       the low watermark is opened (and, where something is created, the epoch compared)
+    numbered   the revision is taken
+    document   the new version
+    row        insert, update or delete
+    superseded the version that is no longer current
+    change     the log
+
+Pods have statements of their own (`actions.pods`); events are typed rows (`actions.events`).
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from django.db import IntegrityError, connection, transaction
+
+from clusterstate import catalogue, changes, sql
+from clusterstate.objects import document
+from clusterstate.objects.document import Overlay
+from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity import Quantity
+from clusterstate.queries import TABLES, kind_of, not_found
+
+KEEPS_STATUS: Final = frozenset({"Node"})
+"""Kinds whose status a client may set when it creates the object."""
+
+GENERATIONS: Final = frozenset(
+    {
+        "Pod",
+        "Deployment",
+        "ReplicaSet",
+        "StatefulSet",
+        "DaemonSet",
+        "ReplicationController",
+        "PodDisruptionBudget",
+        "PriorityClass",
+    }
+)
+"""Kinds that count the changes of their spec in ``metadata.generation``."""
+
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH: Final = 5
+_LONGEST_NAME: Final = 63
+_SERVER_OWNED: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "resourceVersion",
+)
+_random = random.SystemRandom()
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An object as it was stored (or would be, in a dry run); ``manifest`` is its JSON.
+
+    ``changed`` is false when an update changed nothing: no new revision, no change in the log.
+    """
+
+    manifest: bytes
+    revision: int
+    warnings: list[str]
+    uid: str = ""
+    changed: bool = True
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """The answer to a deletion. ``gone`` is false while the object stays for its finalizers."""
+
+    manifest: bytes
+    revision: int
+    uid: str
+    gone: bool
+
+
+class Row(msgspec.Struct):
+    """A stored row, locked for change, with its document."""
+
+    id: int
+    uid: str
+    namespace: str
+    name: str
+    document_id: int
+    revision: int
+    text: str
+    overlay: Overlay = document.EMPTY
+    class_id: int = 0
+    phase: str = ""
+    nominated_node_name: str = ""
+
+    def manifest(self) -> Manifest:
+        """Return the stored manifest, decoded afresh; the caller may change it."""
+        return document.decode(self.text, self.revision, self.overlay)
+
+    def composed(self) -> bytes:
+        """Return the stored manifest as JSON."""
+        return document.compose(self.text, self.revision, self.overlay)
+
+
+def new_uid() -> uuid.UUID:
+    """Return a random UUID, for ``metadata.uid``."""
+    return uuid.uuid4()
+
+
+def name_suffix() -> str:
+    """Return five letters that spell no words (apiserver ``names.SimpleNameGenerator``)."""
+    return "".join(_random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
+
+
+def prepare(
+    kind: Kind, namespace: str, manifest: Manifest, *, now: datetime, uid: uuid.UUID
+) -> tuple[Manifest, bool]:
+    """Return the manifest with the metadata of a new object, and whether its name was generated.
+
+    Drops what only the server sets, and the status of kinds whose status is not the client's.
+    ``manifest`` itself is not changed.
+
+    Raises:
+        BadRequest: it carries a resourceVersion, or another namespace.
+    """
+    given: Manifest = manifest.get("metadata") or {}
+    if given.get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    metadata = {
+        key: value for key, value in given.items() if key not in _SERVER_OWNED and value is not None
+    }
+    generated = False
+    if not metadata.get("name") and metadata.get("generateName"):
+        base = metadata["generateName"][: _LONGEST_NAME - _SUFFIX_LENGTH]
+        metadata["name"] = base + name_suffix()
+        generated = True
+    if kind.namespaced:
+        if metadata.get("namespace", namespace) != namespace and namespace:
+            raise BadRequest(
+                "the namespace of the provided object does not match the namespace sent on the"
+                " request"
+            )
+        metadata["namespace"] = namespace or metadata.get("namespace") or "default"
+    else:
+        metadata.pop("namespace", None)
+    metadata["uid"] = str(uid)
+    metadata["creationTimestamp"] = document.format_time(now)
+    if kind.name in GENERATIONS:
+        metadata["generation"] = 1
+    result = {**manifest, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+    if kind.name == "Pod":
+        result["status"] = {"phase": "Pending"}
+    elif kind.name == "Namespace":
+        result["status"] = {"phase": "Active"}
+        result["spec"] = {**(manifest.get("spec") or {}), "finalizers": ["kubernetes"]}
+    elif kind.name not in KEEPS_STATUS and "status" in kind.subresources:
+        result.pop("status", None)
+    return result, generated
+
+
+def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
+    """Return what an update may change: metadata and spec, or through a subresource its part only.
+
+    Fields that only the server sets keep their stored values.
+
+    Raises:
+        Conflict: ``new`` carries another resourceVersion or uid than the stored object.
+    """
+    old_metadata, metadata = old["metadata"], dict(new.get("metadata") or {})
+    check_preconditions(
+        kind,
+        old_metadata,
+        uid=metadata.get("uid"),
+        resource_version=metadata.get("resourceVersion"),
+    )
+    if subresource:
+        managed = metadata.get("managedFields")
+        metadata = dict(old_metadata)
+        if managed is not None:
+            metadata["managedFields"] = managed
+        result = {**old, "metadata": metadata}
+        part = "spec" if subresource == "finalize" else "status"
+        if new.get(part) is None:
+            result.pop(part, None)
+        else:
+            result[part] = new[part]
+        return result
+    for key in (*_SERVER_OWNED, "name", "namespace", "generateName"):
+        if key in old_metadata:
+            metadata[key] = old_metadata[key]
+        else:
+            metadata.pop(key, None)
+    result = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": metadata}
+    if kind.name == "Namespace":  # its finalizers change through /finalize only
+        result["spec"] = {**(new.get("spec") or {}), **_finalizers(old)}
+    if "status" in kind.subresources:
+        if old.get("status") is None:
+            result.pop("status", None)
+        else:
+            result["status"] = old["status"]
+    return result
+
+
+def _finalizers(namespace: Manifest) -> Manifest:
+    spec = namespace.get("spec") or {}
+    return {"finalizers": spec["finalizers"]} if "finalizers" in spec else {}
+
+
+def check_preconditions(
+    kind: Kind,
+    metadata: Manifest,
+    *,
+    uid: str | None = None,
+    resource_version: str | None = None,
+) -> None:
+    """Check what a request says about the object it means.
+
+    Raises:
+        Conflict: the stored object is another one, or another version.
+    """
+    if uid and uid != metadata["uid"]:
+        raise conflict(
+            kind,
+            metadata["name"],
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta:"
+            f" {metadata['uid']}",
+        )
+    if resource_version and resource_version != metadata["resourceVersion"]:
+        raise conflict(
+            kind,
+            metadata["name"],
+            "the object has been modified; please apply your changes to the latest version and"
+            " try again",
+        )
+
+
+def conflict(kind: Kind, name: str, why: str) -> Conflict:
+    """Return the error ``Operation cannot be fulfilled on pods "x": why``."""
+    return Conflict(
+        f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}', details(kind, name)
+    )
+
+
+def already_exists(kind: Kind, name: str) -> AlreadyExists:
+    """Return the error ``pods "x" already exists``."""
+    return AlreadyExists(f'{kind.resource} "{name}" already exists', details(kind, name))
+
+
+def details(kind: Kind, name: str) -> dict[str, Any]:
+    """Return the ``details`` of a Status about one object."""
+    result: dict[str, Any] = {"name": name, "kind": kind.plural}
+    if kind.group:
+        result["group"] = kind.group
+    return result
+
+
+def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
+    """Count a change of the spec in ``metadata.generation`` of ``new``, in place."""
+    if kind.name in GENERATIONS and old.get("spec") != new.get("spec"):
+        new["metadata"] = {
+            **new["metadata"],
+            "generation": old["metadata"].get("generation", 0) + 1,
+        }
+
+
+def same(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, overlay: Overlay) -> bool:
+    """Return whether an update changes nothing but times in managedFields."""
+    if overlay != row.overlay:
+        return False
+    if text == row.text:
+        return True
+    before, after = (m["metadata"].get("managedFields") for m in (old, new))
+    if before == after or not before or not after or _timeless(before) != _timeless(after):
+        return False
+    restored = {**new, "metadata": {**new["metadata"], "managedFields": before}}
+    return document.encode(kind.name, restored)[0] == row.text
+
+
+def _timeless(entries: list[Manifest]) -> list[Manifest]:
+    return [{key: value for key, value in entry.items() if key != "time"} for entry in entries]
+
+
+# Transactions ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def work(*, dry_run: bool = False) -> Iterator[None]:
+    """A transaction that a dry run rolls back."""
+    with transaction.atomic():
+        yield
+        if dry_run:
+            transaction.set_rollback(True)
+
+
+@contextmanager
+def unique_names(kind: Kind, name: str) -> Iterator[None]:
+    """Turn a violated name constraint into AlreadyExists; in a transaction, keep it usable."""
+    try:
+        with transaction.atomic() if connection.in_atomic_block else nullcontext():
+            yield
+    except IntegrityError as error:
+        constraint = getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") or ""
+        if constraint.endswith("_name_unique"):
+            raise already_exists(kind, name) from None
+        raise
+
+
+# Rows of all kinds but pods and events --------------------------------------------------------
+
+Columns = dict[str, Any]
+
+
+def columns_of(kind: Kind, manifest: Manifest) -> Columns:
+    """Return the columns that a kind has beside the common ones, from its manifest."""
+    extract = _COLUMNS.get(kind.name)
+    return {} if extract is None else extract(manifest)
+
+
+def _node_columns(manifest: Manifest) -> Columns:
+    allocatable = dict((manifest.get("status") or {}).get("allocatable") or {})
+    cpu = allocatable.pop("cpu", "0")
+    memory = allocatable.pop("memory", "0")
+    ephemeral = allocatable.pop("ephemeral-storage", "0")
+    pods = allocatable.pop("pods", "0")
+    return {
+        "unschedulable": bool((manifest.get("spec") or {}).get("unschedulable")),
+        "cpu_milli": _bigint(Quantity.parse(cpu).milli_value()),
+        "memory_bytes": _bigint(Quantity.parse(memory).value()),
+        "ephemeral_bytes": _bigint(Quantity.parse(ephemeral).value()),
+        "pods": _bigint(Quantity.parse(pods).value()),
+        "extended": _json({n: _bigint(Quantity.parse(q).value()) for n, q in allocatable.items()}),
+    }
+
+
+def _bigint(value: int) -> int:
+    return max(-(2**63), min(2**63 - 1, value))
+
+
+def _namespace_columns(manifest: Manifest) -> Columns:
+    return {"phase": (manifest.get("status") or {}).get("phase") or "Active"}
+
+
+def _runtime_class_columns(manifest: Manifest) -> Columns:
+    return {"handler": manifest.get("handler") or ""}
+
+
+def _priority_class_columns(manifest: Manifest) -> Columns:
+    return {
+        "value": manifest.get("value") or 0,
+        "global_default": bool(manifest.get("globalDefault")),
+    }
+
+
+def _lease_columns(manifest: Manifest) -> Columns:
+    spec = manifest.get("spec") or {}
+    renewed = spec.get("renewTime")
+    return {
+        "holder": spec.get("holderIdentity") or "",
+        "renewed_at": document.parse_time(renewed) if renewed else None,
+    }
+
+
+_COLUMNS: Final[dict[str, Callable[[Manifest], Columns]]] = {
+    "Node": _node_columns,
+    "Namespace": _namespace_columns,
+    "RuntimeClass": _runtime_class_columns,
+    "PriorityClass": _priority_class_columns,
+    "Lease": _lease_columns,
+}
+_TYPES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "Node": (
+        ("unschedulable", "boolean"),
+        ("cpu_milli", "bigint"),
+        ("memory_bytes", "bigint"),
+        ("ephemeral_bytes", "bigint"),
+        ("pods", "bigint"),
+        ("extended", "text::jsonb"),
+    ),
+    "Namespace": (("phase", "text"),),
+    "RuntimeClass": (("handler", "text"),),
+    "PriorityClass": (("value", "integer"), ("global_default", "boolean")),
+    "Lease": (("holder", "text"), ("renewed_at", "timestamptz")),
+}
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def labels_json(manifest: Manifest) -> str:
+    """Return the labels as JSON text."""
+    labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+    return _json(labels) if labels else "{}"
+
+
+@lru_cache(maxsize=64)
+def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
+    columns = _TYPES.get(kind_name, ())
+    names = "".join(f", {name}" for name, _ in columns)
+    values = "".join(f", %s::{type_}" for _, type_ in columns)
+    placement = ", placement_revision" if kind_name == "Node" else ""
+    return f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
+        FROM gate WHERE opened = 1 AND (%s::bigint IS NULL OR epoch = %s::bigint)),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, %s::text FROM numbered),
+    inserted AS (
+        INSERT INTO {TABLES[kind_name]} ({"namespace, " if namespaced else ""}name, uid, labels,
+            created_at, document_id, revision{placement}{names})
+        SELECT {"%s::text, " if namespaced else ""}%s::text, %s::uuid, %s::text::jsonb,
+            %s::timestamptz, document_id, revision{", revision" if placement else ""}{values}
+        FROM numbered
+        RETURNING id, revision, document_id),
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
+        SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, %s::text, %s::text,
+               document_id
+        FROM inserted)
+    SELECT id, revision FROM inserted
+    """
+
+
+def insert_row(
+    kind: Kind, manifest: Manifest, *, now: datetime, epoch: int | None
+) -> tuple[int, int, str] | None:
+    """Insert an object; return its id, revision and document text.
+
+    ``None`` when ``epoch`` is given and is not the current one: nothing was written.
+
+    Raises:
+        AlreadyExists: the name is taken.
+    """
+    metadata = manifest["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace", "")
+    text, _ = document.encode(kind.name, manifest)
+    columns = columns_of(kind, manifest)
+    parameters = [
+        epoch,
+        epoch,
+        text,
+        *([namespace] if kind.namespaced else []),
+        name,
+        sql.as_uuid(metadata["uid"]),
+        labels_json(manifest),
+        now,
+        *(columns[column] for column, _ in _TYPES.get(kind.name, ())),
+        now,
+        changes.KINDS[kind.name],
+        namespace if kind.namespaced else "",
+        name,
+    ]
+    with unique_names(kind, name):
+        row = sql.fetch_one(_insert_statement(kind.name, namespaced=kind.namespaced), parameters)
+    if row is None:
+        return None
+    return row[0], row[1], text
+
+
+@lru_cache(maxsize=64)
+def _lock_statements(kind_name: str, *, namespaced: bool) -> tuple[str, str]:
+    table = TABLES[kind_name]
+    where = "t.namespace = %s AND t.name = %s" if namespaced else "t.name = %s"
+    namespace = "t.namespace" if namespaced else "''"
+    pod = (
+        ", t.node_name, t.scheduled_at, t.unschedulable, t.class_id, t.phase, t.nominated_node_name"
+        if kind_name == "Pod"
+        else ""
+    )
+    return (
+        f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{pod}"
+        f" FROM {table} t JOIN document d ON d.id = t.document_id WHERE {where}"
+        " FOR NO KEY UPDATE OF t",
+        f"SELECT 1 FROM {table} t WHERE {where} FOR NO KEY UPDATE",
+    )
+
+
+def lock_row(kind: Kind, namespace: str, name: str) -> Row:
+    """Return the stored row with its document, locked until the transaction ends.
+
+    When the statement had to wait for another writer, PostgreSQL checks the row's newest version
+    against the document of the older one and finds no match. The row is then locked by itself,
+    after which nobody else can move it, and read again.
+
+    Raises:
+        NotFound: there is none.
+    """
+    key = (namespace, name) if kind.namespaced else (name,)
+    read, lock = _lock_statements(kind.name, namespaced=kind.namespaced)
+    found = sql.fetch_one(read, key)
+    if found is None:
+        if sql.fetch_one(lock, key) is None:
+            raise not_found(kind, name)
+        found = sql.fetch_one(read, key)
+        assert found is not None
+    if kind.name != "Pod":
+        return Row(*found)
+    node_name, scheduled_at, unschedulable, class_id, phase, nominated = found[7:]
+    overlay = document.EMPTY
+    if node_name or scheduled_at is not None or unschedulable is not None:
+        overlay = Overlay(
+            node_name=node_name, scheduled_at=scheduled_at, unschedulable=unschedulable
+        )
+    return Row(
+        *found[:7],
+        overlay=overlay,
+        class_id=class_id,
+        phase=phase,
+        nominated_node_name=nominated,
+    )
+
+
+@lru_cache(maxsize=128)
+def _update_statement(kind_name: str, *, logged: bool) -> str:
+    columns = "".join(f", {name} = %s::{type_}" for name, type_ in _TYPES.get(kind_name, ()))
+    placement = (
+        ", placement_revision = CASE WHEN %s THEN n.revision ELSE t.placement_revision END"
+        if kind_name == "Node"
+        else ""
+    )
+    log = f"""
+    , logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, deletion_at)
+        SELECT u.revision, %s::timestamptz, %s::smallint, {changes.MODIFIED}, u.id, %s::text,
+               %s::text, u.document_id, %s::bigint, %s::bigint, u.deletion_at
+        FROM updated u)"""
+    return f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
+        FROM gate WHERE opened = 1),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, %s::text FROM numbered),
+    updated AS (
+        UPDATE {TABLES[kind_name]} t
+        SET document_id = n.document_id, revision = n.revision, labels = %s::text::jsonb,
+            deletion_at = %s::timestamptz{columns}{placement}
+        FROM numbered n WHERE t.id = %s::bigint
+        RETURNING t.id, t.revision, t.document_id, t.deletion_at),
+    old AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT %s::bigint, revision FROM updated){log if logged else ""}
+    SELECT revision FROM updated
+    """
+
+
+def update_row(
+    kind: Kind,
+    row: Row,
+    manifest: Manifest,
+    text: str,
+    *,
+    now: datetime,
+    placement: bool = False,
+    logged: bool = True,
+) -> int:
+    """Write a new version of a locked row; return its revision.
+
+    ``placement``: the node's placement revision moves along. ``logged`` False leaves the change
+    out of the log (a lease that is merely renewed).
+    """
+    metadata = manifest["metadata"]
+    deletion = metadata.get("deletionTimestamp")
+    columns = columns_of(kind, manifest)
+    parameters = [
+        text,
+        labels_json(manifest),
+        document.parse_time(deletion) if deletion else None,
+        *(columns[column] for column, _ in _TYPES.get(kind.name, ())),
+        *([placement] if kind.name == "Node" else []),
+        row.id,
+        row.document_id,
+    ]
+    if logged:
+        parameters += [
+            now,
+            changes.KINDS[kind.name],
+            row.namespace,
+            row.name,
+            row.document_id,
+            row.revision,
+        ]
+    found = sql.fetch_one(_update_statement(kind.name, logged=logged), parameters)
+    assert found is not None  # the row is locked
+    revision: int = found[0]
+    return revision
+
+
+@lru_cache(maxsize=64)
+def _delete_statement(kind_name: str) -> str:
+    taints = (
+        "bare AS (DELETE FROM taint USING numbered WHERE node_id = %s::bigint),"
+        if kind_name == "Node"
+        else ""
+    )
+    return f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision FROM gate WHERE opened = 1),
+    {taints}
+    deleted AS (
+        DELETE FROM {TABLES[kind_name]} t USING numbered n WHERE t.id = %s::bigint
+        RETURNING t.id, n.revision, t.deletion_at),
+    old AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT %s::bigint, revision FROM deleted),
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, deletion_at)
+        SELECT revision, %s::timestamptz, %s::smallint, {changes.DELETED}, id, %s::text, %s::text,
+               %s::bigint, %s::bigint, %s::bigint, deletion_at
+        FROM deleted)
+    SELECT revision FROM deleted
+    """
+
+
+def delete_row(kind: Kind, row: Row, *, now: datetime) -> int:
+    """Remove a locked row; return the revision of its deletion."""
+    parameters = [
+        *([row.id] if kind.name == "Node" else []),
+        row.id,
+        row.document_id,
+        now,
+        changes.KINDS[kind.name],
+        row.namespace,
+        row.name,
+        row.document_id,
+        row.document_id,
+        row.revision,
+    ]
+    found = sql.fetch_one(_delete_statement(kind.name), parameters)
+    assert found is not None  # the row is locked
+    revision: int = found[0]
+    return revision
+
+
+__all__ = [
+    "Deleted",
+    "Row",
+    "Stored",
+    "already_exists",
+    "bump_generation",
+    "check_preconditions",
+    "conflict",
+    "delete_row",
+    "insert_row",
+    "kind_of",
+    "lock_row",
+    "merge_update",
+    "new_uid",
+    "prepare",
+    "same",
+    "unique_names",
+    "update_row",
+    "work",
+]

@@ -1,0 +1,176 @@
+"""What admission looks up, kept in memory and exact: namespaces, runtime and priority classes.
+
+These objects change rarely and are needed for every pod, so each process keeps them, together with
+the *admission epoch* at which it read them. The epoch is a sequence that every write of such an
+object advances. A statement that creates something compares the epoch again, while it holds the
+admission lock shared::
+
+    writer of a class   lock exclusive -> nextval(epoch) -> write -> commit, unlock
+    creator of a pod    lock shared    -> last_value(epoch) as cached? -> insert -> commit, unlock
+
+A sequence is read as it is, not as of the statement's snapshot, and the lock is taken before it is
+read. So a creator that sees its cached epoch runs wholly before the next writer, and one that does
+not inserts nothing, reads the catalogue again and is admitted again. No extra round trip, no lookup
+per pod, and no pod ever slips into a namespace that is already being deleted.
+"""
+
+import threading
+from collections.abc import Mapping
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+
+from clusterstate import changes, queries, sql
+from clusterstate.admission.request import AdmissionSettings
+from clusterstate.objects import document
+from clusterstate.objects.meta import Manifest
+
+KINDS = ("Namespace", "RuntimeClass", "PriorityClass")
+"""The kinds kept here; writing one advances the epoch."""
+
+EPOCH = (
+    f"CASE WHEN pg_advisory_xact_lock_shared({changes.ADMISSION_LOCK}) IS NOT NULL"
+    " THEN pg_sequence_last_value('admission_epoch') END AS epoch"
+)
+"""Column of the gate CTE: the current epoch, read under the shared lock."""
+
+
+class _Objects:
+    """Objects of one kind by name, decoded when first asked for."""
+
+    def __init__(self, rows: list[sql.Row]) -> None:
+        self._stored = {name: (text, revision) for name, text, revision in rows}
+        self._decoded: dict[str, Manifest] = {}
+
+    def get(self, name: str) -> Manifest | None:
+        """Return the manifest; it must not be changed."""
+        found = self._decoded.get(name)
+        if found is None and name in self._stored:
+            found = self._decoded[name] = document.decode(*self._stored[name])
+        return found
+
+
+class Catalogue:
+    """The admission `Context`: an immutable picture of the catalogue at one epoch."""
+
+    def __init__(
+        self,
+        epoch: int,
+        objects: Mapping[str, list[sql.Row]],
+        default_priority_class: str | None,
+        admission_settings: AdmissionSettings,
+    ) -> None:
+        self.epoch = epoch
+        self._objects = {kind: _Objects(rows) for kind, rows in objects.items()}
+        self._default = default_priority_class
+        self._settings = admission_settings
+
+    @property
+    def settings(self) -> AdmissionSettings:
+        """Return the switches in force."""
+        return self._settings
+
+    def runtime_class(self, name: str) -> Manifest | None:
+        """Return the RuntimeClass called ``name``."""
+        return self._objects["RuntimeClass"].get(name)
+
+    def priority_class(self, name: str) -> Manifest | None:
+        """Return the PriorityClass called ``name``."""
+        return self._objects["PriorityClass"].get(name)
+
+    def default_priority_class(self) -> Manifest | None:
+        """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
+        return None if self._default is None else self.priority_class(self._default)
+
+    def namespace(self, name: str) -> Manifest | None:
+        """Return the Namespace called ``name``."""
+        return self._objects["Namespace"].get(name)
+
+    def node(self, name: str) -> Manifest | None:
+        """Return the Node called ``name``. Queries once."""
+        return self._find("Node", "", name)
+
+    def pod(self, namespace: str, name: str) -> Manifest | None:
+        """Return the Pod ``namespace/name``. Queries once."""
+        return self._find("Pod", namespace, name)
+
+    @staticmethod
+    def _find(kind: str, namespace: str, name: str) -> Manifest | None:
+        found = queries.find(kind, namespace, name)
+        return None if found is None else msgspec.json.decode(found)
+
+
+_lock = threading.Lock()
+_current: Catalogue | None = None
+
+
+def current() -> Catalogue:
+    """Return the remembered catalogue, read first if there is none. It may be out of date."""
+    if _current is None or _written_here():
+        return reload()
+    return _current
+
+
+def reload() -> Catalogue:
+    """Read the catalogue and remember it. Queries four times.
+
+    What is read may be newer than the epoch read before it, never older: too new costs one reload
+    more, too old would let a stale rule through.
+    """
+    global _current
+    row = sql.fetch_one(f"SELECT {EPOCH}")
+    assert row is not None
+    objects = {
+        kind: sql.fetch(
+            f"SELECT t.name, d.text, t.revision FROM {queries.TABLES[kind]} t"
+            " JOIN document d ON d.id = t.document_id"
+        )
+        for kind in KINDS
+    }
+    default = sql.fetch_one(
+        "SELECT name FROM priority_class WHERE global_default ORDER BY value, name LIMIT 1"
+    )
+    found = Catalogue(row[0], objects, default[0] if default else None, admission_settings())
+    if not _written_here():
+        with _lock:
+            if _current is None or _current.epoch <= found.epoch:
+                _current = found
+    return found
+
+
+def admission_settings() -> AdmissionSettings:
+    """Return the switches from ``settings.ADMISSION``."""
+    configured: dict[str, object] = getattr(settings, "ADMISSION", {})
+    return msgspec.convert(configured, AdmissionSettings)
+
+
+def forget() -> None:
+    """Drop what is remembered, as after the tables were emptied behind its back."""
+    global _current
+    with _lock:
+        _current = None
+
+
+def lock_for_writing() -> None:
+    """Take the admission lock exclusively until the transaction ends, before any row lock."""
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (changes.ADMISSION_LOCK,))
+
+
+def advance() -> None:
+    """Advance the epoch; the caller holds the lock and writes in the same transaction."""
+    sql.run("SELECT nextval('admission_epoch')")
+    transaction.on_commit(_committed)
+
+
+def _committed() -> None:
+    """Mark, by its presence among the callbacks, that this transaction wrote the catalogue."""
+
+
+def _written_here() -> bool:
+    """Return whether the open transaction wrote the catalogue.
+
+    What it reads is then its own and may be rolled back, so it must not be remembered. The
+    callback waits exactly as long as the transaction (or savepoint) is open.
+    """
+    return any(entry[1] is _committed for entry in connection.run_on_commit)
