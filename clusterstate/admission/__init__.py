@@ -1,1 +1,45 @@
-"""Admission: manifest in, manifest or field errors out. Pure."""
+"""Admission: a manifest goes in, the manifest to store comes out, or everything that is wrong with it.
+
+This package owns what must be true of an object before it is stored. It is pure: it reads no
+clock, no database and no settings module; what a rule must look up (a RuntimeClass, a namespace)
+it asks of a `Context`, which the actions provide. It never writes.
+
+``admit`` is its one main function. The order is that of Kubernetes' API server (v1.36)::
+
+    strip nulls -> API defaults -> mutating plugins -> validation -> validating plugins
+                   defaults.py     runtime_class.py    validation/   node_restriction.py ...
+
+* *Defaults* (``defaults.py``) fill in what the API promises to fill in.
+* *Plugins* are one module each, with the name and the rule of Kubernetes' admission plugin of that
+  name. A plugin is a function of a `Request`; it edits ``request.manifest`` or raises.
+* *Validation* (``validation/``) returns every wrong field as a `FieldError`; ``admit`` raises them
+  together as one `Invalid`. Plugins raise `Forbidden`, `NotFound` or `Conflict` for the first
+  reason they meet, as Kubernetes does.
+
+The actions call ``admit`` for every write: REST, admin, scheduler and simulations share one answer.
+Ordinary pods are the hot path, so the rules work on the decoded JSON directly, look at a field only
+where it is present, and remember the verdict on names, labels and quantities they have seen.
+"""
+
+from clusterstate.admission.chain import Admitted, admit
+from clusterstate.admission.request import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    AdmissionSettings,
+    Context,
+    Request,
+    User,
+)
+
+__all__ = [
+    "CREATE",
+    "DELETE",
+    "UPDATE",
+    "AdmissionSettings",
+    "Admitted",
+    "Context",
+    "Request",
+    "User",
+    "admit",
+]

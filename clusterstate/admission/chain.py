@@ -1,0 +1,126 @@
+"""The order of admission: defaults, mutating plugins, validation, validating plugins."""
+
+import msgspec
+
+from clusterstate.admission import (
+    dedicated_nodes,
+    default_toleration_seconds,
+    extended_resource_toleration,
+    limit_pod_hard_anti_affinity_topology,
+    namespace_lifecycle,
+    node_restriction,
+    pod_toleration_restriction,
+    priority,
+    runtime_class,
+    taint_nodes_by_condition,
+)
+from clusterstate.admission.defaults import set_defaults
+from clusterstate.admission.request import DELETE, RESOURCES, Context, Request, User
+from clusterstate.admission.validation import validate
+from clusterstate.admission.warnings import warnings_for
+from clusterstate.objects.errors import Invalid
+from clusterstate.objects.meta import Manifest, strip_nulls
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """What to store, and what to tell the client beside it (one Warning header each)."""
+
+    manifest: Manifest
+    warnings: list[str]
+
+
+def admit(
+    kind: str,
+    operation: str,
+    manifest: Manifest | None,
+    old_manifest: Manifest | None,
+    subresource: str | None,
+    context: Context,
+    user: User,
+) -> Admitted:
+    """Return the manifest to store: defaulted, mutated by the plugins, and valid.
+
+    ``kind`` is the kind that the path names, ``operation`` CREATE, UPDATE or DELETE,
+    ``subresource`` empty or ``status``, ``binding``, ``eviction`` ... ``manifest`` is not changed;
+    a deletion has none. Looks up only through ``context``; queries nothing itself.
+
+    Raises:
+        Invalid: with every wrong field.
+        Forbidden, NotFound, Conflict, BadRequest: from the first plugin that objects.
+    """
+    new: Manifest = strip_nulls(manifest) if manifest is not None else {}
+    meta = (new if manifest is not None else old_manifest or {}).get("metadata") or {}
+    request = Request(
+        kind=kind,
+        operation=operation,
+        manifest=new,
+        old=old_manifest,
+        subresource=subresource or "",
+        namespace=meta.get("namespace") or "",
+        name=meta.get("name") or "",
+        user=user,
+        context=context,
+        warnings=[],
+    )
+    if operation == DELETE:
+        namespace_lifecycle.admit(request)
+        if context.settings.node_restriction:
+            node_restriction.admit(request)
+        return Admitted(old_manifest or {}, request.warnings)
+
+    set_defaults(kind, new)
+    run_mutating(request)
+    errors = validate(kind, operation, new, old_manifest, request.subresource, context.settings)
+    if errors:
+        plural_group = RESOURCES[kind][1]
+        raise Invalid(kind, request.display_name(), errors, plural_group)
+    run_validating(request)
+    request.warnings.extend(warnings_for(kind, new, old_manifest))
+    return Admitted(new, request.warnings)
+
+
+def run_mutating(request: Request) -> None:
+    """Run the mutating plugins in Kubernetes' recommended order (kubeapiserver/options)."""
+    settings = request.context.settings
+    namespace_lifecycle.admit(request)
+    kind = request.kind
+    if kind == "Pod":
+        if settings.node_restriction:
+            node_restriction.admit(request)
+        if request.subresource:
+            return
+        if settings.priority:
+            priority.admit(request)
+        if settings.default_toleration_seconds:
+            default_toleration_seconds.admit(request)
+        if settings.pod_toleration_restriction:
+            pod_toleration_restriction.admit(request)
+        if settings.extended_resource_toleration:
+            extended_resource_toleration.admit(request)
+        if settings.dedicated_nodes:
+            dedicated_nodes.admit(request)
+        if settings.runtime_class:
+            runtime_class.admit(request)
+    elif kind == "Node":
+        # Only agents get the taint: a node that a person or a program registers has nobody who
+        # would take it away again.
+        if settings.taint_nodes_by_condition and node_restriction.node_of(request.user):
+            taint_nodes_by_condition.admit(request)
+        if settings.node_restriction:
+            node_restriction.admit(request)
+    elif kind == "Lease" and settings.node_restriction:
+        node_restriction.admit(request)
+
+
+def run_validating(request: Request) -> None:
+    """Run the plugins that only look, after validation."""
+    settings = request.context.settings
+    if request.kind == "Pod" and not request.subresource:
+        if settings.limit_pod_hard_anti_affinity_topology:
+            limit_pod_hard_anti_affinity_topology.validate(request)
+        if settings.pod_toleration_restriction:
+            pod_toleration_restriction.validate(request)
+        if settings.runtime_class:
+            runtime_class.validate(request)
+    elif request.kind == "PriorityClass" and settings.priority:
+        priority.validate(request)

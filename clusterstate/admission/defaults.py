@@ -1,0 +1,494 @@
+"""API defaults: what the v1 API promises to fill in.
+
+``set_defaults`` edits a manifest in place and adds only; it never changes a value that is there.
+Sources: pkg/apis/core/v1/defaults.go, pkg/apis/apps/v1/defaults.go, pkg/apis/batch/v1/defaults.go,
+pkg/apis/scheduling/v1/defaults.go and the generated ``zz_generated.defaults.go``, v1.36.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.quantity import Quantity, QuantityError
+from clusterstate.objects.resources import (
+    aggregate_container_limits,
+    aggregate_container_requests,
+    is_supported_pod_level_resource,
+)
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_FILE_MODE: Final = 0o644
+_CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
+
+
+def set_defaults(kind: str, manifest: Manifest) -> None:
+    """Fill in the defaults of the kind; kinds that have none are left alone."""
+    fill = _BY_KIND.get(kind)
+    if fill is not None:
+        fill(manifest)
+
+
+# Pods -----------------------------------------------------------------------------------------
+
+
+def default_pod(pod: Manifest) -> None:
+    """Fill in a pod: what holds for pods alone, then what pod templates have too."""
+    spec = pod.get("spec")
+    if spec is None:
+        spec = pod["spec"] = {}
+    default_pod_only(pod)
+    default_pod_spec(spec)
+
+
+def default_pod_only(pod: Manifest) -> None:
+    """Fill in what holds for pods but not for templates (``SetDefaults_Pod``).
+
+    Requests default to limits (R143, C15), pod-level requests to the sum of the containers', and
+    host ports of a pod in the host's network to the container ports.
+    """
+    spec = pod.setdefault("spec", {})
+    for field in ("containers", "initContainers"):
+        for container in spec.get(field) or ():
+            resources = container.get("resources")
+            if resources and (limits := resources.get("limits")):
+                requests = resources.get("requests")
+                if requests is None:
+                    resources["requests"] = dict(limits)
+                else:
+                    for name, value in limits.items():
+                        requests.setdefault(name, value)
+    if resources := spec.get("resources"):
+        _pod_level_resources(spec, resources)
+    if "enableServiceLinks" not in spec:
+        spec["enableServiceLinks"] = True
+    if spec.get("hostNetwork"):
+        for field in ("containers", "initContainers"):
+            for container in spec.get(field) or ():
+                for port in container.get("ports") or ():
+                    if not port.get("hostPort") and port.get("containerPort"):
+                        port["hostPort"] = port["containerPort"]
+
+
+def _pod_level_resources(spec: Manifest, resources: Manifest) -> None:
+    if not resources.get("limits") and not resources.get("requests"):
+        return
+    try:
+        pod = msgspec.convert({"spec": spec}, Pod)
+        asked = aggregate_container_requests(pod)
+        allowed = aggregate_container_limits(pod)
+    except (msgspec.ValidationError, QuantityError):
+        return  # validation names the field
+    limits = resources.get("limits")
+    for name, amount in allowed.items():
+        if name.startswith("hugepages-") and name not in (limits or ()):
+            if limits is None:
+                limits = resources["limits"] = {}
+            limits[name] = str(amount)
+    requests = dict(resources.get("requests") or ())
+    for name, amount in asked.items():
+        if name in ("cpu", "memory"):
+            requests.setdefault(name, str(amount))
+    for name, value in (limits or {}).items():
+        if is_supported_pod_level_resource(name):
+            requests.setdefault(name, value)
+    if requests:
+        resources["requests"] = requests
+
+
+def default_pod_spec(spec: Manifest) -> None:
+    """Fill in a pod spec, of a pod or of a template."""
+    if not spec.get("restartPolicy"):
+        spec["restartPolicy"] = "Always"
+    if spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = 30
+    if not spec.get("dnsPolicy"):
+        spec["dnsPolicy"] = "ClusterFirst"
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    if not spec.get("schedulerName"):
+        spec["schedulerName"] = DEFAULT_SCHEDULER
+    for field in _CONTAINER_LISTS:
+        containers = spec.get(field)
+        if containers:
+            for container in containers:
+                _container(container)
+    if volumes := spec.get("volumes"):
+        for volume in volumes:
+            _volume(volume)
+    if overhead := spec.get("overhead"):
+        _round_up(overhead)
+    if resources := spec.get("resources"):
+        _requirements(resources)
+    _preferred_terms(spec)
+
+
+def _preferred_terms(spec: Manifest) -> None:
+    """Rewrite preferred node affinity in the first design's form (C2): requirements beside weight."""
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
+    if not node_affinity:
+        return
+    for term in node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+        if "preference" not in term:
+            fields = ("matchExpressions", "matchFields")
+            term["preference"] = {field: term.pop(field) for field in fields if field in term}
+
+
+def _container(container: Manifest) -> None:
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = pull_policy(container.get("image") or "")
+    if not container.get("terminationMessagePath"):
+        container["terminationMessagePath"] = "/dev/termination-log"
+    if not container.get("terminationMessagePolicy"):
+        container["terminationMessagePolicy"] = "File"
+    if ports := container.get("ports"):
+        for port in ports:
+            if not port.get("protocol"):
+                port["protocol"] = "TCP"
+    if env := container.get("env"):
+        for variable in env:
+            if source := variable.get("valueFrom"):
+                _field_ref(source)
+    if resources := container.get("resources"):
+        _requirements(resources)
+    for field in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if (probe := container.get(field)) is not None:
+            _probe(probe)
+    if lifecycle := container.get("lifecycle"):
+        for field in ("postStart", "preStop"):
+            if handler := lifecycle.get(field):
+                _http_get(handler)
+
+
+_REFERENCE: Final = re.compile(
+    r"(?P<name>(?:[A-Za-z0-9.\-]+(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)"
+    r"(?::(?P<tag>\w[\w.\-]{0,127}))?"
+    r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?",
+    re.ASCII,
+)
+
+
+@lru_cache(maxsize=4096)
+def pull_policy(image: str) -> str:
+    """Return ``Always`` for the tag ``latest``, named or implied; else ``IfNotPresent``."""
+    match = _REFERENCE.fullmatch(image)
+    if match is None:
+        return "IfNotPresent"
+    tag, digest = match["tag"], match["digest"]
+    return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+
+
+def _field_ref(source: Manifest) -> None:
+    ref = source.get("fieldRef")
+    if ref is not None and not ref.get("apiVersion"):
+        ref["apiVersion"] = "v1"
+    ref = source.get("fileKeyRef")
+    if ref is not None and ref.get("optional") is None:
+        ref["optional"] = False
+
+
+def _probe(probe: Manifest) -> None:
+    for field, value in (
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ):
+        if not probe.get(field):
+            probe[field] = value
+    _http_get(probe)
+    grpc = probe.get("grpc")
+    if grpc is not None and grpc.get("service") is None:
+        grpc["service"] = ""
+
+
+def _http_get(handler: Manifest) -> None:
+    action = handler.get("httpGet")
+    if action is not None:
+        if not action.get("path"):
+            action["path"] = "/"
+        if not action.get("scheme"):
+            action["scheme"] = "HTTP"
+
+
+def _requirements(resources: Manifest) -> None:
+    for field in ("limits", "requests"):
+        if amounts := resources.get(field):
+            _round_up(amounts)
+
+
+def _round_up(amounts: dict[str, Any]) -> None:
+    """Round what is finer than a thousandth up to it, as the API server does on defaulting."""
+    for name, value in amounts.items():
+        if isinstance(value, str) and not value.isdecimal() and not value[-1:].isdecimal():
+            if value[-1:] not in "nu" and "." not in value:
+                continue
+        elif not isinstance(value, float) and "." not in str(value):
+            continue
+        try:
+            rounded, exact = Quantity.parse(value).round_up(-3)
+        except QuantityError:
+            continue  # validation names the field
+        if not exact:
+            amounts[name] = str(rounded)
+
+
+def _volume(volume: Manifest) -> None:
+    if len(volume) <= 1 and "name" in volume:
+        volume["emptyDir"] = {}
+        return
+    for field in ("secret", "configMap", "downwardAPI", "projected"):
+        source = volume.get(field)
+        if source is None:
+            continue
+        if source.get("defaultMode") is None:
+            source["defaultMode"] = _FILE_MODE
+        if field == "downwardAPI":
+            _downward_items(source.get("items") or ())
+        elif field == "projected":
+            for part in source.get("sources") or ():
+                if (token := part.get("serviceAccountToken")) is not None:
+                    token.setdefault("expirationSeconds", 3600)
+                if (downward := part.get("downwardAPI")) is not None:
+                    _downward_items(downward.get("items") or ())
+                if (certificate := part.get("podCertificate")) is not None:
+                    certificate.setdefault("maxExpirationSeconds", 86400)
+    if (host_path := volume.get("hostPath")) is not None:
+        host_path.setdefault("type", "")
+    if (iscsi := volume.get("iscsi")) is not None:
+        iscsi.setdefault("iscsiInterface", "default")
+    if (rbd := volume.get("rbd")) is not None:
+        for field, value in (
+            ("pool", "rbd"),
+            ("user", "admin"),
+            ("keyring", "/etc/ceph/keyring"),
+        ):
+            if not rbd.get(field):
+                rbd[field] = value
+    if (disk := volume.get("azureDisk")) is not None:
+        for field, default in (
+            ("cachingMode", "ReadWrite"),
+            ("kind", "Shared"),
+            ("fsType", "ext4"),
+            ("readOnly", False),
+        ):
+            disk.setdefault(field, default)
+    if (scale_io := volume.get("scaleIO")) is not None:
+        scale_io.setdefault("storageMode", "ThinProvisioned")
+        scale_io.setdefault("fsType", "xfs")
+    if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = pull_policy(image.get("reference") or "")
+    if (ephemeral := volume.get("ephemeral")) is not None:
+        claim = (ephemeral.get("volumeClaimTemplate") or {}).get("spec")
+        if claim is not None:
+            claim.setdefault("volumeMode", "Filesystem")
+
+
+def _downward_items(items: Iterable[Manifest]) -> None:
+    for item in items:
+        _field_ref(item)
+
+
+# Nodes and namespaces -------------------------------------------------------------------------
+
+
+def default_node(node: Manifest) -> None:
+    """Fill in a node: what it may hand out is what it has, unless it says otherwise."""
+    status = node.get("status")
+    if not status:
+        return
+    capacity = status.get("capacity")
+    if capacity:
+        _round_up(capacity)
+        if status.get("allocatable") is None:
+            status["allocatable"] = dict(capacity)
+    if allocatable := status.get("allocatable"):
+        _round_up(allocatable)
+
+
+def default_namespace(namespace: Manifest) -> None:
+    """Fill in a namespace: it is active, and labelled with its name for selectors."""
+    status = namespace.setdefault("status", {})
+    if not status.get("phase"):
+        status["phase"] = "Active"
+    meta = namespace.get("metadata") or {}
+    if name := meta.get("name"):
+        labels = meta.setdefault("labels", {})
+        labels["kubernetes.io/metadata.name"] = name
+
+
+# Services and workloads -----------------------------------------------------------------------
+
+
+def default_service(service: Manifest) -> None:
+    """Fill in a service."""
+    spec = service.setdefault("spec", {})
+    if not spec.get("sessionAffinity"):
+        spec["sessionAffinity"] = "None"
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP":
+        client_ip = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        client_ip.setdefault("timeoutSeconds", 10800)
+    if not spec.get("type"):
+        spec["type"] = "ClusterIP"
+    for port in spec.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+        if port.get("targetPort") in (None, 0, "") and "port" in port:
+            port["targetPort"] = port["port"]
+    external = spec["type"] in ("NodePort", "LoadBalancer")
+    if external and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if spec["type"] in ("NodePort", "LoadBalancer", "ClusterIP"):
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def _template(spec: Manifest) -> None:
+    template = spec.get("template")
+    if template is not None:
+        default_pod_spec(template.setdefault("spec", {}))
+
+
+def _replicas(spec: Manifest) -> None:
+    if spec.get("replicas") is None:
+        spec["replicas"] = 1
+
+
+def default_replication_controller(controller: Manifest) -> None:
+    """Fill in a replication controller: selector and labels come from its template."""
+    spec = controller.setdefault("spec", {})
+    template = spec.get("template")
+    labels = ((template or {}).get("metadata") or {}).get("labels")
+    if labels:
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        meta = controller.setdefault("metadata", {})
+        if not meta.get("labels"):
+            meta["labels"] = dict(labels)
+    _replicas(spec)
+    _template(spec)
+
+
+def default_replica_set(replica_set: Manifest) -> None:
+    """Fill in a replica set."""
+    spec = replica_set.setdefault("spec", {})
+    _replicas(spec)
+    _template(spec)
+
+
+def default_deployment(deployment: Manifest) -> None:
+    """Fill in a deployment: one replica, rolled by quarters."""
+    spec = deployment.setdefault("spec", {})
+    _replicas(spec)
+    strategy = spec.setdefault("strategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", "25%")
+        rolling.setdefault("maxSurge", "25%")
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    _template(spec)
+
+
+def default_daemon_set(daemon_set: Manifest) -> None:
+    """Fill in a daemon set: rolled one node at a time."""
+    spec = daemon_set.setdefault("spec", {})
+    strategy = spec.setdefault("updateStrategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    spec.setdefault("revisionHistoryLimit", 10)
+    _template(spec)
+
+
+def default_stateful_set(stateful_set: Manifest) -> None:
+    """Fill in a stateful set: in order, volumes kept."""
+    spec = stateful_set.setdefault("spec", {})
+    if not spec.get("podManagementPolicy"):
+        spec["podManagementPolicy"] = "OrderedReady"
+    strategy = spec.setdefault("updateStrategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    retention.setdefault("whenDeleted", "Retain")
+    retention.setdefault("whenScaled", "Retain")
+    _replicas(spec)
+    spec.setdefault("revisionHistoryLimit", 10)
+    _template(spec)
+
+
+def default_job(job: Manifest) -> None:
+    """Fill in a job: one pod, six retries."""
+    spec = job.setdefault("spec", {})
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = spec["parallelism"] = 1
+    spec.setdefault("parallelism", 1)
+    if spec.get("backoffLimit") is None:
+        spec["backoffLimit"] = 6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    if spec.get("podReplacementPolicy") is None:
+        spec["podReplacementPolicy"] = (
+            "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
+        )
+    spec.setdefault("manualSelector", False)
+    _template(spec)
+
+
+def default_priority_class(priority_class: Manifest) -> None:
+    """Fill in a priority class: its pods preempt."""
+    if priority_class.get("preemptionPolicy") is None:
+        priority_class["preemptionPolicy"] = "PreemptLowerPriority"
+
+
+def default_limit_range(limit_range: Manifest) -> None:
+    """Fill in a limit range: limits default to maxima, requests to limits, then to minima."""
+    for item in (limit_range.get("spec") or {}).get("limits") or ():
+        if item.get("type") != "Container":
+            continue
+        default = item.setdefault("default", {})
+        request = item.setdefault("defaultRequest", {})
+        for name, value in (item.get("max") or {}).items():
+            default.setdefault(name, value)
+        for name, value in default.items():
+            request.setdefault(name, value)
+        for name, value in (item.get("min") or {}).items():
+            request.setdefault(name, value)
+
+
+def default_runtime_class(runtime_class: Manifest) -> None:
+    """Fill in a runtime class: its overhead is in whole thousandths."""
+    if fixed := (runtime_class.get("overhead") or {}).get("podFixed"):
+        _round_up(fixed)
+
+
+_BY_KIND: Final[dict[str, Callable[[Manifest], None]]] = {
+    "DaemonSet": default_daemon_set,
+    "Deployment": default_deployment,
+    "Job": default_job,
+    "LimitRange": default_limit_range,
+    "Namespace": default_namespace,
+    "Node": default_node,
+    "Pod": default_pod,
+    "PriorityClass": default_priority_class,
+    "ReplicaSet": default_replica_set,
+    "ReplicationController": default_replication_controller,
+    "RuntimeClass": default_runtime_class,
+    "Service": default_service,
+    "StatefulSet": default_stateful_set,
+}

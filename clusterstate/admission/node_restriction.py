@@ -1,0 +1,310 @@
+"""NodeRestriction: a node's own credential may change that node and its pods only (R59, R77, C10).
+
+A node authenticates as ``system:node:NAME`` in the group ``system:nodes``. Without this rule a
+compromised node could label itself so that sensitive pods are placed on it.
+Rule: plugin/pkg/admission/noderestriction/admission.go, v1.36; the labels that a node may set
+itself: kubelet/pkg/apis/well_known_labels.go.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from clusterstate.admission.request import CREATE, DELETE, UPDATE, Request, User
+from clusterstate.objects.errors import NotFound
+from clusterstate.objects.meta import Manifest
+
+USER_PREFIX = "system:node:"
+GROUP = "system:nodes"
+MIRROR_POD = "kubernetes.io/config.mirror"
+LEASE_NAMESPACE = "kube-node-lease"
+RESTRICTED = "node-restriction.kubernetes.io"
+
+KUBELET_LABELS = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+    }
+)
+KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+
+
+def node_of(user: User) -> str | None:
+    """Return the name of the node that ``user`` is, possibly empty; ``None`` if it is no node."""
+    if GROUP in user.groups and user.name.startswith(USER_PREFIX):
+        return user.name.removeprefix(USER_PREFIX)
+    return None
+
+
+def admit(request: Request) -> None:
+    """Refuse what a node may not do; requests of anybody else pass.
+
+    Raises:
+        Forbidden: with the reason.
+        NotFound: the pod to delete or evict does not exist.
+    """
+    user = request.user
+    if not user.groups or GROUP not in user.groups:
+        return
+    node = node_of(user)
+    if node is None:
+        return
+    if not node:
+        raise request.forbidden(f'could not determine node from user "{user.name}"')
+    if request.kind == "Pod":
+        if not request.subresource:
+            _pod(request, node)
+        elif request.subresource == "status":
+            _pod_status(request, node)
+        elif request.subresource == "eviction":
+            _pod_eviction(request, node)
+        else:
+            raise request.forbidden(
+                f'unexpected pod subresource "{request.subresource}", '
+                "only 'status' and 'eviction' are allowed"
+            )
+    elif request.kind == "Node":
+        _node(request, node)
+    elif request.kind == "Lease":
+        _lease(request, node)
+
+
+def _pod(request: Request, node: str) -> None:
+    if request.operation == CREATE:
+        _pod_create(request, node)
+    elif request.operation == DELETE:
+        if _bound_to(_existing_pod(request)) != node:
+            raise request.forbidden(
+                f'node "{node}" can only delete pods with spec.nodeName set to itself'
+            )
+    else:
+        raise request.forbidden(
+            f'unexpected operation "{request.operation}", '
+            f'node "{node}" can only create and delete mirror pods'
+        )
+
+
+def _pod_create(request: Request, node: str) -> None:
+    meta = request.manifest.get("metadata") or {}
+    spec = request.manifest.get("spec") or {}
+    if MIRROR_POD not in (meta.get("annotations") or {}):
+        raise request.forbidden(
+            f'pod does not have "{MIRROR_POD}" annotation, node "{node}" can only create mirror pods'
+        )
+    if spec.get("nodeName", "") != node:
+        raise request.forbidden(
+            f'node "{node}" can only create pods with spec.nodeName set to itself'
+        )
+    _owner(request, node, meta.get("ownerReferences") or [])
+    prefix = f'node "{node}" can not create pods that reference'
+    if spec.get("serviceAccountName"):
+        raise request.forbidden(f"{prefix} a service account")
+    if any(_secret_names(spec)):
+        raise request.forbidden(f"{prefix} secrets")
+    if any(_config_map_names(spec)):
+        raise request.forbidden(f"{prefix} configmaps")
+    volumes = spec.get("volumes") or []
+    for volume in volumes:
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if "clusterTrustBundle" in source:
+                raise request.forbidden(f"{prefix} clustertrustbundles")
+    for volume in volumes:
+        if "persistentVolumeClaim" in volume:
+            raise request.forbidden(f"{prefix} persistentvolumeclaims")
+    if spec.get("resourceClaims"):
+        raise request.forbidden(f"{prefix} resourceclaims")
+
+
+def _owner(request: Request, node: str, owners: list[Manifest]) -> None:
+    if len(owners) > 1:
+        raise request.forbidden(
+            f'node "{node}" can only create pods with a single owner reference set to itself'
+        )
+    own = f'node "{node}" can only create pods with an owner reference set to itself'
+    if not owners:
+        raise request.forbidden(own)
+    owner = owners[0]
+    if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):
+        raise request.forbidden(own)
+    if not owner.get("controller"):
+        raise request.forbidden(
+            f'node "{node}" can only create pods with a controller owner reference set to itself'
+        )
+    if owner.get("blockOwnerDeletion"):
+        raise request.forbidden(
+            f'node "{node}" must not set blockOwnerDeletion on an owner reference'
+        )
+    stored = request.context.node(node)
+    if stored is None:
+        raise NotFound(f'node "{node}" not found', {"name": node, "kind": "node"})
+    uid = (stored.get("metadata") or {}).get("uid", "")
+    if owner.get("uid", "") != uid:
+        raise request.forbidden(
+            f"node {node} UID mismatch: expected {owner.get('uid', '')} got {uid}"
+        )
+
+
+def _pod_status(request: Request, node: str) -> None:
+    if request.operation != UPDATE:
+        raise request.forbidden(f'unexpected operation "{request.operation}"')
+    old = request.old or {}
+    if _bound_to(old) != node:
+        raise request.forbidden(
+            f'node "{node}" can only update pod status for pods with spec.nodeName set to itself'
+        )
+    old_labels = (old.get("metadata") or {}).get("labels") or {}
+    new_labels = (request.manifest.get("metadata") or {}).get("labels") or {}
+    if old_labels != new_labels:
+        raise request.forbidden(f'node "{node}" cannot update labels through pod status')
+    old_claims = (old.get("status") or {}).get("resourceClaimStatuses") or []
+    new_claims = (request.manifest.get("status") or {}).get("resourceClaimStatuses") or []
+    if old_claims != new_claims:
+        raise request.forbidden(f'node "{node}" cannot update resource claim statues')
+
+
+def _pod_eviction(request: Request, node: str) -> None:
+    if request.operation != CREATE:
+        raise request.forbidden(f"unexpected operation {request.operation}")
+    if not request.name:
+        meta = request.manifest.get("metadata") or {}
+        if not meta.get("name"):
+            raise request.forbidden("could not determine pod from request data")
+        request.name = meta["name"]
+    if _bound_to(_existing_pod(request)) != node:
+        raise request.forbidden(f"node {node} can only evict pods with spec.nodeName set to itself")
+
+
+def _existing_pod(request: Request) -> Manifest:
+    pod = request.context.pod(request.namespace, request.name)
+    if pod is None:
+        raise NotFound(f'pods "{request.name}" not found', {"name": request.name, "kind": "pods"})
+    return pod
+
+
+def _bound_to(pod: Manifest) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def _node(request: Request, node: str) -> None:
+    if request.name != node:
+        raise request.forbidden(f'node "{node}" is not allowed to modify node "{request.name}"')
+    spec = request.manifest.get("spec") or {}
+    meta = request.manifest.get("metadata") or {}
+    labels = meta.get("labels") or {}
+    if request.operation == CREATE:
+        if "configSource" in spec:
+            raise request.forbidden(
+                f'node "{node}" is not allowed to create pods with a non-nil configSource'
+            )
+        forbidden = forbidden_labels(labels, {})
+        if forbidden:
+            raise request.forbidden(
+                f'node "{node}" is not allowed to set the following labels: {", ".join(forbidden)}'
+            )
+    elif request.operation == UPDATE:
+        old = request.old or {}
+        old_spec = old.get("spec") or {}
+        old_meta = old.get("metadata") or {}
+        if "configSource" in spec and spec["configSource"] != old_spec.get("configSource"):
+            raise request.forbidden(
+                f'node "{node}" is not allowed to update configSource to a new non-nil configSource'
+            )
+        if (spec.get("taints") or []) != (old_spec.get("taints") or []):
+            raise request.forbidden(f'node "{node}" is not allowed to modify taints')
+        forbidden = forbidden_labels(labels, old_meta.get("labels") or {})
+        if forbidden:
+            raise request.forbidden(f"is not allowed to modify labels: {', '.join(forbidden)}")
+        if (meta.get("ownerReferences") or []) != (old_meta.get("ownerReferences") or []):
+            raise request.forbidden(f'node "{node}" is not allowed to modify ownerReferences')
+
+
+def forbidden_labels(new: dict[str, str], old: dict[str, str]) -> list[str]:
+    """Return the changed label keys that a node may not set on itself, sorted."""
+    changed = {key for key in new.keys() | old.keys() if new.get(key) != old.get(key)}
+    return sorted(key for key in changed if _is_forbidden(key))
+
+
+def _is_forbidden(key: str) -> bool:
+    namespace, slash, _ = key.partition("/")
+    if not slash:
+        return False
+    if _within(namespace, RESTRICTED):
+        return True
+    if not (_within(namespace, "kubernetes.io") or _within(namespace, "k8s.io")):
+        return False
+    return key not in KUBELET_LABELS and not any(
+        _within(namespace, allowed) for allowed in KUBELET_LABEL_NAMESPACES
+    )
+
+
+def _within(namespace: str, domain: str) -> bool:
+    return namespace == domain or namespace.endswith("." + domain)
+
+
+def _lease(request: Request, node: str) -> None:
+    if request.namespace != LEASE_NAMESPACE:
+        raise request.forbidden(
+            f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
+        )
+    name = request.name
+    if request.operation == CREATE:
+        name = (request.manifest.get("metadata") or {}).get("name", "")
+    if name != node:
+        raise request.forbidden(
+            "can only access node lease with the same name as the requesting node"
+        )
+
+
+def _containers(spec: Manifest) -> Iterator[Manifest]:
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        yield from spec.get(field) or ()
+
+
+_VOLUME_SECRETS = (
+    ("azureFile", "secretName"),
+    ("cephfs", "secretRef"),
+    ("cinder", "secretRef"),
+    ("flexVolume", "secretRef"),
+    ("rbd", "secretRef"),
+    ("scaleIO", "secretRef"),
+    ("secret", "secretName"),
+    ("iscsi", "secretRef"),
+    ("storageos", "secretRef"),
+    ("csi", "nodePublishSecretRef"),
+)
+
+
+def _secret_names(spec: Manifest) -> Iterator[Any]:
+    """Yield a true value per reference to a Secret (api/pod/util.go VisitPodSecretNames)."""
+    for _ in spec.get("imagePullSecrets") or ():
+        yield True
+    for container in _containers(spec):
+        for source in container.get("envFrom") or ():
+            yield "secretRef" in source
+        for variable in container.get("env") or ():
+            yield "secretKeyRef" in (variable.get("valueFrom") or {})
+    for volume in spec.get("volumes") or ():
+        for kind, field in _VOLUME_SECRETS:
+            yield (volume.get(kind) or {}).get(field)
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield "secret" in source
+
+
+def _config_map_names(spec: Manifest) -> Iterator[Any]:
+    for container in _containers(spec):
+        for source in container.get("envFrom") or ():
+            yield "configMapRef" in source
+        for variable in container.get("env") or ():
+            yield "configMapKeyRef" in (variable.get("valueFrom") or {})
+    for volume in spec.get("volumes") or ():
+        yield "configMap" in volume
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield "configMap" in source

@@ -1,0 +1,119 @@
+"""PodTolerationRestriction: a namespace's default tolerations, and those it allows.
+
+Off by default. Namespaces state both in annotations; the settings hold the cluster's own for
+namespaces that state nothing. Rule: plugin/pkg/admission/podtolerationrestriction/admission.go,
+v1.36.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+from clusterstate.admission.request import CREATE, UPDATE, Request
+from clusterstate.admission.runtime_class import unite_tolerations
+from clusterstate.objects.errors import BadRequest, Forbidden, NotFound
+from clusterstate.objects.matching import verify_whitelist
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import Pod, Toleration
+from clusterstate.objects.resources import qos_class
+
+DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
+WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+_MEMORY_PRESSURE = {
+    "key": "node.kubernetes.io/memory-pressure",
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+_FIELDS = {
+    name.lower(): name for name in ("key", "operator", "value", "effect", "tolerationSeconds")
+}
+
+
+def admit(request: Request) -> None:
+    """Add the default tolerations to a new pod, and the one for memory pressure where it is due.
+
+    A pod with requests or limits tolerates memory pressure: the node can evict others first.
+
+    Raises:
+        Forbidden: the pod tolerates more than its namespace allows.
+        NotFound: its namespace does not exist.
+        BadRequest: the body is no Pod, or the annotation does not decode.
+    """
+    if not request.is_pod() or request.operation not in (CREATE, UPDATE):
+        return
+    request.require_pod_body()
+    spec = request.manifest.setdefault("spec", {})
+    tolerations: list[Manifest] = spec.get("tolerations") or []
+    if request.operation == CREATE:
+        defaults = _annotated(_namespace(request), DEFAULTS)
+        if defaults is None:
+            cluster = request.context.settings.cluster_default_tolerations
+            defaults = None if cluster is None else [dict(t) for t in cluster]
+        if defaults:
+            tolerations = unite_tolerations(tolerations, defaults) if tolerations else defaults
+        if qos_class(msgspec.convert({"spec": spec}, Pod)) != "BestEffort":
+            tolerations = unite_tolerations(tolerations, [dict(_MEMORY_PRESSURE)])
+        if tolerations:
+            spec["tolerations"] = tolerations
+    validate(request)
+
+
+def validate(request: Request) -> None:
+    """Refuse tolerations that the whitelist of the namespace, or of the cluster, does not cover.
+
+    Raises:
+        Forbidden: such a toleration.
+        NotFound: the namespace does not exist.
+    """
+    if not request.is_pod() or request.operation not in (CREATE, UPDATE):
+        return
+    tolerations = (request.manifest.get("spec") or {}).get("tolerations")
+    if not tolerations:
+        return
+    whitelist = _annotated(_namespace(request), WHITELIST)
+    if whitelist is None:
+        cluster = request.context.settings.cluster_toleration_whitelist
+        whitelist = list(cluster or ())
+    if not whitelist:
+        return
+    if not verify_whitelist(
+        msgspec.convert(tolerations, list[Toleration]),
+        msgspec.convert(whitelist, list[Toleration]),
+    ):
+        raise Forbidden(
+            "pod tolerations (possibly merged with namespace default tolerations) conflict with "
+            "its namespace whitelist"
+        )
+
+
+def _namespace(request: Request) -> Manifest:
+    namespace = request.context.namespace(request.namespace)
+    if namespace is None:
+        raise NotFound(
+            f'namespaces "{request.namespace}" not found',
+            {"name": request.namespace, "kind": "namespaces"},
+        )
+    return namespace
+
+
+def _annotated(namespace: Manifest, key: str) -> list[Manifest] | None:
+    """Return the tolerations in an annotation, ``None`` without it.
+
+    Go decodes field names without regard to case, and such annotations exist in both spellings.
+    """
+    text = ((namespace.get("metadata") or {}).get("annotations") or {}).get(key)
+    if text is None:
+        return None
+    if text == "":
+        return []
+    try:
+        decoded = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"annotation {key} does not decode: {error}") from error
+    return [_fold(toleration) for toleration in decoded or ()]
+
+
+def _fold(toleration: dict[str, Any]) -> Manifest:
+    folded = {_FIELDS.get(name.lower(), name): value for name, value in toleration.items()}
+    return {name: value for name, value in folded.items() if value not in (None, "")}

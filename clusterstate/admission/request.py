@@ -1,0 +1,153 @@
+"""What admission is asked: the request, who asks, and what may be looked up."""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from clusterstate.objects.errors import BadRequest, Forbidden
+from clusterstate.objects.meta import Manifest
+
+CREATE = "CREATE"
+UPDATE = "UPDATE"
+DELETE = "DELETE"
+CONNECT = "CONNECT"
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Who sends the request, as authenticated; both empty for the service's own parts."""
+
+    name: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The switches of admission. The defaults are Kubernetes' defaults.
+
+    ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` are the configuration of
+    PodTolerationRestriction; ``None`` means that none is configured.
+    """
+
+    not_ready_toleration_seconds: int = 300
+    unreachable_toleration_seconds: int = 300
+    runtime_class: bool = True
+    wait_for_runtime_class: bool = False
+    limit_pod_hard_anti_affinity_topology: bool = False
+    extended_resource_toleration: bool = False
+    pod_toleration_restriction: bool = False
+    dedicated_nodes: bool = False
+    node_restriction: bool = True
+    taint_nodes_by_condition: bool = True
+    priority: bool = True
+    default_toleration_seconds: bool = True
+    taint_toleration_comparison_operators: bool = False
+    cluster_default_tolerations: tuple[Manifest, ...] | None = None
+    cluster_toleration_whitelist: tuple[Manifest, ...] | None = None
+
+
+class Context(Protocol):
+    """What plugins may look up. Every method returns the stored manifest, or ``None`` if absent."""
+
+    @property
+    def settings(self) -> AdmissionSettings:
+        """Return the switches in force."""
+
+    def runtime_class(self, name: str) -> Manifest | None:
+        """Return the RuntimeClass called ``name``."""
+
+    def priority_class(self, name: str) -> Manifest | None:
+        """Return the PriorityClass called ``name``."""
+
+    def default_priority_class(self) -> Manifest | None:
+        """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
+
+    def namespace(self, name: str) -> Manifest | None:
+        """Return the Namespace called ``name``."""
+
+    def node(self, name: str) -> Manifest | None:
+        """Return the Node called ``name``."""
+
+    def pod(self, namespace: str, name: str) -> Manifest | None:
+        """Return the Pod ``namespace/name``."""
+
+
+# Kind -> (plural, API group): the resource that error messages name.
+RESOURCES: dict[str, tuple[str, str]] = {
+    "Binding": ("pods", ""),
+    "ConfigMap": ("configmaps", ""),
+    "CronJob": ("cronjobs", "batch"),
+    "DaemonSet": ("daemonsets", "apps"),
+    "Deployment": ("deployments", "apps"),
+    "Event": ("events", ""),
+    "Eviction": ("pods", ""),
+    "Job": ("jobs", "batch"),
+    "Lease": ("leases", "coordination.k8s.io"),
+    "LimitRange": ("limitranges", ""),
+    "Namespace": ("namespaces", ""),
+    "Node": ("nodes", ""),
+    "Pod": ("pods", ""),
+    "PodDisruptionBudget": ("poddisruptionbudgets", "policy"),
+    "PodTemplate": ("podtemplates", ""),
+    "PriorityClass": ("priorityclasses", "scheduling.k8s.io"),
+    "ReplicaSet": ("replicasets", "apps"),
+    "ReplicationController": ("replicationcontrollers", ""),
+    "ResourceQuota": ("resourcequotas", ""),
+    "RuntimeClass": ("runtimeclasses", "node.k8s.io"),
+    "Service": ("services", ""),
+    "ServiceAccount": ("serviceaccounts", ""),
+    "StatefulSet": ("statefulsets", "apps"),
+}
+
+
+class Request(msgspec.Struct, kw_only=True):
+    """One request on its way through the plugins; mutating plugins edit ``manifest`` in place.
+
+    ``kind`` is the kind of the object that the path names (``Pod`` also for ``pods/eviction``);
+    the kind of the body stands in the manifest. ``manifest`` is empty for a deletion.
+    """
+
+    kind: str
+    operation: str
+    manifest: Manifest
+    old: Manifest | None
+    subresource: str
+    namespace: str
+    name: str
+    user: User
+    context: Context
+    warnings: list[str] = []
+
+    @property
+    def resource(self) -> str:
+        """Return the plural, ``pods``."""
+        return RESOURCES[self.kind][0]
+
+    @property
+    def qualified_resource(self) -> str:
+        """Return the plural with its group, ``leases.coordination.k8s.io``."""
+        plural, group = RESOURCES[self.kind]
+        return f"{plural}.{group}" if group else plural
+
+    def display_name(self) -> str:
+        """Return the name for messages: the name, else generateName, else ``Unknown``."""
+        if self.name:
+            return self.name
+        meta: dict[str, Any] = self.manifest.get("metadata") or {}
+        return meta.get("name") or meta.get("generateName") or "Unknown"
+
+    def forbidden(self, reason: str) -> Forbidden:
+        """Return the error ``pods "x" is forbidden: reason`` (apiserver admission/errors.go)."""
+        name = self.display_name()
+        return Forbidden(
+            f'{self.qualified_resource} "{name}" is forbidden: {reason}',
+            {"name": name, "kind": self.qualified_resource},
+        )
+
+    def is_pod(self) -> bool:
+        """Return whether this creates or changes a pod itself, not one of its subresources."""
+        return self.kind == "Pod" and not self.subresource
+
+    def require_pod_body(self) -> None:
+        """Raise BadRequest if the path says pods and the body is of another kind."""
+        kind = self.manifest.get("kind")
+        if kind is not None and kind != "Pod":
+            raise BadRequest("Resource was marked with kind Pod but was unable to be converted")

@@ -1,0 +1,65 @@
+"""Validation: everything that is wrong with an object, as a list of `FieldError`.
+
+``validate`` knows which rules hold for a kind, an operation and a subresource. The modules hold
+the rules by subject; each function takes a part of a manifest and its path and returns errors, an
+empty list if all is well. Field paths, error types and texts are those of Kubernetes v1.36 to the
+letter, since people and programs read them.
+"""
+
+from msgspec.structs import replace
+
+from clusterstate.admission.request import UPDATE, AdmissionSettings
+from clusterstate.admission.validation import kinds, namespaces, nodes, pods
+from clusterstate.admission.validation.field import Errors
+from clusterstate.admission.validation.options import CURRENT, PodOptions, tolerating
+from clusterstate.objects.meta import Manifest
+
+__all__ = ["validate"]
+
+
+def pod_options(settings: AdmissionSettings, old: Manifest | None) -> PodOptions:
+    """Return what to tolerate: nothing in new pods, in changed ones what the stored pod has."""
+    options = CURRENT if old is None else tolerating(old)
+    if settings.taint_toleration_comparison_operators:
+        options = replace(options, allow_taint_toleration_comparison_operators=True)
+    return options
+
+
+def validate(
+    kind: str,
+    operation: str,
+    manifest: Manifest,
+    old: Manifest | None,
+    subresource: str,
+    settings: AdmissionSettings,
+) -> Errors:
+    """Return everything that is wrong with the manifest; kinds without rules get metadata checked."""
+    if kind == "Pod":
+        return _validate_pod(operation, manifest, old, subresource, settings)
+    updated = old if operation == UPDATE else None
+    if kind == "Node":
+        if updated is not None:
+            return nodes.validate_node_update(manifest, updated)
+        return nodes.validate_node(manifest, strict_ip_cidr=True)
+    if kind == "Namespace":
+        return namespaces.validate(manifest, updated, subresource)
+    return kinds.validate(kind, manifest, updated, subresource)
+
+
+def _validate_pod(
+    operation: str,
+    pod: Manifest,
+    old: Manifest | None,
+    subresource: str,
+    settings: AdmissionSettings,
+) -> Errors:
+    if subresource == "binding":
+        return pods.validate_binding(pod)
+    if subresource == "eviction":
+        return []
+    tolerated = pod_options(settings, old)
+    if operation != UPDATE or old is None:
+        return pods.validate_pod_create(pod, tolerated)
+    if subresource == "status":
+        return pods.validate_pod_status_update(pod, old, tolerated)
+    return pods.validate_pod_update(pod, old, tolerated)

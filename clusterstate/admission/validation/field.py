@@ -1,0 +1,60 @@
+"""Short constructors of `FieldError`, with the words of apimachinery's ``field`` package (v1.36)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from clusterstate.objects import errors
+from clusterstate.objects.errors import FieldError
+
+Errors = list[FieldError]
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """Return the error of an absent or empty field that must be set."""
+    return FieldError(errors.REQUIRED, path, None, detail)
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldError:
+    """Return the error of a value that is malformed or out of range."""
+    return FieldError(errors.INVALID, path, value, detail)
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    """Return the error of a field that may not be set here."""
+    return FieldError(errors.FORBIDDEN, path, None, detail)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    """Return the error of a value that may occur only once."""
+    return FieldError(errors.DUPLICATE, path, value)
+
+
+def not_found(path: str, value: Any) -> FieldError:
+    """Return the error of a reference to something that is not there."""
+    return FieldError(errors.NOT_FOUND, path, value)
+
+
+def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
+    """Return the error of an unknown enum value; ``supported`` is listed in the order given."""
+    listed = ", ".join(f'"{word}"' for word in supported)
+    return FieldError(errors.NOT_SUPPORTED, path, value, f"supported values: {listed}")
+
+
+def too_long(path: str, value: Any, limit: int) -> FieldError:
+    """Return the error of a text of more than ``limit`` bytes."""
+    return FieldError(errors.TOO_LONG, path, value, f"may not be more than {limit} bytes")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    """Return the error of a list of more than ``limit`` items."""
+    return FieldError(errors.TOO_MANY, path, count, f"must have at most {limit} items")
+
+
+def type_invalid(path: str, value: Any, detail: str) -> FieldError:
+    """Return the error of a value of the wrong JSON type."""
+    return FieldError(errors.TYPE_INVALID, path, value, detail)
+
+
+def invalid_each(path: str, value: Any, problems: Iterable[str]) -> Errors:
+    """Return one `invalid` for each of ``problems``."""
+    return [FieldError(errors.INVALID, path, value, problem) for problem in problems]

@@ -1,0 +1,211 @@
+"""The formats of names, remembered: each returns what is wrong, an empty tuple if nothing is.
+
+The same names, label keys and values come by with every pod, so the verdicts are cached.
+Rules: apimachinery ``pkg/util/validation/validation.go`` and ``pkg/api/validation``, v1.36.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from clusterstate.objects import labels
+
+Problems = tuple[str, ...]
+
+
+def _remember(check: Callable[[str], list[str]]) -> Callable[[str], Problems]:
+    @lru_cache(maxsize=32768)
+    def remembered(text: str) -> Problems:
+        return tuple(check(text))
+
+    return remembered
+
+
+dns_label: Final = _remember(labels.is_dns1123_label)
+dns_subdomain: Final = _remember(labels.is_dns1123_subdomain)
+dns1035_label: Final = _remember(labels.is_dns1035_label)
+qualified_name: Final = _remember(labels.is_qualified_name)
+label_value: Final = _remember(labels.is_valid_label_value)
+
+_EMPTY: Final = "must be non-empty"
+_SUBDOMAIN_UNDERSCORE_FORMAT: Final = (
+    r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+)
+_SUBDOMAIN_UNDERSCORE: Final = re.compile(_SUBDOMAIN_UNDERSCORE_FORMAT)
+_ENV_NAME_FORMAT: Final = "[-._a-zA-Z][-._a-zA-Z0-9]*"
+_ENV_NAME: Final = re.compile(_ENV_NAME_FORMAT)
+_KEY_FORMAT: Final = "[-._a-zA-Z0-9]+"
+_KEY: Final = re.compile(_KEY_FORMAT)
+_HEADER_FORMAT: Final = "[-A-Za-z0-9]+"
+_HEADER: Final = re.compile(_HEADER_FORMAT)
+_PORT_NAME: Final = re.compile("[-a-z0-9]+")
+_LETTER: Final = re.compile("[a-z]")
+_PROCESS_FORMAT: Final = "[a-zA-Z0-9]"
+
+
+def range_problem(low: int, high: int) -> str:
+    """Return ``must be between 1 and 65535, inclusive``."""
+    return f"must be between {low} and {high}, inclusive"
+
+
+def mask_trailing_dash(prefix: str) -> str:
+    """Return the prefix as it may be checked as a whole name: ``web-`` will get a suffix."""
+    if len(prefix) > 1 and prefix[-1] == "-":
+        return prefix[:-2] + "a"
+    return prefix
+
+
+def dns_subdomain_with_underscore(text: str) -> Problems:
+    """Return what keeps ``text`` from being a DNS subdomain that may hold underscores."""
+    problems = [] if len(text.encode()) <= 253 else ["must be no more than 253 bytes"]
+    if not _SUBDOMAIN_UNDERSCORE.fullmatch(text):
+        problems.append(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+            "'-' or '.', and must start and end with an alphanumeric character "
+            f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_UNDERSCORE_FORMAT}')"
+        )
+    return tuple(problems)
+
+
+@lru_cache(maxsize=4096)
+def port_name(text: str) -> Problems:
+    """Return what keeps ``text`` from being an IANA service name (at most 15 characters)."""
+    problems = []
+    if len(text) > 15:
+        problems.append("must be no more than 15 characters")
+    if not _PORT_NAME.fullmatch(text):
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not _LETTER.search(text):
+        problems.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        problems.append("must not contain consecutive hyphens")
+    if text.startswith("-") or text.endswith("-"):
+        problems.append("must not begin or end with a hyphen")
+    return tuple(problems)
+
+
+def port_number(port: int) -> Problems:
+    """Return what keeps ``port`` from being a port."""
+    return () if 1 <= port <= 65535 else (range_problem(1, 65535),)
+
+
+def user_or_group_id(number: int) -> Problems:
+    """Return what keeps ``number`` from being a user or group id."""
+    return () if 0 <= number <= 2**31 - 1 else (range_problem(0, 2**31 - 1),)
+
+
+@lru_cache(maxsize=4096)
+def env_var_name(text: str) -> Problems:
+    """Return what keeps ``text`` from being a variable name of the strict form."""
+    problems = []
+    if not _ENV_NAME.fullmatch(text):
+        problems.append(
+            "a valid environment variable name must consist of alphabetic characters, digits, "
+            "'_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or "
+            "'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is "
+            f"'{_ENV_NAME_FORMAT}')"
+        )
+    problems.extend(_backsteps(text))
+    return tuple(problems)
+
+
+@lru_cache(maxsize=4096)
+def relaxed_env_var_name(text: str) -> Problems:
+    """Return what keeps ``text`` from being a variable name: printable ASCII without ``=``."""
+    if not text:
+        return ("environment variable name " + _EMPTY,)
+    if all(" " <= char <= "~" and char != "=" for char in text):
+        return ()
+    return (
+        "a valid environment variable name must consist only of printable ASCII characters "
+        "other than '='",
+    )
+
+
+def _backsteps(text: str) -> list[str]:
+    if text == ".":
+        return ["must not be '.'"]
+    if text == "..":
+        return ["must not be '..'"]
+    if text.startswith(".."):
+        return ["must not start with '..'"]
+    return []
+
+
+def config_map_key(text: str) -> Problems:
+    """Return what keeps ``text`` from being a key of a ConfigMap or Secret."""
+    problems = []
+    if len(text) > 253:
+        problems.append("must be no more than 253 bytes")
+    if not _KEY.fullmatch(text):
+        problems.append(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
+            f"'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
+            f"'{_KEY_FORMAT}')"
+        )
+    problems.extend(_backsteps(text))
+    return tuple(problems)
+
+
+def http_header_name(text: str) -> Problems:
+    """Return what keeps ``text`` from being the name of an HTTP header."""
+    if _HEADER.fullmatch(text):
+        return ()
+    return (
+        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. "
+        f"'X-Header-Name', regex used for validation is '{_HEADER_FORMAT}')",
+    )
+
+
+_LEADING_ZERO: Final = re.compile(r"(^|\.)0[0-9]")
+
+
+def ip_address(text: str, *, strict: bool = False) -> Problems:
+    """Return what keeps ``text`` from being an IP address.
+
+    Leading zeros are refused when ``strict`` (gate StrictIPCIDRValidation), as is an IPv4 address
+    written as IPv6; otherwise old objects' sloppy forms are let through.
+    """
+    plain = _without_leading_zeros(text)
+    try:
+        address = ipaddress.ip_address(plain)
+    except ValueError:
+        return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
+    problems = []
+    if strict:
+        if plain != text:
+            problems.append("must not have leading 0s")
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            problems.append("must not be an IPv4-mapped IPv6 address")
+    return tuple(problems)
+
+
+def cidr(text: str, *, strict: bool = False) -> Problems:
+    """Return what keeps ``text`` from being an IP block such as ``10.0.0.0/8``."""
+    address, slash, length = text.partition("/")
+    plain = _without_leading_zeros(address)
+    bare_length = length.lstrip("0") or ("0" if length else "")
+    try:
+        if not slash or "%" in text or not length.isdecimal():
+            raise ValueError(text)
+        interface = ipaddress.ip_interface(f"{plain}/{bare_length}")
+    except ValueError:
+        return ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)
+    problems = []
+    if strict:
+        if plain != address or bare_length != length:
+            problems.append("must not have leading 0s in IP or prefix length")
+        mapped = isinstance(interface, ipaddress.IPv6Interface) and interface.ip.ipv4_mapped
+        if mapped:
+            problems.append("must not have an IPv4-mapped IPv6 address")
+        if interface.ip != interface.network.network_address:
+            problems.append("must not have bits set beyond the prefix length")
+    return tuple(problems)
+
+
+def _without_leading_zeros(text: str) -> str:
+    if ":" in text or not _LEADING_ZERO.search(text):
+        return text
+    return ".".join(part.lstrip("0") or "0" for part in text.split("."))

@@ -1,0 +1,474 @@
+"""The kinds beside pods, nodes and namespaces: classes, budgets, leases, events, workloads.
+
+A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
+pkg/apis/{apps,batch,coordination,core,node,policy,scheduling}/validation/validation.go, v1.36.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from clusterstate.admission.validation import formats
+from clusterstate.admission.validation.containers import PROTOCOLS, validate_port_number_or_name
+from clusterstate.admission.validation.field import (
+    Errors,
+    duplicate,
+    forbidden,
+    invalid,
+    invalid_each,
+    not_supported,
+    required,
+)
+from clusterstate.admission.validation.metadata import (
+    IMMUTABLE,
+    NameCheck,
+    validate_immutable,
+    validate_label_selector,
+    validate_labels,
+    validate_object_meta,
+    validate_object_meta_update,
+)
+from clusterstate.admission.validation.options import CURRENT_TEMPLATE
+from clusterstate.admission.validation.pods import validate_pod_template
+from clusterstate.admission.validation.quotas import validate_limit_range, validate_resource_quota
+from clusterstate.admission.validation.resources import validate_resource_requirements
+from clusterstate.admission.validation.scheduling import validate_tolerations
+from clusterstate.objects.meta import Manifest
+
+HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+SYSTEM_PRIORITIES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_PERCENT: Final = re.compile("[0-9]+%")
+
+_Rule = Callable[[Manifest, Manifest | None], Errors]
+
+
+def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -> Errors:
+    """Return what is wrong with a new object, or with a change of ``old``."""
+    meta = new.get("metadata") or {}
+    namespaced = kind not in ("PriorityClass", "RuntimeClass")
+    if old is not None:
+        errors = validate_object_meta_update(meta, old.get("metadata") or {})
+        if subresource == "status":
+            return errors
+    else:
+        name: NameCheck = formats.dns1035_label if kind == "Service" else formats.dns_subdomain
+        errors = validate_object_meta(meta, namespaced=namespaced, name=name)
+    rule = _RULES.get(kind)
+    return errors + (rule(new, old) if rule else [])
+
+
+# Classes --------------------------------------------------------------------------------------
+
+
+def _priority_class(new: Manifest, old: Manifest | None) -> Errors:
+    name = (new.get("metadata") or {}).get("name") or ""
+    value = new.get("value", 0)
+    policy = new.get("preemptionPolicy")
+    if old is not None:
+        errors: Errors = []
+        if value != old.get("value", 0):
+            errors.append(forbidden("value", "may not be changed in an update."))
+        if policy != old.get("preemptionPolicy"):
+            errors.append(invalid("preemptionPolicy", policy, IMMUTABLE))
+        return errors
+    errors = []
+    if name.startswith("system-"):
+        known = SYSTEM_PRIORITIES.get(name)
+        if known is None or known != value:
+            detail = (
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                "error: only the known system priority classes may have it"
+            )
+            errors.append(forbidden("metadata.name", detail))
+    elif value > HIGHEST_USER_PRIORITY:
+        detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        errors.append(forbidden("value", detail))
+    if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
+        supported = ("PreemptLowerPriority", "Never")
+        errors.append(not_supported("preemptionPolicy", policy, supported))
+    return errors
+
+
+def _runtime_class(new: Manifest, old: Manifest | None) -> Errors:
+    handler = new.get("handler") or ""
+    if old is not None and handler != (old.get("handler") or ""):
+        return [invalid("handler", handler, IMMUTABLE)]
+    errors: Errors = []
+    if not handler:
+        errors.append(required("handler"))
+    else:
+        errors += invalid_each("handler", handler, formats.dns_label(handler))
+    if (overhead := new.get("overhead")) is not None:
+        fixed = {"limits": overhead.get("podFixed") or {}}
+        errors += validate_resource_requirements(fixed, "overhead.podFixed")
+    scheduling = new.get("scheduling") or {}
+    if selector := scheduling.get("nodeSelector"):
+        errors += validate_labels(selector, "scheduling.nodeSelector")
+    tolerations = scheduling.get("tolerations") or []
+    errors += validate_tolerations(tolerations, "scheduling.tolerations")
+    for index, toleration in enumerate(tolerations):
+        if toleration in tolerations[:index]:
+            errors.append(duplicate(f"scheduling.tolerations[{index}]", toleration))
+    return errors
+
+
+# Budgets --------------------------------------------------------------------------------------
+
+
+def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    spec = new.get("spec") or {}
+    errors: Errors = []
+    low, high = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if low is not None and high is not None:
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        errors.append(invalid("spec", spec, detail))
+    for name, value in (("minAvailable", low), ("maxUnavailable", high)):
+        if value is not None:
+            errors += _int_or_percent(value, f"spec.{name}", at_most_hundred=True)
+    errors += validate_label_selector(spec.get("selector"), "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        supported = ("AlwaysAllow", "IfHealthyBudget")
+        errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, supported))
+    return errors
+
+
+def _int_or_percent(value: Any, path: str, *, at_most_hundred: bool = False) -> Errors:
+    if isinstance(value, str):
+        if not _PERCENT.fullmatch(value):
+            detail = (
+                "a valid percent string must be a numeric string followed by an ending '%' (e.g. "
+                "'1%',  or '93%', regex used for validation is '[0-9]+%')"
+            )
+            return [invalid(path, value, detail)]
+        if at_most_hundred and int(value[:-1]) > 100:
+            return [invalid(path, value, "must not be greater than 100%")]
+        return []
+    return _not_negative(value, path)
+
+
+def _not_negative(value: int | None, path: str) -> Errors:
+    return [invalid(path, value, _NOT_NEGATIVE)] if value is not None and value < 0 else []
+
+
+# Leases and events ----------------------------------------------------------------------------
+
+
+def _lease(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    spec = new.get("spec") or {}
+    errors: Errors = []
+    duration = spec.get("leaseDurationSeconds")
+    if duration is not None and duration <= 0:
+        errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+    errors += _not_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")
+    return errors
+
+
+def _event(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    involved = new.get("involvedObject") or {}
+    namespace = (new.get("metadata") or {}).get("namespace") or ""
+    own = involved.get("namespace") or ""
+    if own and own != namespace:
+        detail = "does not match event.namespace"
+        return [invalid("involvedObject.namespace", own, detail)]
+    if not own and namespace not in ("", "default"):
+        detail = "does not match event.namespace"
+        return [invalid("involvedObject.namespace", own, detail)]
+    return []
+
+
+# Services -------------------------------------------------------------------------------------
+
+_SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+
+
+def _service(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors: Errors = []
+    type_ = spec.get("type") or ""
+    if not type_:
+        errors.append(required("spec.type"))
+    elif type_ not in _SERVICE_TYPES:
+        errors.append(not_supported("spec.type", type_, _SERVICE_TYPES))
+    ports = spec.get("ports") or []
+    headless = spec.get("clusterIP") == "None"
+    if not ports and not headless and type_ != "ExternalName":
+        errors.append(required("spec.ports"))
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        errors += _service_port(port, f"spec.ports[{index}]", names, named=len(ports) > 1)
+    if selector := spec.get("selector"):
+        errors += validate_labels(selector, "spec.selector")
+    affinity = spec.get("sessionAffinity") or ""
+    if not affinity:
+        errors.append(required("spec.sessionAffinity"))
+    elif affinity not in ("ClientIP", "None"):
+        errors.append(not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
+    if type_ == "ExternalName":
+        name = (spec.get("externalName") or "").removesuffix(".")
+        if not name:
+            errors.append(required("spec.externalName"))
+        else:
+            errors += invalid_each("spec.externalName", name, formats.dns_subdomain(name))
+    old_ip = ((old or {}).get("spec") or {}).get("clusterIP")
+    if old_ip and old_ip != spec.get("clusterIP") and type_ != "ExternalName":
+        errors.append(
+            invalid("spec.clusterIPs[0]", spec.get("clusterIP"), "may not change once set")
+        )
+    return errors
+
+
+def _service_port(port: Manifest, path: str, names: set[str], *, named: bool) -> Errors:
+    errors: Errors = []
+    name = port.get("name") or ""
+    if named and not name:
+        errors.append(required(f"{path}.name"))
+    elif name:
+        errors += invalid_each(f"{path}.name", name, formats.dns_label(name))
+        if name in names:
+            errors.append(duplicate(f"{path}.name", name))
+        names.add(name)
+    number = port.get("port", 0)
+    errors += invalid_each(f"{path}.port", number, formats.port_number(number))
+    protocol = port.get("protocol") or ""
+    if not protocol:
+        errors.append(required(f"{path}.protocol"))
+    elif protocol not in PROTOCOLS:
+        errors.append(not_supported(f"{path}.protocol", protocol, PROTOCOLS))
+    if (target := port.get("targetPort")) is not None:
+        errors += validate_port_number_or_name(target, f"{path}.targetPort")
+    return errors
+
+
+# Workloads ------------------------------------------------------------------------------------
+
+
+def _selects_all(selector: Manifest) -> bool:
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def _selected_template(spec: Manifest, old_spec: Manifest | None) -> Errors:
+    """Return what is wrong with ``selector`` and ``template`` of an apps workload."""
+    errors: Errors = []
+    selector = spec.get("selector")
+    template = spec.get("template")
+    if selector is None:
+        errors.append(required("spec.selector"))
+    else:
+        errors += validate_label_selector(selector, "spec.selector")
+        if _selects_all(selector):
+            detail = "empty selector is invalid for deployment"
+            errors.append(invalid("spec.selector", selector, detail))
+        if old_spec is not None:
+            errors += validate_immutable(selector, old_spec.get("selector"), "spec.selector")
+    if template is None:
+        return [*errors, required("spec.template")]
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector is not None and not _matches(selector, labels):
+        detail = "`selector` does not match template `labels`"
+        errors.append(invalid("spec.template.metadata.labels", labels, detail))
+    errors += validate_pod_template(template, "spec.template", CURRENT_TEMPLATE)
+    restart = (template.get("spec") or {}).get("restartPolicy")
+    if restart not in (None, "Always"):
+        errors.append(not_supported("spec.template.spec.restartPolicy", restart, ("Always",)))
+    if (template.get("spec") or {}).get("activeDeadlineSeconds") is not None:
+        detail = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        errors.append(forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+    return errors
+
+
+def _matches(selector: Manifest, labels: dict[str, str]) -> bool:
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    for expression in selector.get("matchExpressions") or ():
+        found = labels.get(expression.get("key", ""))
+        values = expression.get("values") or ()
+        operator = expression.get("operator")
+        if operator == "In":
+            holds = found in values
+        elif operator == "NotIn":
+            holds = found not in values
+        elif operator == "Exists":
+            holds = found is not None
+        else:
+            holds = operator != "DoesNotExist" or found is None
+        if not holds:
+            return False
+    return True
+
+
+def _numbers(spec: Manifest, *names: str) -> Errors:
+    errors: Errors = []
+    for name in names:
+        errors += _not_negative(spec.get(name), f"spec.{name}")
+    return errors
+
+
+def _replica_set(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors = _numbers(spec, "replicas", "minReadySeconds")
+    return errors + _selected_template(spec, _spec(old))
+
+
+def _spec(old: Manifest | None) -> Manifest | None:
+    return None if old is None else old.get("spec") or {}
+
+
+def _deployment(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors = _numbers(spec, "replicas", "minReadySeconds", "revisionHistoryLimit")
+    errors += _selected_template(spec, _spec(old))
+    strategy = spec.get("strategy") or {}
+    type_ = strategy.get("type")
+    if type_ not in ("Recreate", "RollingUpdate"):
+        supported = ("Recreate", "RollingUpdate")
+        errors.append(not_supported("spec.strategy", strategy, supported))
+    rolling = strategy.get("rollingUpdate")
+    if type_ == "Recreate" and rolling is not None:
+        detail = "may not be specified when strategy `type` is 'Recreate'"
+        errors.append(forbidden("spec.strategy.rollingUpdate", detail))
+    if type_ == "RollingUpdate" and rolling:
+        errors += _rolling_update(rolling, "spec.strategy.rollingUpdate")
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None:
+        errors += _not_negative(deadline, "spec.progressDeadlineSeconds")
+        if deadline <= (spec.get("minReadySeconds") or 0):
+            detail = "must be greater than minReadySeconds"
+            errors.append(invalid("spec.progressDeadlineSeconds", deadline, detail))
+    return errors
+
+
+def _rolling_update(rolling: Manifest, path: str) -> Errors:
+    errors: Errors = []
+    for name in ("maxUnavailable", "maxSurge"):
+        if (value := rolling.get(name)) is not None:
+            hundred = name == "maxUnavailable"
+            errors += _int_or_percent(value, f"{path}.{name}", at_most_hundred=hundred)
+    if rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
+        detail = "may not be 0 when `maxSurge` is 0"
+        errors.append(invalid(f"{path}.maxUnavailable", rolling["maxUnavailable"], detail))
+    return errors
+
+
+def _daemon_set(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors = _numbers(spec, "minReadySeconds", "revisionHistoryLimit")
+    errors += _selected_template(spec, _spec(old))
+    strategy = (spec.get("updateStrategy") or {}).get("type")
+    if strategy not in ("RollingUpdate", "OnDelete"):
+        supported = ("RollingUpdate", "OnDelete")
+        errors.append(not_supported("spec.updateStrategy.type", strategy, supported))
+    return errors
+
+
+_STATEFUL_SET_MUTABLE: Final = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+
+
+def _stateful_set(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors = _numbers(spec, "replicas", "minReadySeconds", "revisionHistoryLimit")
+    policy = spec.get("podManagementPolicy") or ""
+    if policy not in ("OrderedReady", "Parallel"):
+        detail = "must be 'OrderedReady' or 'Parallel'"
+        errors.append(invalid("spec.podManagementPolicy", policy, detail))
+    strategy = (spec.get("updateStrategy") or {}).get("type") or ""
+    if strategy not in ("RollingUpdate", "OnDelete"):
+        detail = "must be 'RollingUpdate' or 'OnDelete'"
+        errors.append(invalid("spec.updateStrategy", strategy, detail))
+    errors += _selected_template(spec, None)
+    if old is not None:
+        before = old.get("spec") or {}
+        fixed = {k: v for k, v in spec.items() if k not in _STATEFUL_SET_MUTABLE}
+        if fixed != {k: v for k, v in before.items() if k not in _STATEFUL_SET_MUTABLE}:
+            detail = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', "
+                "'template', 'updateStrategy', 'revisionHistoryLimit', "
+                "'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+            )
+            errors.append(forbidden("spec", detail))
+    return errors
+
+
+def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    spec = new.get("spec") or {}
+    errors = _numbers(spec, "replicas", "minReadySeconds")
+    selector = spec.get("selector") or {}
+    if not selector:
+        errors.append(required("spec.selector"))
+    template = spec.get("template")
+    if template is None:
+        return [*errors, required("spec.template")]
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if not _matches({"matchLabels": selector}, labels):
+        detail = "`selector` does not match template `labels`"
+        errors.append(invalid("spec.template.metadata.labels", labels, detail))
+    errors += validate_pod_template(template, "spec.template", CURRENT_TEMPLATE)
+    restart = (template.get("spec") or {}).get("restartPolicy")
+    if restart not in (None, "Always"):
+        errors.append(not_supported("spec.template.spec.restartPolicy", restart, ("Always",)))
+    return errors
+
+
+def _job(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors = _numbers(
+        spec,
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+    )
+    template = spec.get("template")
+    if template is None:
+        return [*errors, required("spec.template")]
+    errors += validate_pod_template(template, "spec.template", CURRENT_TEMPLATE)
+    restart = (template.get("spec") or {}).get("restartPolicy") or ""
+    if restart not in ("OnFailure", "Never"):
+        at = "spec.template.spec.restartPolicy"
+        detail = 'valid values: "OnFailure", "Never"'
+        errors.append(
+            required(at, detail)
+            if restart == "Always"
+            else not_supported(at, restart, ("OnFailure", "Never"))
+        )
+    if old is not None:
+        before = old.get("spec") or {}
+        for name in ("completions", "selector", "template", "completionMode"):
+            errors += validate_immutable(spec.get(name), before.get(name), f"spec.{name}")
+    return errors
+
+
+_RULES: Final[dict[str, _Rule]] = {
+    "DaemonSet": _daemon_set,
+    "Deployment": _deployment,
+    "Event": _event,
+    "Job": _job,
+    "Lease": _lease,
+    "LimitRange": lambda new, old: validate_limit_range(new),
+    "PodDisruptionBudget": _pod_disruption_budget,
+    "PriorityClass": _priority_class,
+    "ReplicaSet": _replica_set,
+    "ReplicationController": _replication_controller,
+    "ResourceQuota": validate_resource_quota,
+    "RuntimeClass": _runtime_class,
+    "Service": _service,
+    "StatefulSet": _stateful_set,
+}

@@ -1,0 +1,195 @@
+"""Nodes: create, update, status.
+
+Rules: pkg/apis/core/validation/validation.go, v1.36.
+"""
+
+import ipaddress
+import json
+import re
+from typing import Any, Final
+
+from clusterstate.admission.validation import formats
+from clusterstate.admission.validation.field import (
+    Errors,
+    duplicate,
+    forbidden,
+    invalid,
+    invalid_each,
+    required,
+)
+from clusterstate.admission.validation.metadata import (
+    validate_object_meta,
+    validate_object_meta_update,
+)
+from clusterstate.admission.validation.resources import validate_quantity
+from clusterstate.admission.validation.scheduling import validate_taints
+from clusterstate.objects.meta import Manifest
+
+AVOID_PODS: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Za-z0-9]+)*")
+_FEATURE_BYTES: Final = 253
+
+
+def validate_node(node: Manifest, *, strict_ip_cidr: bool = False) -> Errors:
+    """Return what is wrong with a new node; the status is looked at where it is given."""
+    meta = node.get("metadata") or {}
+    spec = node.get("spec") or {}
+    errors = validate_object_meta(meta, namespaced=False, name=formats.dns_subdomain)
+    errors += _annotations(meta, "metadata.annotations")
+    if taints := spec.get("taints"):
+        # The path is upstream's: taints once were an annotation.
+        errors += validate_taints(taints, "metadata.taints")
+    errors += _status(node)
+    return errors + _pod_cidrs(spec.get("podCIDRs") or [], strict=strict_ip_cidr)
+
+
+def validate_node_update(new: Manifest, old: Manifest) -> Errors:
+    """Return what is wrong with a changed node, status included."""
+    meta = new.get("metadata") or {}
+    errors = validate_object_meta_update(meta, old.get("metadata") or {})
+    errors += _annotations(meta, "metadata.annotations")
+    errors += _status(new)
+    seen: list[Any] = []
+    for index, address in enumerate((new.get("status") or {}).get("addresses") or ()):
+        if address in seen:
+            errors.append(duplicate(f"status.addresses[{index}]", address))
+        seen.append(address)
+    spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
+    if old_cidrs := old_spec.get("podCIDRs"):
+        detail = 'node updates may not change podCIDR except from "" to valid'
+        cidrs = spec.get("podCIDRs") or []
+        if len(cidrs) != len(old_cidrs):
+            errors.append(forbidden("spec.podCIDRs", detail))
+        else:
+            changed = sum(a != b for a, b in zip(cidrs, old_cidrs, strict=True))
+            errors += [forbidden("spec.podCIDRs", detail)] * changed
+    old_provider = old_spec.get("providerID") or ""
+    if old_provider and old_provider != (spec.get("providerID") or ""):
+        detail = 'node updates may not change providerID except from "" to valid'
+        errors.append(forbidden("spec.providerID", detail))
+    if (source := spec.get("configSource")) is not None:
+        errors += _config_source(source, "spec.configSource", in_status=False)
+    config = (new.get("status") or {}).get("config") or {}
+    for name in ("assigned", "active", "lastKnownGood"):
+        if (source := config.get(name)) is not None:
+            errors += _config_source(source, f"status.config.{name}", in_status=True)
+    if taints := spec.get("taints"):
+        errors += validate_taints(taints, "metadata.taints")
+    if (spec.get("externalID") or "") != (old_spec.get("externalID") or ""):
+        errors.append(forbidden("spec.externalID", "may not be updated"))
+    return errors
+
+
+def _annotations(meta: Manifest, path: str) -> Errors:
+    text = (meta.get("annotations") or {}).get(AVOID_PODS)
+    if not text:
+        return []
+    try:
+        entries = json.loads(text).get("preferAvoidPods") or []
+    except (ValueError, AttributeError) as error:
+        return [invalid(f"{path}.AvoidPods", AVOID_PODS, str(error))]
+    errors: Errors = []
+    for index, entry in enumerate(entries):
+        where = f"{path}.{AVOID_PODS}[{index}]"
+        controller = (entry.get("podSignature") or {}).get("podController")
+        if controller is None:
+            errors.append(required(f"{where}.PodSignature"))
+        elif not controller.get("controller"):
+            at = f"{where}.PodSignature.PodController.Controller"
+            errors.append(invalid(at, False, "must point to a controller"))
+    return errors
+
+
+def _status(node: Manifest) -> Errors:
+    status = node.get("status")
+    if not status:
+        return []
+    errors: Errors = []
+    for field in ("capacity", "allocatable"):
+        for name, value in (status.get(field) or {}).items():
+            errors += validate_quantity(name, value, f"status.{field}.{name}")
+    swap = (status.get("nodeInfo") or {}).get("swap")
+    if swap is not None:
+        capacity = swap.get("capacity")
+        if capacity is not None and capacity <= 0:
+            at = "metadata.nodeSwapStatus.capacity"
+            errors.append(invalid(at, capacity, "must be greater than zero"))
+    if (features := status.get("declaredFeatures")) is not None:
+        errors += _declared_features(features, "status.declaredFeatures")
+    return errors
+
+
+def _declared_features(features: list[str], path: str) -> Errors:
+    errors: Errors = []
+    for index, feature in enumerate(features):
+        at = f"{path}[{index}]"
+        if not _FEATURE.fullmatch(feature):
+            detail = (
+                f'invalid feature name "{feature}": must start with an UpperCamelCase segment, '
+                "with subsequent segments separated by '/' (e.g., MyFeature or "
+                "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+            )
+            errors.append(invalid(at, feature, detail))
+        if len(feature) > _FEATURE_BYTES:
+            detail = (
+                f'invalid feature name "{feature}": must be no more than {_FEATURE_BYTES} bytes'
+            )
+            errors.append(invalid(at, feature, detail))
+        if index and features[index - 1] > feature:
+            errors.append(invalid(at, feature, "list must be sorted alphabetically"))
+        elif index and features[index - 1] == feature:
+            errors.append(duplicate(at, feature))
+    return errors
+
+
+def _pod_cidrs(cidrs: list[str], *, strict: bool) -> Errors:
+    if not cidrs:
+        return []
+    path = "spec.podCIDRs"
+    errors: Errors = []
+    for index, block in enumerate(cidrs):
+        errors += invalid_each(f"{path}[{index}]", block, formats.cidr(block, strict=strict))
+    if len(cidrs) > 1:
+        if not _is_dual_stack(cidrs) or len(cidrs) > 2:
+            detail = "may specify no more than one CIDR for each IP family"
+            errors.append(invalid(path, cidrs, detail))
+        seen: set[str] = set()
+        for index, block in enumerate(cidrs):
+            if block in seen:
+                errors.append(duplicate(f"{path}[{index}]", block))
+            seen.add(block)
+    return errors
+
+
+def _is_dual_stack(cidrs: list[str]) -> bool:
+    versions = set()
+    for block in cidrs:
+        try:
+            versions.add(ipaddress.ip_network(block, strict=False).version)
+        except ValueError:
+            return False
+    return versions == {4, 6}
+
+
+def _config_source(source: Manifest, path: str, *, in_status: bool) -> Errors:
+    config_map = source.get("configMap")
+    if config_map is None:
+        return [invalid(path, source, "exactly one reference subfield must be non-nil")]
+    at = f"{path}.configMap"
+    errors: Errors = []
+    for field in ("uid", "resourceVersion"):
+        if in_status and not config_map.get(field):
+            errors.append(required(f"{at}.{field}", f"{field} must be set in status"))
+        elif not in_status and config_map.get(field):
+            errors.append(forbidden(f"{at}.{field}", f"{field} must not be set in spec"))
+    for field, check in (
+        ("namespace", formats.dns_label),
+        ("name", formats.dns_subdomain),
+        ("kubeletConfigKey", formats.config_map_key),
+    ):
+        value = config_map.get(field) or ""
+        if not value:
+            errors.append(required(f"{at}.{field}", f"{field} must be set"))
+        else:
+            errors += invalid_each(f"{at}.{field}", value, check(value))
+    return errors

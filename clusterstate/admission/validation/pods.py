@@ -1,0 +1,644 @@
+"""Pods and pod templates: create, update, status, binding.
+
+Rules: pkg/apis/core/validation/validation.go, v1.36.
+"""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from clusterstate.admission.validation import formats, scheduling, security
+from clusterstate.admission.validation.containers import (
+    Surroundings,
+    validate_containers,
+    validate_ephemeral_containers,
+    validate_for_pod_only,
+    validate_init_containers,
+)
+from clusterstate.admission.validation.field import (
+    Errors,
+    duplicate,
+    forbidden,
+    invalid,
+    invalid_each,
+    not_supported,
+    required,
+)
+from clusterstate.admission.validation.metadata import (
+    IMMUTABLE,
+    validate_annotations,
+    validate_labels,
+    validate_object_meta,
+    validate_object_meta_update,
+)
+from clusterstate.admission.validation.options import PodOptions
+from clusterstate.admission.validation.pod_resources import validate_pod_resources
+from clusterstate.admission.validation.resources import validate_resource_requirements
+from clusterstate.admission.validation.spec_diff import spec_diff
+from clusterstate.admission.validation.volumes import validate_volumes
+from clusterstate.objects.meta import Manifest
+
+MIRROR_POD: Final = "kubernetes.io/config.mirror"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+TOLERATIONS_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/tolerations"
+_MAX_INT32: Final = 2**31 - 1
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+_UPDATABLE: Final = ",".join(
+    (
+        "`spec.containers[*].image`",
+        "`spec.initContainers[*].image`",
+        "`spec.activeDeadlineSeconds`",
+        "`spec.tolerations` (only additions to existing tolerations)",
+        "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously "
+        "negative)",
+    )
+)
+
+
+# Create ---------------------------------------------------------------------------------------
+
+
+def validate_pod_create(pod: Manifest, options: PodOptions) -> Errors:
+    """Return what is wrong with a new pod."""
+    errors = validate_pod(pod, options)
+    spec = pod.get("spec") or {}
+    if spec.get("ephemeralContainers"):
+        errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        detail = "cannot be set until all schedulingGates have been cleared"
+        errors.append(forbidden("spec.nodeName", detail))
+    if annotations := (pod.get("metadata") or {}).get("annotations"):
+        errors += security.validate_annotations_match_fields(annotations, spec, "spec")
+    return errors
+
+
+def validate_pod(pod: Manifest, options: PodOptions) -> Errors:
+    """Return what is wrong with metadata and spec of a pod, new or changed."""
+    meta = pod.get("metadata") or {}
+    spec = pod.get("spec") or {}
+    errors = validate_object_meta(meta, namespaced=True, name=formats.dns_subdomain)
+    if annotations := meta.get("annotations"):
+        errors += validate_pod_annotations(annotations, spec, "metadata.annotations", options)
+    errors += validate_pod_spec(spec, "spec", options, pod_name=meta.get("name") or "")
+    if not spec.get("serviceAccountName"):
+        for index, volume in enumerate(spec.get("volumes") or ()):
+            sources = (volume.get("projected") or {}).get("sources") or ()
+            for position, source in enumerate(sources):
+                if source.get("serviceAccountToken") is not None:
+                    at = f"spec.volumes[{index}].projected.sources[{position}].serviceAccountToken"
+                    detail = "must not be specified when serviceAccountName is not set"
+                    errors.append(forbidden(at, detail))
+    errors += validate_for_pod_only(spec.get("containers") or (), "spec.containers")
+    if init_containers := spec.get("initContainers"):
+        errors += validate_for_pod_only(init_containers, "spec.initContainers")
+    return errors
+
+
+def validate_pod_annotations(
+    annotations: dict[str, str], spec: Manifest, path: str, options: PodOptions
+) -> Errors:
+    """Return what is wrong with the annotations that mean something for pods."""
+    errors: Errors = []
+    if MIRROR_POD in annotations and not spec.get("nodeName"):
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        errors.append(invalid(f"{path}[{MIRROR_POD}]", annotations[MIRROR_POD], detail))
+    if annotations.get(TOLERATIONS_ANNOTATION):
+        errors += _tolerations_annotation(annotations[TOLERATIONS_ANNOTATION], path)
+    cost = annotations.get(DELETION_COST)
+    if cost is not None and not options.allow_invalid_pod_deletion_cost and not _is_int32(cost):
+        errors.append(invalid(f"{path}[{DELETION_COST}]", cost, "must be a 32bit integer"))
+    return errors + security.validate_security_annotations(annotations, spec, path)
+
+
+def _tolerations_annotation(text: str, path: str) -> Errors:
+    import json
+
+    try:
+        tolerations = json.loads(text)
+    except ValueError as error:
+        return [invalid(path, TOLERATIONS_ANNOTATION, str(error))]
+    return scheduling.validate_tolerations(tolerations or [], f"{path}.{TOLERATIONS_ANNOTATION}")
+
+
+def _is_int32(text: str) -> bool:
+    """Return whether the text is a canonical 32-bit integer: no plus sign, no leading zero."""
+    if not text or text[0] == "+" or (text[0] == "0" and len(text) > 1):
+        return False
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        return False
+    return -(2**31) <= int(text) <= _MAX_INT32
+
+
+# Spec -----------------------------------------------------------------------------------------
+
+
+def validate_pod_spec(
+    spec: Manifest, path: str, options: PodOptions, *, pod_name: str = ""
+) -> Errors:
+    """Return what is wrong with a pod spec, of a pod or of a template.
+
+    ``pod_name`` is empty for templates; generic ephemeral volumes are named after it.
+    """
+    errors: Errors = []
+    get = spec.get
+    if get("terminationGracePeriodSeconds") is None:
+        errors.append(required(f"{path}.terminationGracePeriodSeconds"))
+    volumes: dict[str, Manifest] = {}
+    if listed := get("volumes"):
+        volumes, volume_errors = validate_volumes(listed, f"{path}.volumes", options, pod_name)
+        errors += volume_errors
+    claim_names: Collection[str] = ()
+    if claims := get("resourceClaims"):
+        claim_names = {claim["name"] for claim in claims if claim.get("name")}
+        errors += _resource_claims(claims, f"{path}.resourceClaims")
+    surroundings = Surroundings(spec, volumes, claim_names, options)
+    containers = get("containers") or []
+    init_containers = get("initContainers") or []
+    errors += validate_containers(containers, f"{path}.containers", surroundings)
+    if init_containers:
+        errors += validate_init_containers(
+            init_containers, containers, f"{path}.initContainers", surroundings
+        )
+    if ephemeral := get("ephemeralContainers"):
+        errors += validate_ephemeral_containers(
+            ephemeral, containers, init_containers, f"{path}.ephemeralContainers", surroundings
+        )
+    if options.pod_level_resources_enabled and get("resources") is not None:
+        errors += validate_pod_resources(spec, f"{path}.resources", claim_names, options)
+    if get("hostNetwork"):
+        errors += _host_network_ports(containers, f"{path}.containers", options)
+    errors += _enum(get("restartPolicy"), _RESTART_POLICIES, f"{path}.restartPolicy")
+    errors += _enum(get("dnsPolicy"), _DNS_POLICIES, f"{path}.dnsPolicy")
+    if node_selector := get("nodeSelector"):
+        errors += validate_labels(node_selector, f"{path}.nodeSelector")
+    if context := get("securityContext"):
+        at = f"{path}.securityContext"
+        errors += security.validate_pod_security_context(context, spec, at, options)
+    if affinity := get("affinity"):
+        errors += scheduling.validate_affinity(
+            affinity,
+            f"{path}.affinity",
+            allow_invalid_values_in_selector=options.allow_invalid_label_value_in_selector,
+            allow_invalid_values_in_required_node_affinity=(
+                options.allow_invalid_label_value_in_required_node_affinity
+            ),
+        )
+    errors += _dns_config(get("dnsConfig"), get("dnsPolicy"), f"{path}.dnsConfig", options)
+    if gates := get("readinessGates"):
+        for index, gate in enumerate(gates):
+            type_ = gate.get("conditionType") or ""
+            at = f"{path}.readinessGates[{index}].conditionType"
+            errors += invalid_each(at, type_, formats.qualified_name(type_))
+    if scheduling_gates := get("schedulingGates"):
+        at = f"{path}.schedulingGates"
+        errors += scheduling.validate_scheduling_gates(scheduling_gates, at)
+    if constraints := get("topologySpreadConstraints"):
+        errors += spread_errors(constraints, f"{path}.topologySpreadConstraints", options)
+    errors += security.validate_windows_host_process(spec, path)
+    errors += security.validate_host_users(spec, path)
+    if tolerations := get("tolerations"):
+        errors += scheduling.validate_tolerations(
+            tolerations,
+            f"{path}.tolerations",
+            comparison_operators=options.allow_taint_toleration_comparison_operators,
+        )
+    return errors + _names_and_numbers(spec, path, options)
+
+
+def spread_errors(constraints: list[Manifest], path: str, options: PodOptions) -> Errors:
+    """Return what is wrong with spread constraints under ``options``."""
+    return scheduling.validate_topology_spread_constraints(
+        constraints,
+        path,
+        allow_invalid_selector=options.allow_invalid_topology_spread_constraint_label_selector,
+        match_label_keys=options.allow_match_label_keys_in_pod_topology_spread,
+        merge_match_label_keys=(
+            options.allow_match_label_keys_in_pod_topology_spread_selector_merge
+        ),
+        old_pod_names_keys_twice=options.old_pod_violates_match_label_keys_validation,
+        old_pod_names_keys_twice_legacy=options.old_pod_violates_legacy_match_label_keys_validation,
+    )
+
+
+def _names_and_numbers(spec: Manifest, path: str, options: PodOptions) -> Errors:
+    errors: Errors = []
+    get = spec.get
+    for field in ("serviceAccountName", "nodeName", "priorityClassName"):
+        if (name := get(field)) and (problems := formats.dns_subdomain(name)):
+            errors += invalid_each(f"{path}.{field}", name, problems)
+    if (name := get("runtimeClassName")) is not None and (problems := formats.dns_subdomain(name)):
+        errors += invalid_each(f"{path}.runtimeClassName", name, problems)
+    for field in ("hostname", "subdomain"):
+        if name := get(field):
+            errors += invalid_each(f"{path}.{field}", name, formats.dns_label(name))
+    deadline = get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= _MAX_INT32:
+        detail = formats.range_problem(1, _MAX_INT32)
+        errors.append(invalid(f"{path}.activeDeadlineSeconds", deadline, detail))
+    if (override := get("hostnameOverride")) is not None:
+        errors += _hostname_override(spec, override, path)
+    for index, alias in enumerate(get("hostAliases") or ()):
+        errors += _host_alias(alias, f"{path}.hostAliases[{index}]", options)
+    if (policy := get("preemptionPolicy")) is not None:
+        errors += _enum(policy, _PREEMPTION_POLICIES, f"{path}.preemptionPolicy")
+    if overhead := get("overhead"):
+        errors += validate_resource_requirements({"limits": overhead}, f"{path}.overhead")
+    if get("os") is not None:
+        errors += security.validate_os(spec, path)
+    if (group := get("schedulingGroup")) is not None:
+        errors += _scheduling_group(group, f"{path}.schedulingGroup")
+    return errors
+
+
+def _enum(value: str | None, supported: tuple[str, ...], path: str) -> Errors:
+    if value in supported:
+        return []
+    return [not_supported(path, value, supported)] if value else [required(path)]
+
+
+def _hostname_override(spec: Manifest, name: str, path: str) -> Errors:
+    errors: Errors = []
+    at = f"{path}.hostnameOverride"
+    if spec.get("hostNetwork"):
+        errors.append(invalid(at, name, "hostnameOverride cannot be set when hostNetwork is true"))
+    if spec.get("setHostnameAsFQDN"):
+        detail = "setHostnameAsFQDN cannot be set to true when hostnameOverride is specified"
+        errors.append(invalid(f"{path}.setHostnameAsFQDN", True, detail))
+    errors += invalid_each(at, name, formats.dns_subdomain(name))
+    if len(name) > 64:
+        errors.append(invalid(at, name, "must be no more than 64 bytes"))
+    return errors
+
+
+def _host_alias(alias: Manifest, path: str, options: PodOptions) -> Errors:
+    address = alias.get("ip") or ""
+    problems = formats.ip_address(address, strict=options.strict_ip_cidr)
+    errors = invalid_each(f"{path}.ip", address, problems)
+    for index, name in enumerate(alias.get("hostnames") or ()):
+        errors += invalid_each(f"{path}.hostnames[{index}]", name, formats.dns_subdomain(name))
+    return errors
+
+
+def _scheduling_group(group: Manifest, path: str) -> Errors:
+    name = group.get("podGroupName")
+    if name is None:
+        return [invalid(path + ".podGroupName", "", "must specify one of: `podGroupName`")]
+    return invalid_each(f"{path}.podGroupName", name, formats.dns_subdomain(name))
+
+
+def _host_network_ports(containers: list[Manifest], path: str, options: PodOptions) -> Errors:
+    errors: Errors = []
+    for index, container in enumerate(containers):
+        for position, port in enumerate(container.get("ports") or ()):
+            host_port = port.get("hostPort") or 0
+            if (options.resource_is_pod or host_port) and host_port != port.get("containerPort"):
+                at = f"{path}[{index}].ports[{position}].hostPort"
+                detail = "must match `containerPort` when `hostNetwork` is true"
+                errors.append(invalid(at, host_port, detail))
+    return errors
+
+
+def _resource_claims(claims: list[Manifest], path: str) -> Errors:
+    errors: Errors = []
+    names: set[str] = set()
+    for index, claim in enumerate(claims):
+        where = f"{path}[{index}]"
+        name = claim.get("name") or ""
+        if not name:
+            errors.append(required(f"{where}.name"))
+        elif name in names:
+            errors.append(duplicate(f"{where}.name", name))
+        else:
+            errors += invalid_each(f"{where}.name", name, formats.dns_label(name))
+            names.add(name)
+        sources = [f for f in ("resourceClaimName", "resourceClaimTemplateName") if f in claim]
+        if len(sources) > 1:
+            detail = (
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            )
+            errors.append(invalid(where, claim, detail))
+        if not sources:
+            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            errors.append(invalid(where, claim, detail))
+        for field in sources:
+            value = claim[field]
+            errors += invalid_each(f"{where}.{field}", value, formats.dns_subdomain(value))
+    return errors
+
+
+def _dns_config(
+    config: Manifest | None, policy: str | None, path: str, options: PodOptions
+) -> Errors:
+    if policy == "None":
+        if config is None:
+            detail = "must provide `dnsConfig` when `dnsPolicy` is None"
+            return [required(path, detail)]
+        if not config.get("nameservers"):
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(f"{path}.nameservers", detail)]
+    if not config:
+        return []
+    errors: Errors = []
+    servers = config.get("nameservers") or []
+    if len(servers) > 3:
+        detail = "must not have more than 3 nameservers"
+        errors.append(invalid(f"{path}.nameservers", servers, detail))
+    for index, server in enumerate(servers):
+        problems = formats.ip_address(server, strict=options.strict_ip_cidr)
+        errors += invalid_each(f"{path}.nameservers[{index}]", server, problems)
+    searches = config.get("searches") or []
+    if len(searches) > 32:
+        detail = "must not have more than 32 search paths"
+        errors.append(invalid(f"{path}.searches", searches, detail))
+    if len(" ".join(searches)) > 2048:
+        detail = "must not have more than 2048 characters (including spaces) in the search list"
+        errors.append(invalid(f"{path}.searches", searches, detail))
+    for index, search in enumerate(searches):
+        relaxed = options.allow_relaxed_dns_search_validation
+        if relaxed and search == ".":
+            continue
+        name = search.removesuffix(".")
+        check = formats.dns_subdomain_with_underscore if relaxed else formats.dns_subdomain
+        errors += invalid_each(f"{path}.searches[{index}]", name, check(name))
+    for index, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            errors.append(required(f"{path}.options[{index}]", "must not be empty"))
+    return errors
+
+
+# Templates ------------------------------------------------------------------------------------
+
+
+def validate_pod_template(template: Manifest, path: str, options: PodOptions) -> Errors:
+    """Return what is wrong with the pod template of a workload."""
+    meta = template.get("metadata") or {}
+    spec = template.get("spec") or {}
+    errors: Errors = []
+    if labels := meta.get("labels"):
+        errors += validate_labels(labels, f"{path}.labels")
+    if annotations := meta.get("annotations"):
+        errors += validate_annotations(annotations, f"{path}.annotations")
+        errors += validate_pod_annotations(annotations, spec, f"{path}.annotations", options)
+        errors += security.validate_annotations_match_fields(annotations, spec, f"{path}.spec")
+    errors += validate_pod_spec(spec, f"{path}.spec", options)
+    if spec.get("ephemeralContainers"):
+        at = f"{path}.spec.ephemeralContainers"
+        errors.append(forbidden(at, "ephemeral containers not allowed in pod template"))
+    return errors
+
+
+# Update ---------------------------------------------------------------------------------------
+
+
+def validate_pod_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
+    """Return what is wrong with a changed pod, and what may not change.
+
+    Images, the active deadline (downwards), tolerations (additions) and scheduling gates
+    (deletions) may change; while gated, also nodeSelector and node affinity (additions).
+    """
+    errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})
+    errors += validate_pod(new, options)
+    errors += validate_annotations_update(new, old, options)
+    new_spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
+    for field in ("containers", "initContainers"):
+        containers = new_spec.get(field) or []
+        if len(containers) != len(old_spec.get(field) or []):
+            detail = "pod updates may not add or remove containers"
+            return [*errors, forbidden(f"spec.{field}", detail)]
+        for index, container in enumerate(containers):
+            if not container.get("image"):
+                errors.append(required(f"spec.{field}[{index}].image"))
+        errors += validate_for_pod_only(containers, f"spec.{field}")
+    deadline_errors, stop = _deadline_update(
+        new_spec.get("activeDeadlineSeconds"), old_spec.get("activeDeadlineSeconds")
+    )
+    errors += deadline_errors
+    if stop:
+        return errors
+    errors += scheduling.validate_only_added_tolerations(
+        new_spec.get("tolerations") or [],
+        old_spec.get("tolerations") or [],
+        "spec.tolerations",
+        comparison_operators=options.allow_taint_toleration_comparison_operators,
+    )
+    errors += scheduling.validate_only_deleted_scheduling_gates(
+        new_spec.get("schedulingGates") or [],
+        old_spec.get("schedulingGates") or [],
+        "spec.schedulingGates",
+    )
+    if new_spec == old_spec:
+        return errors
+    return errors + _rest_of_spec(new_spec, old_spec)
+
+
+def _deadline_update(new: int | None, old: int | None) -> tuple[Errors, bool]:
+    path = "spec.activeDeadlineSeconds"
+    if new is not None:
+        if not 0 <= new <= _MAX_INT32:
+            return [invalid(path, new, formats.range_problem(0, _MAX_INT32))], True
+        if old is not None and old < new:
+            return [invalid(path, new, "must be less than or equal to previous value")], True
+    elif old is not None:
+        detail = "must not update from a positive integer to nil value"
+        return [invalid(path, None, detail)], False
+    return [], False
+
+
+def _rest_of_spec(new: Manifest, old: Manifest) -> Errors:
+    """Return the error of a spec that differs in more than what may change."""
+    errors: Errors = []
+    munged = dict(new)
+    for field in ("containers", "initContainers"):
+        if new.get(field):
+            munged[field] = [
+                {**container, "image": before.get("image", "")}
+                for container, before in zip(new[field], old[field], strict=True)
+            ]
+    for field in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
+        _take(munged, old, field)
+    grace = "terminationGracePeriodSeconds"
+    if (old.get(grace) or 0) < 0 and munged.get(grace) == 1:
+        munged[grace] = old[grace]
+    if old.get("schedulingGates"):
+        if (new.get("nodeSelector") or {}) != (old.get("nodeSelector") or {}):
+            errors += _node_selector_mutation(
+                new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
+            )
+            _take(munged, old, "nodeSelector")
+        errors += _affinity_mutation(munged, old)
+    if not semantically_equal(munged, old):
+        detail = f"pod updates may not change fields other than {_UPDATABLE}\n"
+        errors.append(forbidden("spec", detail + spec_diff(old, munged)))
+    return errors
+
+
+def _take(munged: Manifest, old: Manifest, field: str) -> None:
+    if field in old:
+        munged[field] = old[field]
+    else:
+        munged.pop(field, None)
+
+
+def _node_selector_mutation(new: dict[str, str], old: dict[str, str]) -> Errors:
+    if all(new.get(key) == value for key, value in old.items()):
+        return []
+    detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+    return [invalid("spec.nodeSelector", new, detail)]
+
+
+def _affinity_mutation(munged: Manifest, old: Manifest) -> Errors:
+    new_affinity: Manifest | None = munged.get("affinity")
+    old_affinity: Manifest | None = old.get("affinity")
+    new_node = (new_affinity or {}).get("nodeAffinity")
+    old_node = (old_affinity or {}).get("nodeAffinity")
+    if semantically_equal(new_node, old_node):
+        return []
+    errors = _node_affinity_mutation(new_node, old_node)
+    if new_affinity is None:
+        if old_node is not None:
+            munged["affinity"] = {"nodeAffinity": old_node}
+    elif old_affinity is None and not (
+        new_affinity.get("podAffinity") or new_affinity.get("podAntiAffinity")
+    ):
+        munged.pop("affinity")
+    else:
+        rest = {k: v for k, v in new_affinity.items() if k != "nodeAffinity"}
+        munged["affinity"] = rest if old_node is None else {**rest, "nodeAffinity": old_node}
+    return errors
+
+
+def _node_affinity_mutation(new: Manifest | None, old: Manifest | None) -> Errors:
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    old_terms = ((old or {}).get(field) or {}).get("nodeSelectorTerms") or []
+    new_terms = ((new or {}).get(field) or {}).get("nodeSelectorTerms") or []
+    path = f"spec.affinity.nodeAffinity.{field}.nodeSelectorTerms"
+    if not old_terms:
+        return []
+    if len(old_terms) != len(new_terms):
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [invalid(path, new_terms, detail)]
+    return [
+        invalid(f"{path}[{i}]", term, "only additions are allowed (no mutations or deletions)")
+        for i, (term, before) in enumerate(zip(new_terms, old_terms, strict=True))
+        if not _only_additions(term, before)
+    ]
+
+
+def _only_additions(new: Manifest, old: Manifest) -> bool:
+    fields = ("matchExpressions", "matchFields")
+    if not any(old.get(field) for field in fields) and any(new.get(field) for field in fields):
+        return False
+    for field in fields:
+        before = old.get(field) or []
+        if before and (new.get(field) or [])[: len(before)] != before:
+            return False
+    return True
+
+
+def semantically_equal(one: Any, other: Any) -> bool:
+    """Return whether two JSON values mean the same: absent, empty and zero are alike."""
+    if isinstance(one, dict) or isinstance(other, dict):
+        one, other = one or {}, other or {}
+        if not isinstance(one, dict) or not isinstance(other, dict):
+            return False
+        return all(semantically_equal(one.get(key), other.get(key)) for key in one.keys() | other)
+    if isinstance(one, list) or isinstance(other, list):
+        one, other = one or [], other or []
+        return len(one) == len(other) and all(map(semantically_equal, one, other))
+    if one in (None, "", False) and other in (None, "", False):
+        return True
+    return bool(one == other)
+
+
+def validate_annotations_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
+    """Return the annotations that may not be added, changed or removed."""
+    path = "metadata.annotations"
+    after = (new.get("metadata") or {}).get("annotations") or {}
+    before = (old.get("metadata") or {}).get("annotations") or {}
+    errors: Errors = []
+    for key, value in before.items():
+        if after.get(key) == value:
+            continue
+        if key.startswith(security.APP_ARMOR):
+            detail = "may not remove or update AppArmor annotations"
+            errors.append(forbidden(f"{path}[{key}]", detail))
+        if key == MIRROR_POD:
+            detail = "may not remove or update mirror pod annotation"
+            errors.append(forbidden(f"{path}[{key}]", detail))
+    for key in after.keys() - before.keys():
+        if key.startswith(security.APP_ARMOR):
+            errors.append(forbidden(f"{path}[{key}]", "may not add AppArmor annotations"))
+        if key == MIRROR_POD:
+            errors.append(forbidden(f"{path}[{key}]", "may not add mirror pod annotation"))
+    return errors + validate_pod_annotations(after, new.get("spec") or {}, path, options)
+
+
+# Subresources ---------------------------------------------------------------------------------
+
+
+def validate_pod_status_update(new: Manifest, old: Manifest, options: PodOptions) -> Errors:
+    """Return what is wrong with a status that an agent reports."""
+    errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})
+    errors += validate_annotations_update(new, old, options)
+    status, old_status = new.get("status") or {}, old.get("status") or {}
+    for index, condition in enumerate(status.get("conditions") or ()):
+        type_ = condition.get("type") or ""
+        if type_ not in ("PodScheduled", "Ready", "Initialized"):
+            at = f"metadata.conditions[{index}].Type"
+            errors += invalid_each(at, type_, formats.qualified_name(type_))
+    new_node = (new.get("spec") or {}).get("nodeName") or ""
+    if new_node != ((old.get("spec") or {}).get("nodeName") or ""):
+        errors.append(forbidden("status.nodeName", "may not be changed directly"))
+    nominated = status.get("nominatedNodeName") or ""
+    if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
+        at = "status.nominatedNodeName"
+        errors += invalid_each(at, nominated, formats.dns_subdomain(nominated))
+    if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
+        errors.append(invalid("status.qosClass", status.get("qosClass"), IMMUTABLE))
+    restart_policy = (old.get("spec") or {}).get("restartPolicy")
+    sidecars = {
+        container.get("name")
+        for container in (old.get("spec") or {}).get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    }
+    for field, policy, exempt in (
+        ("containerStatuses", restart_policy, set()),
+        ("initContainerStatuses", restart_policy, sidecars),
+        ("ephemeralContainerStatuses", "Never", set()),
+    ):
+        errors += _state_transitions(status, old_status, field, policy, exempt)
+    return errors
+
+
+def _state_transitions(
+    new: Manifest, old: Manifest, field: str, restart_policy: str | None, exempt: set[str | None]
+) -> Errors:
+    if restart_policy == "Always":
+        return []
+    errors: Errors = []
+    states = {c.get("name"): (c.get("state") or {}) for c in new.get(field) or ()}
+    for index, status in enumerate(old.get(field) or ()):
+        terminated = (status.get("state") or {}).get("terminated")
+        name = status.get("name")
+        if terminated is None or name in exempt or name not in states:
+            continue
+        if terminated.get("exitCode", 0) != 0 and restart_policy == "OnFailure":
+            continue
+        if states[name].get("terminated") is None:
+            at = f"status.{field}[{index}].state"
+            errors.append(forbidden(at, "may not be transitioned to non-terminated state"))
+    return errors
+
+
+def validate_binding(binding: Manifest) -> Errors:
+    """Return what is wrong with a Binding: it must name a node."""
+    target = binding.get("target") or {}
+    errors: Errors = []
+    kind = target.get("kind") or ""
+    if kind not in ("", "Node"):
+        errors.append(not_supported("target.kind", kind, ("Node", "<empty>")))
+    if not target.get("name"):
+        errors.append(required("target.name"))
+    return errors

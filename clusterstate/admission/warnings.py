@@ -1,0 +1,161 @@
+"""Warnings: what is accepted but will not do what its author may think.
+
+Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too are Kubernetes' own
+(pkg/api/pod/warnings.go, pkg/api/node/warnings.go, v1.36).
+"""
+
+from typing import Final
+
+from clusterstate.objects.meta import Manifest
+
+_DEPRECATED_LABELS: Final = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": (
+        'deprecated since v1.17; use "topology.kubernetes.io/region" instead'
+    ),
+    "failure-domain.beta.kubernetes.io/zone": (
+        'deprecated since v1.17; use "topology.kubernetes.io/zone" instead'
+    ),
+    "beta.kubernetes.io/instance-type": (
+        'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
+    ),
+}
+
+
+def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[str]:
+    """Return the warnings for an object to be stored; an update of an unchanged spec has none."""
+    if old is not None and old.get("spec") == manifest.get("spec"):
+        return []
+    spec = manifest.get("spec") or {}
+    if kind == "Pod":
+        return pod_warnings(spec, "spec", manifest.get("metadata") or {})
+    if kind == "Node":
+        return _node_warnings(spec)
+    template = spec.get("template")
+    if isinstance(template, dict):
+        meta = template.get("metadata") or {}
+        return pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
+    return []
+
+
+def _node_warnings(spec: Manifest) -> list[str]:
+    warnings = []
+    if "configSource" in spec:
+        warnings.append(
+            "spec.configSource: the feature is no longer supported since v1.22, "
+            "and it has been removed"
+        )
+    if "externalID" in spec:
+        warnings.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+    return warnings
+
+
+def pod_warnings(spec: Manifest, path: str, meta: Manifest) -> list[str]:
+    """Return the warnings for a pod spec, of a pod or of a template."""
+    warnings: list[str] = []
+    for key in spec.get("nodeSelector") or ():
+        if key in _DEPRECATED_LABELS:
+            warnings.append(f"{path}.nodeSelector[{key}]: {_DEPRECATED_LABELS[key]}")
+    if affinity := spec.get("affinity"):
+        warnings += _affinity_warnings(affinity, f"{path}.affinity")
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        warnings += _spread_warnings(constraint, f"{path}.topologySpreadConstraints[{index}]", meta)
+    if "serviceAccount" in spec and "serviceAccountName" not in spec:
+        warnings.append(
+            f"{path}.serviceAccount: deprecated since v1.10; use serviceAccountName instead"
+        )
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:
+        warnings.append(
+            f"{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid "
+            "and will be treated as 1"
+        )
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            warnings += _container_warnings(container, f"{path}.{field}[{index}]")
+    if spec.get("nodeName") and spec.get("nodeSelector"):
+        warnings.append(
+            f"{path}.nodeName: the scheduler is bypassed, so that nodeSelector, affinity and "
+            "taints have no say in the placement"
+        )
+    return warnings
+
+
+def _container_warnings(container: Manifest, path: str) -> list[str]:
+    warnings: list[str] = []
+    resources = container.get("resources") or {}
+    for field in ("limits", "requests"):
+        for name, value in (resources.get(field) or {}).items():
+            # 128m of memory is an eighth of a byte; 128M or 128Mi was meant.
+            if name in ("memory", "ephemeral-storage") and str(value).endswith("m"):
+                warnings.append(
+                    f'{path}.resources.{field}[{name}]: fractional byte value "{value}" is '
+                    "invalid, must be an integer"
+                )
+    names: dict[str, int] = {}
+    for index, variable in enumerate(container.get("env") or ()):
+        name = variable.get("name") or ""
+        if name in names:
+            warnings.append(
+                f'{path}.env[{index}]: hides previous definition of "{name}", which may be '
+                "dropped when using apply"
+            )
+        names[name] = index
+    return warnings
+
+
+def _affinity_warnings(affinity: Manifest, path: str) -> list[str]:
+    warnings: list[str] = []
+    node_affinity = affinity.get("nodeAffinity") or {}
+    where = f"{path}.nodeAffinity"
+    for field in (
+        "requiredDuringSchedulingRequiredDuringExecution",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+    ):
+        terms = (node_affinity.get(field) or {}).get("nodeSelectorTerms") or ()
+        for index, term in enumerate(terms):
+            warnings += _term_warnings(term, f"{where}.{field}.nodeSelectorTerms[{index}]")
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    for index, term in enumerate(node_affinity.get(preferred) or ()):
+        at = f"{where}.{preferred}[{index}].preference"
+        warnings += _term_warnings(term.get("preference") or {}, at)
+    for name in ("podAffinity", "podAntiAffinity"):
+        pod_affinity = affinity.get(name) or {}
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(pod_affinity.get(required) or ()):
+            warnings += _null_selector(term, f"{path}.{name}.{required}[{index}]")
+        for index, term in enumerate(pod_affinity.get(preferred) or ()):
+            at = f"{path}.{name}.{preferred}[{index}].podAffinityTerm"
+            warnings += _null_selector(term.get("podAffinityTerm") or {}, at)
+    return warnings
+
+
+def _term_warnings(term: Manifest, path: str) -> list[str]:
+    return [
+        f"{path}.matchExpressions[{index}].key: {expression['key']} is "
+        f"{_DEPRECATED_LABELS[expression['key']]}"
+        for index, expression in enumerate(term.get("matchExpressions") or ())
+        if expression.get("key") in _DEPRECATED_LABELS
+    ]
+
+
+def _null_selector(term: Manifest, path: str) -> list[str]:
+    if term.get("labelSelector") is None:
+        return [f"{path}: a null labelSelector results in matching no pod"]
+    return []
+
+
+def _spread_warnings(constraint: Manifest, path: str, meta: Manifest) -> list[str]:
+    selector = constraint.get("labelSelector")
+    if selector is None:
+        return [f"{path}: a null labelSelector results in matching no pod"]
+    own = meta.get("labels") or {}
+    unmatched = {k: v for k, v in (selector.get("matchLabels") or {}).items() if own.get(k) != v}
+    if unmatched:
+        listed = ", ".join(f"{k}={v}" for k, v in sorted(unmatched.items()))
+        return [
+            f"{path}: the pod itself is not counted by its labelSelector ({listed}), so that it "
+            "spreads other pods"
+        ]
+    return []
