@@ -185,7 +185,7 @@ def _pod_eviction(request: Request, node: str) -> None:
 def _existing_pod(request: Request) -> Manifest:
     pod = request.context.pod(request.namespace, request.name)
     if pod is None:
-        raise NotFound(f'pods "{request.name}" not found', {"name": request.name, "kind": "pods"})
+        raise NotFound(f'pod "{request.name}" not found', {"name": request.name, "kind": "pod"})
     return pod
 
 

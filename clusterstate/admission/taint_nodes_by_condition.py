@@ -9,8 +9,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def admit(request: Request) -> None:
-    """Add the taint ``node.kubernetes.io/not-ready:NoSchedule`` to a node being created.
-    """
+    """Add the taint ``node.kubernetes.io/not-ready:NoSchedule`` to a node being created."""
     if request.kind != "Node" or request.subresource or request.operation != CREATE:
         return
     taints = request.manifest.setdefault("spec", {}).setdefault("taints", [])

@@ -27,7 +27,7 @@ from clusterstate.objects.meta import Manifest
 
 AVOID_PODS: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Za-z0-9]+)*")
-_FEATURE_BYTES: Final = 253
+_FEATURE_LENGTH: Final = 253
 
 
 def validate_node(node: Manifest, *, strict_ip_cidr: bool = False) -> Errors:
@@ -130,10 +130,8 @@ def _declared_features(features: list[str], path: str) -> Errors:
                 "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
             )
             errors.append(invalid(at, feature, detail))
-        if len(feature) > _FEATURE_BYTES:
-            detail = (
-                f'invalid feature name "{feature}": must be no more than {_FEATURE_BYTES} bytes'
-            )
+        if len(feature) > _FEATURE_LENGTH:
+            detail = f'invalid feature name "{feature}": must be no more than {_FEATURE_LENGTH} characters'
             errors.append(invalid(at, feature, detail))
         if index and features[index - 1] > feature:
             errors.append(invalid(at, feature, "list must be sorted alphabetically"))
@@ -149,15 +147,9 @@ def _pod_cidrs(cidrs: list[str], *, strict: bool) -> Errors:
     errors: Errors = []
     for index, block in enumerate(cidrs):
         errors += invalid_each(f"{path}[{index}]", block, formats.cidr(block, strict=strict))
-    if len(cidrs) > 1:
-        if not _is_dual_stack(cidrs) or len(cidrs) > 2:
-            detail = "may specify no more than one CIDR for each IP family"
-            errors.append(invalid(path, cidrs, detail))
-        seen: set[str] = set()
-        for index, block in enumerate(cidrs):
-            if block in seen:
-                errors.append(duplicate(f"{path}[{index}]", block))
-            seen.add(block)
+    if len(cidrs) > 2 or (len(cidrs) == 2 and not _is_dual_stack(cidrs)):
+        detail = "may specify no more than one CIDR for each IP family"
+        errors.append(invalid(path, cidrs, detail))
     return errors
 
 

@@ -25,6 +25,8 @@ def validate_pod_resources(
     spec: Manifest, path: str, claim_names: Collection[str], options: PodOptions
 ) -> Errors:
     """Return what is wrong with ``spec.resources``: it must cover all containers together."""
+    if (spec.get("os") or {}).get("name") == "windows":
+        return [forbidden(path, "may not be set for a windows pod")]
     resources = spec["resources"]
     errors: Errors = []
     if resources.get("claims"):

@@ -330,8 +330,6 @@ _LINUX_CONTAINER_CONTEXT: Final = (
 def _windows(spec: Manifest, path: str) -> Errors:
     errors: Errors = []
     context = spec.get("securityContext") or {}
-    if spec.get("resources") is not None:
-        errors.append(forbidden(f"{path}.resources", "may not be set for a windows pod"))
     for field in _LINUX_POD_CONTEXT:
         if context.get(field) not in (None, []):
             errors.append(forbidden(f"{path}.securityContext.{field}", WINDOWS_UNSET))
