@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from clusterstate import admission, catalogue, changes, queries, sql
 from clusterstate.actions import events, nodes, pods, storing
 from clusterstate.actions.storing import Deleted, Row, Stored
@@ -20,6 +22,30 @@ from clusterstate.objects.errors import AlreadyExists, NotFound, TooManyRequests
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import kind_of
+
+
+class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to delete: the parts of meta/v1 DeleteOptions that have an effect here."""
+
+    grace_period_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+    @classmethod
+    def of(cls, options: "DeleteOptions | Manifest | None") -> "DeleteOptions":
+        """Return options given as a manifest (``dryRun`` already a boolean) as values."""
+        if isinstance(options, DeleteOptions):
+            return options
+        options = options or {}
+        preconditions = options.get("preconditions") or {}
+        return cls(
+            grace_period_seconds=options.get("gracePeriodSeconds"),
+            uid=preconditions.get("uid") or "",
+            resource_version=preconditions.get("resourceVersion") or "",
+            dry_run=bool(options.get("dryRun")),
+        )
+
 
 NOBODY: Final = User()
 _MAX_TRIES = 20
@@ -259,7 +285,7 @@ def delete(
     kind: Kind | str,
     namespace: str,
     name: str,
-    options: Manifest | None = None,
+    options: DeleteOptions | Manifest | None = None,
     *,
     now: datetime,
     user: User = NOBODY,
@@ -267,25 +293,23 @@ def delete(
 ) -> Deleted:
     """Delete an object, or begin to: pods gracefully, namespaces by their content, others at once.
 
-    ``options`` are checked DeleteOptions: ``gracePeriodSeconds`` (pods only), ``preconditions``
-    (uid, resourceVersion), ``dryRun``. Objects with finalizers stay until these are gone.
+    ``options`` may be a checked DeleteOptions manifest; the grace period is for pods only. Objects
+    with finalizers stay until these are gone.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
         Forbidden: a namespace that may not be deleted.
     """
     kind = kind_of(kind)
-    options = options or {}
-    preconditions = options.get("preconditions") or {}
-    uid = preconditions.get("uid") or ""
-    version = preconditions.get("resourceVersion") or ""
-    dry_run = dry_run or bool(options.get("dryRun"))
+    chosen = DeleteOptions.of(options)
+    uid, version = chosen.uid, chosen.resource_version
+    dry_run = dry_run or chosen.dry_run
     if kind.name == "Pod":
         return pods.delete_pod(
             namespace,
             name,
             now=now,
-            grace_seconds=options.get("gracePeriodSeconds"),
+            grace_seconds=chosen.grace_period_seconds,
             uid=uid,
             resource_version=version,
             user=user,
@@ -323,7 +347,7 @@ def delete(
 def delete_collection(
     kind: Kind | str,
     namespace: str,
-    options: Manifest | None = None,
+    options: DeleteOptions | Manifest | None = None,
     *,
     label_selector: str = "",
     field_selector: str = "",
@@ -335,6 +359,7 @@ def delete_collection(
     Objects that vanish meanwhile are passed over.
     """
     kind = kind_of(kind)
+    chosen = DeleteOptions.of(options)
     page = queries.list_page(
         kind, namespace, label_selector=label_selector, field_selector=field_selector
     )
@@ -347,7 +372,7 @@ def delete_collection(
                     kind,
                     metadata.get("namespace", ""),
                     metadata["name"],
-                    {**(options or {}), "preconditions": {"uid": metadata["uid"]}},
+                    msgspec.structs.replace(chosen, uid=metadata["uid"]),
                     now=now,
                     user=user,
                 )
@@ -357,4 +382,4 @@ def delete_collection(
     return result
 
 
-__all__ = ["create", "create_all", "delete", "delete_collection", "update"]
+__all__ = ["DeleteOptions", "create", "create_all", "delete", "delete_collection", "update"]
