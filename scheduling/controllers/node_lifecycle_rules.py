@@ -59,7 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How patient and how fast. Rates are taints per second and zone."""
 
     grace_period_seconds: float = 40
-    startup_grace_period_seconds: float = 60
+    startup_grace_period_seconds: float | None = None
+    """How long a node may take to report for the first time (Kubernetes: 60). None leaves nodes
+    without an agent alone: nobody reports for a node that was only described over the API."""
     eviction_rate: float = 0.1
     secondary_eviction_rate: float = 0.01
     unhealthy_zone_threshold: float = 0.55
@@ -110,32 +112,29 @@ def with_condition_taints(node: Node) -> tuple[Taint, ...]:
 def no_execute_key(ready: str | None) -> str | None:
     """Return the key of the NoExecute taint for a status of ``Ready``, None for a ready node.
 
-    A node without the condition counts as unreachable (R126).
+    A node without the condition has no agent yet, or never will; silence is judged elsewhere (R126).
     """
-    if ready == "True":
-        return None
-    return NOT_READY if ready == "False" else UNREACHABLE
+    return {"False": NOT_READY, "Unknown": UNREACHABLE}.get(ready or "")
 
 
 # --- silence -------------------------------------------------------------------------------------
 
 
-def silent_since(node: Node, heard_at: datetime | None, *, settings: Settings) -> datetime:
-    """Return the moment from which the node counts as silent.
+def silent_since(node: Node, heard_at: datetime | None, *, settings: Settings) -> datetime | None:
+    """Return the moment from which the node counts as silent; None for never.
 
     Args:
         node: the node.
         heard_at: when its agent last reported, by status or by Lease, on this service's clock;
-            None if it never did: a new node has the longer startup grace period.
+            None if it never did: then the startup grace period counts from its creation.
         settings: the grace periods.
     """
     if heard_at is not None:
         return heard_at + timedelta(seconds=settings.grace_period_seconds)
-    created = node.metadata.creation_timestamp
-    assert created is not None, "a stored node has a creation time"
-    return datetime.fromisoformat(created) + timedelta(
-        seconds=settings.startup_grace_period_seconds
-    )
+    patience, created = settings.startup_grace_period_seconds, node.metadata.creation_timestamp
+    if patience is None or created is None:
+        return None
+    return datetime.fromisoformat(created) + timedelta(seconds=patience)
 
 
 def with_unknown_conditions(node: Node, now: datetime) -> tuple[NodeCondition, ...]:
@@ -325,11 +324,11 @@ def monitor(
     for node in nodes:
         name = node.metadata.name
         silent_at = silent_since(node, heard_at.get(name), settings=settings)
-        if silent_at <= now:
+        if silent_at is not None and silent_at <= now:
             unknown = with_unknown_conditions(node, now)
             if unknown != node.status.conditions:
                 conditions[name] = unknown
-        else:
+        elif silent_at is not None:
             upcoming.append(silent_at)
         current.append(_with_conditions(node, conditions.get(name)))
 
@@ -358,7 +357,7 @@ def monitor(
             other = UNREACHABLE if key == NOT_READY else NOT_READY
             taints = [t for t in taints if t.effect != NO_EXECUTE or t.key != other]
         new_taints = tuple(taints) if tuple(taints) != before.spec.taints else None
-        if ready != "True":
+        if no_execute_key(ready) is not None:
             unready.append(name)
         if name in conditions or new_taints is not None:
             changes.append(
@@ -410,7 +409,7 @@ def _next_zones(
     counts: dict[str, list[int]] = {}
     for node in nodes:
         count = counts.setdefault(zone_of(node.metadata.labels), [0, 0])
-        count[condition_status(node.status.conditions, "Ready") == "True"] += 1
+        count[no_execute_key(condition_status(node.status.conditions, "Ready")) is None] += 1
     states = {
         name: zone_state(ready=ready, not_ready=not_ready, settings=settings)
         for name, (not_ready, ready) in counts.items()

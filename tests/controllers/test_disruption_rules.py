@@ -1,0 +1,198 @@
+"""PodDisruptionBudgets: how many may go, and whether this one may."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from clusterstate.objects.pod import Pod
+from scheduling.controllers.disruption_rules import (
+    Answer,
+    Budget,
+    BudgetStatus,
+    budget_status,
+    decide_eviction,
+    scaled_value,
+)
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def pod(name, ready=True, owner="rs", deleted=False, phase="Running"):
+    metadata = {"name": name, "namespace": "d"}
+    if owner:
+        metadata["ownerReferences"] = [
+            {"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+        ]
+    if deleted:
+        metadata["deletionTimestamp"] = T0.isoformat()
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return msgspec.convert(
+        {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}}, Pod
+    )
+
+
+def pods(ready, unready=0, owner="rs"):
+    return [pod(f"{owner}{i}", i < ready, owner) for i in range(ready + unready)]
+
+
+SCALES = {"rs": 10, "other": 5}
+
+
+def status(budget, given, disrupted=None, scales=None, now=T0):
+    found = SCALES if scales is None else scales
+    return budget_status(
+        budget,
+        given,
+        scale_of=lambda owner: found.get(owner.name),
+        disrupted_pods=disrupted or {},
+        now=now,
+    )
+
+
+def numbers(found):
+    return (
+        found.expected_pods,
+        found.desired_healthy,
+        found.current_healthy,
+        found.disruptions_allowed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("budget", "ready", "unready", "expected"),
+    [
+        (Budget(min_available=8), 10, 0, (10, 8, 10, 2)),
+        (Budget(min_available=8), 7, 0, (7, 8, 7, 0)),
+        (Budget(min_available="25%"), 10, 0, (10, 3, 10, 7)),  # rounded up
+        (Budget(min_available="100%"), 10, 0, (10, 10, 10, 0)),
+        (Budget(max_unavailable=1), 10, 0, (10, 9, 10, 1)),
+        (Budget(max_unavailable=1), 8, 2, (10, 9, 8, 0)),
+        (Budget(max_unavailable="25%"), 10, 0, (10, 7, 10, 3)),  # rounded up
+        (Budget(max_unavailable="0%"), 10, 0, (10, 10, 10, 0)),
+        (Budget(max_unavailable=20), 3, 0, (10, 0, 3, 3)),
+        (Budget(max_unavailable=1), 0, 0, (0, 0, 0, 0)),
+        (Budget(), 3, 0, (0, 0, 3, 0)),
+    ],
+)
+def test_the_numbers_of_a_budget(budget, ready, unready, expected):
+    assert numbers(status(budget, pods(ready, unready))) == expected
+
+
+def test_scales_of_several_owners_add_up():
+    given = [*pods(10), *pods(5, owner="other")]
+    assert numbers(status(Budget(max_unavailable="20%"), given)) == (15, 12, 15, 3)
+
+
+def test_pods_without_a_controller_do_not_count_for_percentages():
+    given = [*pods(10), pod("alone", owner=None)]
+    assert numbers(status(Budget(min_available="50%"), given)) == (10, 5, 11, 6)
+    assert numbers(status(Budget(min_available=5), given)) == (11, 5, 11, 6)
+
+
+def test_an_unknown_scale_allows_nothing():
+    found = status(Budget(max_unavailable=1), pods(2), scales={})
+    assert found.disruptions_allowed == 0
+    assert found.condition == ("False", "SyncFailed")
+
+
+def test_pods_on_their_way_out_are_not_healthy():
+    given = [*pods(9), pod("leaving", deleted=True)]
+    assert numbers(status(Budget(min_available=8), given)) == (10, 8, 9, 1)
+
+
+def test_an_evicted_pod_is_gone_for_two_minutes_and_then_back():
+    given = pods(10)
+    disrupted = {"rs0": T0, "rs1": T0 - timedelta(seconds=120), "gone": T0}
+    found = status(Budget(min_available=5), given, disrupted)
+    assert found.disrupted_pods == {"rs0": T0}
+    assert found.current_healthy == 9
+    assert found.recheck_at == T0 + timedelta(minutes=2)
+    assert status(Budget(min_available=5), given).recheck_at is None
+
+
+def test_the_condition_tells_whether_pods_suffice():
+    assert status(Budget(min_available=8), pods(10)).condition == ("True", "SufficientPods")
+    assert status(Budget(min_available=10), pods(10)).condition == ("False", "InsufficientPods")
+
+
+@pytest.mark.parametrize(
+    ("value", "total", "expected"), [(3, 100, 3), ("10%", 5, 1), ("33%", 10, 4), ("0%", 9, 0)]
+)
+def test_percentages_round_up(value, total, expected):
+    assert scaled_value(value, total) == expected
+
+
+def test_text_that_is_no_percentage_fails():
+    assert status(Budget(min_available="many"), pods(2)).condition[1] == "SyncFailed"
+
+
+# --- evictions ---
+
+
+def decide(one, *budgets):
+    return decide_eviction(one, budgets, now=T0)
+
+
+BUDGET = Budget(name="b", min_available=2)
+SPENT = BudgetStatus(disruptions_allowed=0, current_healthy=2, desired_healthy=2, expected_pods=2)
+LEFT = BudgetStatus(disruptions_allowed=1, current_healthy=3, desired_healthy=2, expected_pods=3)
+SHORT = BudgetStatus(disruptions_allowed=0, current_healthy=1, desired_healthy=2, expected_pods=3)
+
+
+def test_without_a_budget_a_pod_may_go():
+    assert decide(pod("a")).answer is Answer.EVICT
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_pods_that_do_not_run_ask_no_budget(phase):
+    assert decide(pod("a", phase=phase), (BUDGET, SPENT)).answer is Answer.EVICT
+
+
+def test_a_pod_that_is_leaving_asks_no_budget():
+    assert decide(pod("a", deleted=True), (BUDGET, SPENT)).answer is Answer.EVICT
+
+
+def test_a_budget_is_charged():
+    found = decide(pod("a"), (BUDGET, LEFT))
+    assert found.answer is Answer.EVICT_AND_CHARGE
+    assert found.status.disruptions_allowed == 0
+    assert found.status.disrupted_pods == {"a": T0}
+
+
+def test_a_spent_budget_says_not_now_and_why():
+    found = decide(pod("a"), (BUDGET, SPENT))
+    assert found.answer is Answer.TOO_MANY_REQUESTS
+    assert found.message == "Cannot evict pod as it would violate the pod's disruption budget."
+    assert found.cause == "The disruption budget b needs 2 healthy pods and has 2 currently"
+
+
+def test_a_budget_that_was_edited_is_waited_for():
+    edited = Budget(name="b", min_available=2, generation=2)
+    found = decide(pod("a"), (edited, LEFT))
+    assert found.answer is Answer.TOO_MANY_REQUESTS
+    assert found.retry_after_seconds == 10
+    assert "still being processed" in found.cause
+
+
+def test_two_budgets_are_one_too_many():
+    assert decide(pod("a"), (BUDGET, LEFT), (BUDGET, LEFT)).answer is Answer.SEVERAL_BUDGETS
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "expected"),
+    [
+        (None, SPENT, Answer.EVICT_UNHEALTHY),
+        (None, SHORT, Answer.TOO_MANY_REQUESTS),
+        ("IfHealthyBudget", SHORT, Answer.TOO_MANY_REQUESTS),
+        ("AlwaysAllow", SHORT, Answer.EVICT_UNHEALTHY),
+    ],
+)
+def test_a_pod_that_is_not_ready_goes_as_the_policy_says(policy, state, expected):
+    budget = Budget(name="b", min_available=2, unhealthy_pod_eviction_policy=policy)
+    assert decide(pod("a", ready=False), (budget, state)).answer is expected
+
+
+def test_a_ready_pod_does_not_profit_from_the_policy():
+    budget = Budget(name="b", min_available=2, unhealthy_pod_eviction_policy="AlwaysAllow")
+    assert decide(pod("a"), (budget, SHORT)).answer is Answer.TOO_MANY_REQUESTS
