@@ -26,7 +26,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -35,7 +35,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from api import connections
-from clusterstate import changes
+from clusterstate import changes, queries
 from clusterstate.changes import Change
 from clusterstate.objects.document import EMPTY, Overlay, compose
 from clusterstate.objects.errors import Expired
@@ -103,7 +103,8 @@ class Event:
         if self._old is None:
             change = self.change
             if change.previous_document_id is None:
-                return None
+                # What selectors look at in an Event of the service's own never changes.
+                return self.new if change.verb == changes.MODIFIED else None
             text = change.previous_text
             if text is None and change.previous_document_id == change.document_id:
                 text = change.text
@@ -129,11 +130,40 @@ class Event:
         return line
 
 
-def event_of(change: Change) -> Event | None:
-    """Return the event of a change that was read with its document; None if that is gone."""
-    if change.text is None:
-        return None
-    return Event(change, compose(change.text, change.revision, overlay(change)))
+def events_of(items: Sequence[Change]) -> list[Event]:
+    """Return the events of changes that were read with their documents.
+
+    Events of the service's own have no document: they are composed as they are now. Queries once
+    if there are such.
+    """
+    rows = [c.object_id for c in items if c.text is None and c.kind == "Event"]
+    composed = queries.event_manifests(rows) if rows else {}
+    found: list[Event] = []
+    for change in items:
+        if change.text is not None:
+            body = compose(change.text, change.revision, overlay(change))
+        elif change.kind == "Event":
+            body = composed.get(change.object_id) or _remains(change)
+        else:
+            continue  # trimmed while it was read; whoever needs it finds the log expired
+        found.append(Event(change, body))
+    return found
+
+
+def _remains(change: Change) -> bytes:
+    """Return what is known of an Event that is gone: its name and the revision."""
+    return msgspec.json.encode(
+        {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": change.name,
+                "namespace": change.namespace,
+                "resourceVersion": str(change.revision),
+            },
+            "involvedObject": {},
+        }
+    )
 
 
 class Ring:
@@ -348,7 +378,7 @@ class Hub:
                     )
                     more = read.more
                     if read.cursor != position or self._pending(wanted[0]):
-                        found = [e for e in map(event_of, read.items) if e is not None]
+                        found = events_of(read.items)
                         self._hand_over(wanted, position, found, read.cursor)
                     position = read.cursor
             except Expired:

@@ -1,13 +1,35 @@
-"""The paths of the service."""
+"""The paths of the service. Every API path is answered with and without a trailing slash."""
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import path, re_path
 
+from api import documents, health, metrics, openapi, viewsets
 
-def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer ok: this process serves requests."""
-    return HttpResponse("ok", content_type="text/plain")
+urlpatterns = [
+    re_path(
+        r"^api/v1/namespaces/(?P<namespace>[^/]+)/bindings/?$", viewsets.BindingsView.as_view()
+    ),
+    re_path(r"^api/v1/?$", documents.CoreView.as_view()),
+    re_path(r"^api/v1/.", viewsets.ResourceView.as_view()),
+    re_path(r"^api/?$", documents.CoreVersionsView.as_view()),
+    re_path(r"^apis/?$", documents.GroupsView.as_view()),
+    re_path(r"^apis/(?P<group>[^/]+)/?$", documents.GroupView.as_view()),
+    re_path(
+        r"^apis/(?P<group>[^/]+)/(?P<version>[^/]+)/?$", documents.GroupVersionView.as_view()
+    ),
+    re_path(
+        r"^apis/authorization\.k8s\.io/v1/selfsubjectaccessreviews/?$",
+        viewsets.AccessReviewView.as_view(),
+    ),
+    re_path(r"^apis/[^/]+/[^/]+/.", viewsets.ResourceView.as_view()),
+    re_path(r"^version/?$", documents.VersionView.as_view()),
+    re_path(r"^openapi/v2/?$", openapi.v2),
+    re_path(r"^(?:healthz|livez)/?$", health.alive),
+    re_path(r"^readyz/?$", health.ready),
+    re_path(r"^metrics/?$", metrics.view),
+    path("admin/", admin.site.urls),
+    re_path(r"^$", documents.RootView.as_view()),
+]
 
-
-urlpatterns = [path("healthz", healthz), path("admin/", admin.site.urls)]
+handler404 = "api.errors.unknown_path"
+handler500 = "api.errors.server_error"

@@ -18,19 +18,16 @@ from api.tables import NONE, format_selector
 from clusterstate import queries
 from clusterstate.actions import objects, pods
 from clusterstate.admission.request import User
-from clusterstate.objects import patching
+from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import BadRequest, Conflict, NotFound, TooLarge
 from clusterstate.objects.kinds import KINDS, Kind
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.meta import Manifest
 
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
 
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+PATCH_TYPES = (*patching.PATCH_TYPES, APPLY_PATCH)
 
 Change = Callable[[Manifest], Manifest]
 
@@ -190,7 +187,7 @@ class ResourceView(StatusView):
         value = self._body(request)
         self._limit(request)
         if target.subresource == "scale":
-            return self._set_scale(request, lambda _: wire.typed(value, "Scale", *_SCALE))
+            return self._set_scale(request, lambda _: value)
         manifest, warnings = wire.manifest(
             value, target.kind, request.query_params.get("fieldValidation", "")
         )
@@ -218,10 +215,13 @@ class ResourceView(StatusView):
         value = wire.decode(request.body, content_type)
         if content_type == APPLY_PATCH:
             return self._apply(request, value)
-        change = _patch(
-            content_type, value, "Scale" if target.subresource == "scale" else target.kind.name
-        )
-        if target.subresource == "scale":
+        scale = target.subresource == "scale"
+        wire_type = wire_types.Scale if scale else target.kind.wire_type
+
+        def change(current: Manifest) -> Manifest:
+            return patching.apply_patch(content_type, current, value, wire_type)
+
+        if scale:
             return self._set_scale(request, change)
         warnings: list[str] = []
         mode = request.query_params.get("fieldValidation", "")
@@ -343,8 +343,9 @@ class ResourceView(StatusView):
     def _evict(self, request: Request) -> HttpResponse:
         target = self.target
         value = self._body(request) if request.body else {}
-        eviction = wire.typed(value, "Eviction", "policy/v1", "policy/v1beta1")
-        eviction = strip_nulls(eviction)
+        eviction = wire.request(
+            value, "Eviction", wire_types.Eviction, "policy/v1", "policy/v1beta1"
+        )
         metadata = _metadata(eviction)
         _in_namespace(metadata, target.namespace)
         if metadata.get("name", target.name) != target.name:
@@ -357,12 +358,11 @@ class ResourceView(StatusView):
         target = self.target
 
         def scaled(current: Manifest) -> Manifest:
-            scale = strip_nulls(change(_scale_of(target.kind, current)))
+            scale = wire.request(
+                change(_scale_of(target.kind, current)), "Scale", wire_types.Scale, *_SCALE
+            )
             metadata = _metadata(scale)
-            spec = scale.get("spec") or {}
-            replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
-            if not isinstance(replicas, int) or isinstance(replicas, bool):
-                raise BadRequest("Scale: spec.replicas: expected an integer")
+            replicas = (scale.get("spec") or {}).get("replicas", 0)
             result = {**current, "spec": {**(current.get("spec") or {}), "replicas": replicas}}
             result["metadata"] = dict(current["metadata"])
             if metadata.get("resourceVersion"):
@@ -446,7 +446,12 @@ class AccessReviewView(StatusView):
     def post(self, request: Request) -> HttpResponse:
         """Answer with the body and a status; nothing is stored."""
         value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        body = wire.typed(value, "SelfSubjectAccessReview", "authorization.k8s.io/v1")
+        body = wire.request(
+            value,
+            "SelfSubjectAccessReview",
+            wire_types.SelfSubjectAccessReview,
+            "authorization.k8s.io/v1",
+        )
         spec = body.get("spec")
         if not isinstance(spec, dict):
             raise BadRequest("spec: Required value")
@@ -454,7 +459,7 @@ class AccessReviewView(StatusView):
         status: dict[str, Any] = {"allowed": answer.allowed}
         if answer.reason:
             status["reason"] = answer.reason
-        return replies.reply(wire.encode({**strip_nulls(body), "status": status}), status=201)
+        return replies.reply(wire.encode({**body, "status": status}), status=201)
 
 
 class MixedListView(StatusView):
@@ -525,7 +530,7 @@ def items_of(
     value: Manifest, kind: Kind, namespace: str, field_validation: str
 ) -> tuple[list[Manifest], list[str]]:
     """Return the items of a list of one kind, each with its namespace, and warnings."""
-    wire.typed(value, str(value.get("kind")), "v1", kind.api_version)
+    wire.typed(value, str(value["kind"]), kind.api_version, "v1")
     manifests: list[Manifest] = []
     warnings: list[str] = []
     for index, item in enumerate(list_items(value)):
@@ -597,23 +602,18 @@ def delete_options(body: Any, query: dict[str, Any]) -> Manifest:
     The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
     and ``dryRun`` (bool), each only when given.
     """
-    value = wire.typed(body, "DeleteOptions", *_delete_options_versions(body))
-    value = strip_nulls(value)
+    given = body.get("apiVersion") if isinstance(body, dict) else None
+    # Every group has a DeleteOptions of the same shape.
+    versions = ("v1", given) if isinstance(given, str) else ("v1",)
+    value = wire.request(body, "DeleteOptions", wire_types.DeleteOptions, *versions)
     options: Manifest = {}
     grace = value.get("gracePeriodSeconds")
     if grace is None:
         grace = _signed(query.get("gracePeriodSeconds"))
     if grace is not None:
-        if not isinstance(grace, int) or isinstance(grace, bool):
-            raise BadRequest("DeleteOptions: gracePeriodSeconds: expected an integer")
         options["gracePeriodSeconds"] = grace
-    preconditions = value.get("preconditions")
-    if preconditions is not None:
-        if not isinstance(preconditions, dict) or not all(
-            isinstance(preconditions.get(key, ""), str) for key in ("uid", "resourceVersion")
-        ):
-            raise BadRequest("DeleteOptions: preconditions: expected texts")
-        options["preconditions"] = preconditions
+    if value.get("preconditions"):
+        options["preconditions"] = value["preconditions"]
     policy = value.get("propagationPolicy", query.get("propagationPolicy"))
     if policy:
         if policy not in ("Orphan", "Background", "Foreground"):
@@ -622,19 +622,11 @@ def delete_options(body: Any, query: dict[str, Any]) -> Manifest:
                 '"Background", "Foreground", "Orphan"'
             )
         options["propagationPolicy"] = policy
-    only_try = value.get("dryRun") or []
-    if not isinstance(only_try, list):
-        raise BadRequest("DeleteOptions: dryRun: expected a list")
+    only_try = list(value.get("dryRun") or ())
     if query.get("dryRun"):
-        only_try = [*only_try, query["dryRun"]]
+        only_try.append(query["dryRun"])
     options["dryRun"] = dry_run(only_try)
     return options
-
-
-def _delete_options_versions(body: Any) -> tuple[str, ...]:
-    """Return the versions of DeleteOptions: every group has one of the same shape."""
-    given = body.get("apiVersion") if isinstance(body, dict) else None
-    return ("v1", given) if isinstance(given, str) else ("v1",)
 
 
 def _signed(text: str | None) -> int | None:
@@ -648,20 +640,27 @@ def _signed(text: str | None) -> int | None:
 
 def bind(value: Any, namespace: str, name: str, user: User, *, dry_run: bool) -> HttpResponse:
     """Bind the pod ``namespace/name`` as the Binding in ``value`` says."""
-    binding = strip_nulls(wire.typed(value, "Binding", "v1"))
+    binding = wire.request(value, "Binding", wire_types.Binding, "v1")
     metadata = _metadata(binding)
     _in_namespace(metadata, namespace)
     if metadata.setdefault("name", name) != name:
         raise BadRequest("name in URL does not match name in Binding object")
-    target = binding.get("target")
-    if not isinstance(target, dict) or not isinstance(target.get("name"), str):
+    target = binding.get("target") or {}
+    if not target.get("name"):
         raise BadRequest("target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
         raise BadRequest('target.kind: Unsupported value: supported values: "Node", "<empty>"')
     pods.bind_pod(
-        namespace, name, target["name"], uid=metadata.get("uid") or "", now=clock.now(),
-        user=user, dry_run=dry_run,
-    )  # fmt: skip
+        namespace,
+        name,
+        target["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=metadata.get("resourceVersion", ""),
+        annotations=metadata.get("annotations"),
+        now=clock.now(),
+        user=user,
+        dry_run=dry_run,
+    )
     return replies.reply(wire.encode(errors.success(201)), status=201)
 
 
@@ -687,16 +686,3 @@ def _scale_of(kind: Kind, item: Manifest) -> Manifest:
             "selector": "" if text == NONE else text,
         },
     }
-
-
-def _patch(content_type: str, value: Any, kind_name: str) -> Change:
-    """Return the function that applies a patch to a manifest."""
-    if content_type == JSON_PATCH:
-        if not isinstance(value, list):
-            raise BadRequest("a JSON patch must be a list of operations")
-        return lambda current: patching.json_patch(current, value)
-    if not isinstance(value, dict):
-        raise BadRequest("the patch must be an object")
-    if content_type == MERGE_PATCH:
-        return lambda current: patching.merge_patch(current, value)
-    return lambda current: patching.strategic_merge_patch(current, value, kind_name)

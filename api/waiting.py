@@ -9,7 +9,7 @@ import asyncio
 from concurrent.futures import Executor
 
 from api import auth, connections, errors, negotiation, replies, wire
-from api.hub import Event, event_of, hub
+from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
 from api.watch import Client, Receive, Scope, Send, header, parameters, reply_error, wait
 from clusterstate import changes, queries
@@ -72,7 +72,7 @@ def _catch_up(target: Target, cursor: int) -> tuple[list[Event], int]:
     connections.check()
     name = target.kind.name
     found = changes.read_since(cursor, kinds={name}, documents={name})
-    return [event for event in map(event_of, found.items) if event is not None], found.cursor
+    return events_of(found.items), found.cursor
 
 
 async def _decided(target: Target, seconds: float, client: Client, threads: Executor) -> bytes:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from api import auth, clock, connections, errors, metrics, negotiation, replies, tables, wire
-from api.hub import Event, event_of, hub
+from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
 from clusterstate import changes, queries
 from clusterstate.changes import ADDED, DELETED, Change
@@ -301,7 +301,7 @@ def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
         previous={name} if request.selects else (),
         limit=CATCH_UP_LIMIT,
     )
-    return [event for event in map(event_of, found.items) if event is not None], found.cursor
+    return events_of(found.items), found.cursor
 
 
 class Watch:

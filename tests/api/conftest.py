@@ -1,0 +1,111 @@
+"""A caller of the API with a token, against views in this process."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from api import auth
+from clusterstate import catalogue
+from clusterstate.actions import tokens
+
+TABLE = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io,"
+    "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+)
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+class Answer:
+    def __init__(self, response):
+        self.status = response.status_code
+        self.headers = response.headers
+        self.raw = response.content
+
+    @property
+    def json(self):
+        assert self.headers["Content-Type"] == "application/json", self.raw[:300]
+        return json.loads(self.raw)
+
+    def fails(self, code, reason):
+        """Check that this is a Status of that kind and return it."""
+        assert self.status == code, (self.status, self.raw[:500])
+        status = self.json
+        assert (status["kind"], status["apiVersion"], status["status"]) == (
+            "Status", "v1", "Failure",
+        )  # fmt: skip
+        assert (status["code"], status["reason"]) == (code, reason), status
+        assert status["message"]
+        return status
+
+    def ok(self, code=200):
+        assert self.status == code, (self.status, self.raw[:1000])
+        return self.json
+
+
+class Api:
+    def __init__(self, token):
+        self.client = Client()
+        self.token = token
+
+    def call(self, method, path, body=None, *, accept="application/json", content_type=None,
+             token=None, **headers):  # fmt: skip
+        data = b""
+        if body is not None:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = self.token if token is None else token
+        if given:
+            headers["HTTP_AUTHORIZATION"] = f"Bearer {given}"
+        return Answer(
+            self.client.generic(
+                method,
+                path,
+                data,
+                content_type=content_type or "application/json",
+                HTTP_ACCEPT=accept,
+                **headers,
+            )  # fmt: skip
+        )
+
+    def get(self, path, **options):
+        return self.call("GET", path, **options)
+
+    def post(self, path, body, **options):
+        return self.call("POST", path, body, **options)
+
+    def put(self, path, body, **options):
+        return self.call("PUT", path, body, **options)
+
+    def patch(self, path, body, content_type=MERGE, **options):
+        return self.call("PATCH", path, body, content_type=content_type, **options)
+
+    def delete(self, path, body=None, **options):
+        return self.call("DELETE", path, body, **options)
+
+
+def make_token(name, groups):
+    user, _ = get_user_model().objects.get_or_create(username=name)
+    secret = tokens.new_secret()
+    tokens.create_token(user=user.username, secret=secret, groups=groups, now=datetime.now(UTC))
+    return secret
+
+
+@pytest.fixture
+def api(db):
+    """The API with the token of somebody who may do everything, and a namespace ``ns``."""
+    auth.tokens.forget()
+    catalogue.forget()
+    caller = Api(make_token("operator", ["system:masters"]))
+    caller.post("/api/v1/namespaces", {"metadata": {"name": "ns"}}).ok(201)
+    return caller
+
+
+@pytest.fixture
+def reader(api):
+    """The API with the token of somebody who may only read."""
+    return Api(make_token("reader", ["stowage:readers"]))
