@@ -86,6 +86,7 @@ class Snapshot:
         self._slot_of: dict[Hashable, int] = {}
         self._keys: list[Hashable] = []
         self._pod_names: dict[int, str] = {}
+        self._preempted: set[int] = set()
         self._free_slots: list[int] = []
         self._pod_class: npt.NDArray[np.int32] = np.zeros(64, np.int32)
         self._pod_row: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
@@ -206,7 +207,8 @@ class Snapshot:
         self.allocatable[row] = 0
         for key, amount in amounts.items():
             if key in BASE_RESOURCES or is_scalar_resource(key):
-                self.allocatable[row, self.resource(key)] = amount
+                column = self.resource(key)  # first: it may replace the array
+                self.allocatable[row, column] = amount
         self.allowed_pods[row] = amounts.get("pods", 0)
         if before is None or before.spec != node.spec:
             self.unschedulable[row] = node.spec.unschedulable
@@ -318,6 +320,10 @@ class Snapshot:
                     column.set(self._row_of[name], labels[key])
         return column
 
+    def is_counted(self, resource: str) -> bool:
+        """Return whether the scheduler counts the resource."""
+        return resource in BASE_RESOURCES or is_scalar_resource(resource)
+
     def resource(self, name: str) -> int:
         """Return the column number of a resource; made on first use."""
         number = self.resources.number(name)
@@ -415,7 +421,9 @@ class Snapshot:
             weight = counter.weigh(info)
             if weight:
                 weights.append((counter, weight))
-                counter.has_members = True
+                if not counter.has_members:
+                    counter.has_members = True
+                    self.peer_version += 1
         self._peer_weights.append(weights)
         return number
 
@@ -485,6 +493,7 @@ class Snapshot:
         *,
         start_time: float | None = None,
         terminating: bool = False,
+        preempted: bool = False,
         name: str = "",
     ) -> None:
         """Note that a pod runs, or is to run, on a node; replaces what was known of ``key``.
@@ -497,6 +506,8 @@ class Snapshot:
             node_name: also a node that is not known yet.
             start_time: seconds since the epoch.
             terminating: whether the pod has a deletion timestamp.
+            preempted: whether it terminates because the scheduler made room (its condition
+                DisruptionTarget is true with reason PreemptionByScheduler).
             name: the pod's name, where ``key`` does not tell it.
         """
         slot = self._slot_of.get(key)
@@ -510,11 +521,15 @@ class Snapshot:
             if same:
                 if start_time is not None:
                     self._pod_started[slot] = start_time
+                if preempted:
+                    self._preempted.add(slot)
                 return
             self.remove_pod(key)
         slot = self._new_slot(key, info, start_time=start_time, terminating=terminating)
         if name:
             self._pod_names[slot] = name
+        if preempted:
+            self._preempted.add(slot)
         row = self._row_of.get(node_name)
         if row is None:
             self._homeless.setdefault(node_name, {})[slot] = None
@@ -540,6 +555,7 @@ class Snapshot:
             self._unsettle(slot)
         self._keys[slot] = None
         self._pod_names.pop(slot, None)
+        self._preempted.discard(slot)
         self._free_slots.append(slot)
 
     def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
@@ -718,6 +734,7 @@ class Snapshot:
             slot=slot,
             start_time=None if started != started else started,
             terminating=bool(self._pod_terminating[slot]),
+            preempted=slot in self._preempted,
             name=name,
         )
 

@@ -48,13 +48,24 @@ class CycleState:
     """Notes that plugins leave for themselves and each other during one scheduling cycle.
 
     ``skip_filter`` and ``skip_score`` hold the names of plugins whose PreFilter or PreScore
-    answered Skip.
+    answered Skip. ``pod_key`` is the pod's identity in the snapshot, ``None`` for a pod that is not
+    known there; ``nominated_node`` where room was made for it earlier; ``random`` is the cycle's
+    seeded generator, ``None`` where nothing may be left to chance.
     """
 
-    __slots__ = ("_notes", "skip_filter", "skip_score")
+    __slots__ = ("_notes", "nominated_node", "pod_key", "random", "skip_filter", "skip_score")
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        pod_key: Hashable = None,
+        nominated_node: str = "",
+        random: np.random.Generator | None = None,
+    ) -> None:
         self._notes: dict[str, object] = {}
+        self.pod_key = pod_key
+        self.nominated_node = nominated_node
+        self.random = random
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
 
@@ -85,7 +96,9 @@ class CycleState:
 
     def clone(self) -> "CycleState":
         """Return a state with the same notes (shared values, own table)."""
-        copy = CycleState()
+        copy = CycleState(
+            pod_key=self.pod_key, nominated_node=self.nominated_node, random=self.random
+        )
         copy._notes = dict(self._notes)
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
@@ -169,6 +182,10 @@ class NodeTable(Protocol):
 
     def resource(self, name: str) -> int:
         """Column number of a resource, made on first use."""
+        ...
+
+    def is_counted(self, resource: str) -> bool:
+        """Whether the scheduler counts the resource (others are ignored as in Kubernetes)."""
         ...
 
     def label_column(self, key: str) -> LabelColumn:
@@ -293,11 +310,15 @@ class PreFilterExtensions(Plugin, Protocol):
     need this.
     """
 
-    def pod_attached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+    def pod_attached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
         """Note that ``other`` was put on ``row`` for this cycle."""
         ...
 
-    def pod_detached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+    def pod_detached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
         """Note that ``other`` was taken off ``row`` for this cycle."""
         ...
 
@@ -320,11 +341,15 @@ class Handle(Protocol):
         """Return the first rejection of the row, or Success, with nominated pods considered."""
         ...
 
-    def pod_attached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+    def pod_attached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
         """Tell the plugins' PreFilter extensions."""
         ...
 
-    def pod_detached(self, state: CycleState, pod: PodInfo, other: PodRecord, row: int) -> None:
+    def pod_detached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
         """Tell the plugins' PreFilter extensions."""
         ...
 

@@ -146,8 +146,11 @@ def _strategy(name: str, args: Document) -> Document:
 def _plugin_set(
     given: Document, path: str, strategies: set[str], errors: Errors, warnings: list[str]
 ) -> Document:
+    if not all(isinstance(given.get(name, []), list) for name in ("enabled", "disabled")):
+        # Of another type: the reader of today's documents says so.
+        return given
     enabled: list[Any] = []
-    for i, entry in enumerate(given.get("enabled") or []):
+    for i, entry in enumerate(given.get("enabled", [])):
         name = entry.get("name") if isinstance(entry, dict) else None
         where = f"{path}.enabled[{i}].name"
         if name in _STRATEGIES:
@@ -167,7 +170,7 @@ def _plugin_set(
             enabled.append(entry)
     replaced = bool(strategies)
     disabled: list[Any] = []
-    for entry in given.get("disabled") or []:
+    for entry in given.get("disabled", []):
         name = entry.get("name") if isinstance(entry, dict) else None
         if name in _STRATEGIES:
             # LeastAllocated off and another strategy on is a change of strategy, not of plugins.

@@ -23,13 +23,26 @@ class LabelColumn:
     free). So ``table[column.ids]`` with an extra last entry gives that entry to nodes without it.
     """
 
-    __slots__ = ("_numbers", "ids", "key", "values")
+    __slots__ = ("_numbers", "_single", "_single_version", "ids", "key", "values")
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
         self.ids: npt.NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.values: list[str] = []
         self._numbers: dict[str, int] = {}
+        self._single = False
+        self._single_version = -1
+
+    def single(self, version: int) -> bool:
+        """Whether no two nodes share a value, as with hostnames.
+
+        ``version`` is the snapshot's ``node_version``.
+        """
+        if self._single_version != version:
+            ids = self.ids[self.ids >= 0]
+            self._single = int(np.bincount(ids).max(initial=0)) <= 1
+            self._single_version = version
+        return self._single
 
     def set(self, row: int, value: str | None) -> bool:
         """Note a node's value, ``None`` for none. Return whether it changed."""

@@ -145,11 +145,11 @@ class PodRecord:
     """A pod on a node, as preemption sees it.
 
     ``key`` is the identity that the feeder of the snapshot gave it; ``name`` may be empty.
-    ``start_time``: seconds since the epoch, ``None`` when the pod has not started. ``slot`` belongs
-    to the snapshot.
+    ``start_time``: seconds since the epoch, ``None`` when the pod has not started. ``preempted``:
+    terminating because the scheduler made room. ``slot`` belongs to the snapshot.
     """
 
-    __slots__ = ("info", "key", "name", "row", "slot", "start_time", "terminating")
+    __slots__ = ("info", "key", "name", "preempted", "row", "slot", "start_time", "terminating")
 
     def __init__(
         self,
@@ -160,6 +160,7 @@ class PodRecord:
         slot: int,
         start_time: float | None,
         terminating: bool,
+        preempted: bool,
         name: str,
     ) -> None:
         self.key = key
@@ -168,6 +169,7 @@ class PodRecord:
         self.slot = slot
         self.start_time = start_time
         self.terminating = terminating
+        self.preempted = preempted
         self.name = name
 
     def __repr__(self) -> str:

@@ -1,0 +1,327 @@
+"""The scheduling cycle: a pod and a snapshot in, a decision out. No clock, no hidden chance.
+
+``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
+for many in order and assumes each decision, so that the next pod sees it (R150). This is the plain
+path: every plugin is asked about every node. ``engine.class_cache`` gives the same decisions from
+what it kept of earlier pods of the class; ``Scheduler`` chooses between the two.
+
+Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
+decision is derived from the batch's seed and the pod's number in it, both kept in the decision, so
+that any decision can be made again (ruling C21). Source: pkg/scheduler/schedule_one.go, v1.36.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.engine.decision import (
+    ERROR,
+    SCHEDULED,
+    UNSCHEDULABLE,
+    Decision,
+    best_nodes,
+    count_rejections,
+    full_table,
+)
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import CycleState, Rows
+from scheduling.framework.runtime import (
+    Filtered,
+    Framework,
+    PluginFailed,
+    PreFiltered,
+    ScoreTable,
+)
+from scheduling.framework.sampling import feasible_nodes_to_find, next_start
+from scheduling.framework.status import Code, Status
+from scheduling.framework.types import (
+    NO_NODES,
+    Diagnosis,
+    FitError,
+    Nomination,
+    PodInfo,
+)
+
+TieBreak = Literal["random", "first"]
+"""``first``: the lexicographically first name among the best, for tests and comparisons."""
+
+_MASK = 2**64 - 1
+
+
+class PodToPlace(msgspec.Struct, frozen=True):
+    """A pending pod: identity, class, and where room was made for it by preemption, if at all."""
+
+    key: Hashable
+    info: PodInfo
+    nominated_node: str = ""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to decide. ``full``: with the table of every node by every plugin. ``preempt``: whether
+    PostFilter runs when nothing fits.
+    """
+
+    seed: int = 0
+    tie_break: TieBreak = "random"
+    full: bool = False
+    preempt: bool = True
+
+
+def mix(seed: int, number: int) -> int:
+    """Return a 64-bit number in which every bit depends on every bit of seed and number.
+
+    splitmix64: close seeds give unrelated streams, which plain xorshift does not.
+    """
+    z = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def draw_below(seed: int, number: int, count: int) -> int:
+    """Return a number below ``count``, uniform over seeds (bias below 2**-40 for any cluster)."""
+    return (mix(seed, number) * count) >> 64
+
+
+def schedule_pod(
+    snapshot: Snapshot,
+    framework: Framework,
+    pod: PodToPlace,
+    options: Options = Options(),  # noqa: B008
+    *,
+    draw: int = 0,
+    start: int = 0,
+) -> Decision:
+    """Return where the pod goes, or why nowhere; the snapshot stays as it is.
+
+    Args:
+        snapshot: the cluster.
+        framework: the profile that the pod asks for.
+        pod: the pod; ``info`` comes from ``snapshot.intern``.
+        options: seed, tie break and detail.
+        draw: number of the decision under the seed.
+        start: index in the node order where the search begins, when not all nodes are looked at.
+    """
+    return _Cycle(snapshot, framework, pod, options, draw, start).run()
+
+
+def schedule_batch(
+    snapshot: Snapshot,
+    framework: Framework,
+    pods: Iterable[PodToPlace],
+    options: Options = Options(),  # noqa: B008
+    *,
+    start: int = 0,
+) -> list[Decision]:
+    """Return a decision for each pod in order; placed pods are assumed, nominations noted."""
+    decisions = []
+    for draw, pod in enumerate(pods):
+        decision = schedule_pod(snapshot, framework, pod, options, draw=draw, start=start)
+        start = decision.next_start
+        settle(snapshot, pod, decision)
+        decisions.append(decision)
+    return decisions
+
+
+def settle(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
+    """Let the snapshot follow a decision: assume a placed pod, note a nomination."""
+    if decision.row >= 0:
+        snapshot.assume(pod.key, pod.info, decision.row)
+    elif decision.nomination is not None:
+        if decision.nomination.node_name:
+            snapshot.nominate(pod.key, pod.info, decision.nomination.node_name)
+        else:
+            snapshot.unnominate(pod.key)
+
+
+class _Cycle:
+    """One pod's way through the extension points up to the choice of a node."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        framework: Framework,
+        pod: PodToPlace,
+        options: Options,
+        draw: int,
+        start: int,
+    ) -> None:
+        self.snapshot = snapshot
+        self.framework = framework
+        self.pod = pod
+        self.info = pod.info
+        self.options = options
+        self.draw = draw
+        self.start = start
+        self.next_start = start
+        self.state = CycleState(
+            pod_key=pod.key,
+            nominated_node=pod.nominated_node,
+            random=np.random.Generator(np.random.PCG64(mix(options.seed, draw))),
+        )
+
+    def run(self) -> Decision:
+        if not self.snapshot.node_count:
+            status = Status(Code.UNSCHEDULABLE, (NO_NODES,))
+            return self._decision(outcome=UNSCHEDULABLE, message=NO_NODES, status=status)
+        try:
+            return self._run()
+        except PluginFailed as failure:
+            status = failure.status
+            return self._decision(
+                outcome=ERROR,
+                message=status.message,
+                status=status,
+                rejected_by=(status.plugin,) if status.plugin else (),
+            )
+
+    def _run(self) -> Decision:
+        begun = self.framework.pre_filter(self.state, self.info, self.snapshot)
+        if not begun.status.ok:
+            return self._unplaced(begun, None)
+        filtered = self._nominated(begun) or self._filter(begun.rows)
+        feasible = filtered.feasible
+        if not len(feasible):
+            return self._unplaced(begun, filtered)
+        scores: ScoreTable | None = None
+        if len(feasible) > 1:
+            self.framework.pre_score(self.state, self.info, self.snapshot, feasible)
+            scores = self.framework.score(self.state, self.info, self.snapshot, feasible)
+        return self._placed(begun, filtered, scores)
+
+    def _nominated(self, begun: PreFiltered) -> Filtered | None:
+        """Judge the nominated node alone; it wins without comparison when it is feasible."""
+        if not self.pod.nominated_node:
+            return None
+        row = self.snapshot.row_of(self.pod.nominated_node)
+        if row is None or row not in begun.rows:
+            return None
+        rows = np.array([row], np.intp)
+        filtered = self.framework.filter(self.state, self.info, self.snapshot, rows)
+        return filtered if len(filtered.feasible) else None
+
+    def _filter(self, rows: Rows) -> Filtered:
+        """Judge nodes, all or until enough are feasible (R171, R177)."""
+        profile = self.framework.profile
+        wanted = feasible_nodes_to_find(
+            len(rows),
+            profile.percentage_of_nodes_to_score,
+            floor=profile.min_feasible_nodes_to_find,
+        )
+        total = self.snapshot.node_count
+        if wanted >= len(rows):
+            return self.framework.filter(self.state, self.info, self.snapshot, rows)
+        order = self.snapshot.ordered_rows()
+        if len(rows) != total:
+            order = order[np.isin(order, rows)]
+        order = np.roll(order, -(self.start % len(order)))
+        filtered = self.framework.filter(self.state, self.info, self.snapshot, order)
+        cut = enough(filtered.verdict == 0, wanted)
+        self.next_start = next_start(self.start, cut, total)
+        return Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses)
+
+    def _placed(
+        self, begun: PreFiltered, filtered: Filtered, scores: ScoreTable | None
+    ) -> Decision:
+        feasible = filtered.feasible
+        options = self.options
+        winner, ties, margin, total = 0, 1, None, 0
+        if scores is not None:
+            total = int(scores.total.max())
+            tied = np.flatnonzero(scores.total == total)
+            ties = len(tied)
+            if options.tie_break == "first":
+                names = self.snapshot.node_name
+                winner = min(tied.tolist(), key=lambda p: names(int(feasible[p])))
+            else:
+                winner = int(tied[draw_below(options.seed, self.draw, ties)])
+            below = scores.total[scores.total < total]
+            margin = total - int(below.max()) if len(below) else None
+        row = int(feasible[winner])
+        return self._decision(
+            outcome=SCHEDULED,
+            node_name=self.snapshot.node_name(row),
+            row=row,
+            total=total,
+            margin=margin,
+            ties=ties,
+            evaluated=len(filtered.rows),
+            feasible=len(feasible),
+            plugins=() if scores is None else scores.plugins,
+            best=() if scores is None else best_nodes(self.snapshot, scores, winner),
+            rejections=count_rejections(filtered),
+            full=(
+                full_table(self.snapshot, filtered, begun.absent, scores) if options.full else None
+            ),
+        )
+
+    def _unplaced(self, begun: PreFiltered, filtered: Filtered | None) -> Decision:
+        diagnosis = diagnose(self.snapshot, begun, filtered)
+        nomination: Nomination | None = None
+        if self.framework.post_filter_plugins and self.options.preempt:
+            nomination, status = self.framework.post_filter(
+                self.state, self.info, self.snapshot, diagnosis
+            )
+            diagnosis.post_filter_message = status.message
+        rejections = () if filtered is None else count_rejections(filtered)
+        fit_error = FitError(node_count=self.snapshot.node_count, diagnosis=diagnosis)
+        message = fit_error.message()
+        return self._decision(
+            outcome=UNSCHEDULABLE,
+            message=message,
+            evaluated=0 if filtered is None else len(filtered.rows),
+            rejections=rejections,
+            rejected_by=diagnosis.rejected_by,
+            nomination=nomination,
+            status=Status(Code.UNSCHEDULABLE, (message,)),
+            full=(
+                full_table(self.snapshot, filtered, begun.absent, None)
+                if self.options.full
+                else None
+            ),
+        )
+
+    def _decision(self, **fields: object) -> Decision:
+        return Decision(  # type: ignore[misc]
+            key=self.pod.key,
+            class_digest=self.info.digest,
+            node_count=self.snapshot.node_count,
+            seed=self.options.seed,
+            draw=self.draw,
+            next_start=self.next_start,
+            snapshot_revision=self.snapshot.revision,
+            profile=self.framework.scheduler_name,
+            **fields,  # type: ignore[arg-type]
+        )
+
+
+def enough(feasible: npt.NDArray[np.bool_], wanted: int) -> int:
+    """Return how many nodes were looked at when ``wanted`` feasible ones were found, or all."""
+    found = np.flatnonzero(feasible)
+    return len(feasible) if len(found) < wanted else int(found[wanted - 1]) + 1
+
+
+def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) -> Diagnosis:
+    """Return the reasons in the form that PostFilter plugins and FitError read."""
+    if filtered is None:
+        status = begun.status
+        return Diagnosis(
+            absent=status,
+            pre_filter_message=status.message,
+            rejected_by=(status.plugin,) if status.plugin else (),
+        )
+    names = snapshot.names
+    statuses = filtered.statuses
+    node_to_status = {
+        names[row]: statuses[verdict]
+        for row, verdict in zip(filtered.rows.tolist(), filtered.verdict.tolist(), strict=True)
+    }
+    plugins = {status.plugin for status in statuses[1:]}
+    return Diagnosis(
+        node_to_status=node_to_status,
+        absent=begun.absent,
+        rejected_by=tuple(sorted(plugins)),
+    )

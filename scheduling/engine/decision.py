@@ -1,0 +1,176 @@
+"""The record of one decision: what was chosen, from what, why not elsewhere, and by which dice.
+
+``Decision`` is compact and made for every pod; ``full_table`` writes out every node by every
+plugin, for pods that could not be placed and on demand.
+"""
+
+from collections.abc import Hashable, Mapping
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import NodeTable
+from scheduling.framework.runtime import Filtered, ScoreTable
+from scheduling.framework.status import SUCCESS, Status
+from scheduling.framework.types import Nomination
+
+SCHEDULED = "scheduled"
+UNSCHEDULABLE = "unschedulable"
+ERROR = "error"
+
+BEST_KEPT = 10
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A status and on how many nodes it was the first rejection."""
+
+    status: Status
+    nodes: int
+
+
+class Best(msgspec.Struct, frozen=True):
+    """One of the best nodes: total, and weighted scores in the order of ``Decision.plugins``."""
+
+    node_name: str
+    total: int
+    weighted: tuple[int, ...]
+
+
+class NodeVerdict(msgspec.Struct, frozen=True):
+    """What every plugin said of one node; scores only for feasible nodes that were scored.
+
+    ``rejected``: the first rejection, ``None`` when the node is feasible.
+    """
+
+    rejected: Status | None = None
+    raw: Mapping[str, int] = {}
+    normalized: Mapping[str, int] = {}
+    weighted: Mapping[str, int] = {}
+    total: int = 0
+
+
+class FullTable(msgspec.Struct, frozen=True):
+    """Every node by every plugin, by node name; ``skipped`` plugins score 0 on all of them."""
+
+    nodes: Mapping[str, NodeVerdict]
+    skipped: tuple[str, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cycle decided about one pod.
+
+    ``outcome``: scheduled, unschedulable or error. ``evaluated`` nodes were judged, ``feasible`` of
+    them passed. ``margin``: top total minus the best total below it, ``None`` where no node has a
+    lower one or nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
+    text, or the error. ``rejected_by``: plugins to wait for, sorted. ``next_start``: where the
+    next pod's search begins.
+    """
+
+    key: Hashable
+    class_digest: bytes
+    outcome: str
+    node_name: str = ""
+    row: int = -1
+    total: int = 0
+    margin: int | None = None
+    ties: int = 0
+    node_count: int = 0
+    evaluated: int = 0
+    feasible: int = 0
+    plugins: tuple[str, ...] = ()
+    best: tuple[Best, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    message: str = ""
+    rejected_by: tuple[str, ...] = ()
+    status: Status = SUCCESS
+    nomination: Nomination | None = None
+    seed: int = 0
+    draw: int = 0
+    next_start: int = 0
+    snapshot_revision: int = 0
+    profile: str = ""
+    full: FullTable | None = None
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a node was chosen."""
+        return self.outcome == SCHEDULED
+
+
+def best_nodes(
+    snapshot: NodeTable,
+    scores: ScoreTable,
+    winner: int,
+) -> tuple[Best, ...]:
+    """Return the ten best nodes, the winner first, then by total and name.
+
+    ``winner``: position in ``scores.rows``.
+    """
+    total = scores.total
+    count = len(total)
+    if count > BEST_KEPT:
+        border = np.partition(total, count - BEST_KEPT)[count - BEST_KEPT]
+        above = np.flatnonzero(total > border)
+        level = np.flatnonzero(total == border)[: BEST_KEPT - len(above)]
+        chosen = np.concatenate((above, level))
+        if winner not in chosen:
+            chosen[-1] = winner
+    else:
+        chosen = np.arange(count)
+    positions = chosen.tolist()
+    names = {p: snapshot.node_name(int(scores.rows[p])) for p in positions}
+    positions.sort(key=lambda p: (p != winner, -int(total[p]), names[p]))
+    columns = scores.weighted[:, positions].T.tolist()
+    return tuple(
+        Best(names[p], int(total[p]), tuple(column))
+        for p, column in zip(positions, columns, strict=True)
+    )
+
+
+def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
+    """Return each rejection with its number of nodes, most frequent first."""
+    if len(filtered.statuses) == 1:
+        return ()
+    counts = np.bincount(filtered.verdict, minlength=len(filtered.statuses)).tolist()
+    found = [
+        Rejection(status, count)
+        for status, count in zip(filtered.statuses[1:], counts[1:], strict=True)
+        if count
+    ]
+    return tuple(sorted(found, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons)))
+
+
+def full_table(
+    snapshot: NodeTable,
+    filtered: Filtered | None,
+    absent: Status,
+    scores: ScoreTable | None,
+) -> FullTable:
+    """Return every node by every plugin.
+
+    ``filtered`` ``None``: PreFilter rejected the pod everywhere, with ``absent``. Nodes that were
+    not looked at (sampling) are left out.
+    """
+    nodes: dict[str, NodeVerdict] = {}
+    if not absent.ok:
+        for row in snapshot.rows().tolist():
+            nodes[snapshot.node_name(row)] = NodeVerdict(rejected=absent)
+    if filtered is not None:
+        for row, verdict in zip(filtered.rows.tolist(), filtered.verdict.tolist(), strict=True):
+            rejected = filtered.statuses[verdict] if verdict else None
+            nodes[snapshot.node_name(row)] = NodeVerdict(rejected=rejected)
+    if scores is None:
+        return FullTable(nodes)
+    for position, row in enumerate(scores.rows.tolist()):
+        nodes[snapshot.node_name(row)] = NodeVerdict(
+            raw=_line(scores.plugins, scores.raw[:, position]),
+            normalized=_line(scores.plugins, scores.normalized[:, position]),
+            weighted=_line(scores.plugins, scores.weighted[:, position]),
+            total=int(scores.total[position]),
+        )
+    return FullTable(nodes, scores.skipped)
+
+
+def _line(plugins: tuple[str, ...], column: npt.NDArray[np.int64]) -> dict[str, int]:
+    return dict(zip(plugins, column.tolist(), strict=True))

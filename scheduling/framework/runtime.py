@@ -1,0 +1,625 @@
+"""Running the plugins of a profile, point by point, with Kubernetes' order and abort rules.
+
+``Framework`` holds the plugins of one profile. Judgements come back as values; a plugin that
+raises, or answers with arrays of the wrong shape or type, ends the attempt with ``PluginFailed``,
+which names it: the cycle turns that into an Error decision and goes on with the next pod. Source:
+pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.configuration import Profile
+from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
+    Bind,
+    CycleState,
+    Filter,
+    FilterResult,
+    NodeTable,
+    NormalizeScore,
+    Permit,
+    PerNodeFilter,
+    PerNodeNormalize,
+    PerNodeScore,
+    Plugin,
+    PostBind,
+    PostFilter,
+    PreBind,
+    PreEnqueue,
+    PreFilter,
+    PreFilterExtensions,
+    PreScore,
+    QueueSort,
+    Reserve,
+    Rows,
+    Score,
+    Scores,
+)
+from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
+
+P = TypeVar("P", bound=Plugin)
+R = TypeVar("R")
+Int64 = npt.NDArray[np.int64]
+
+
+class PluginFailed(Exception):
+    """A plugin raised, answered Error, or broke the contract; ``status`` says which and how."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+class ConfigurationError(ValueError):
+    """A profile names a plugin that does not exist or cannot act at the extension point."""
+
+
+class PreFiltered(msgspec.Struct, frozen=True):
+    """Outcome of PreFilter: ``rows`` that remain, and what all others get.
+
+    ``status``: Success, or the rejection of the pod on every node. ``absent``: status of the nodes
+    that are not in ``rows``.
+    """
+
+    status: Status
+    rows: Rows
+    absent: Status
+
+
+class Filtered(msgspec.Struct, frozen=True):
+    """Outcome of Filter over ``rows``.
+
+    ``verdict``: int32 over ``rows``, index into ``statuses``; 0 is Success.
+    """
+
+    rows: Rows
+    verdict: npt.NDArray[np.int32]
+    statuses: tuple[Status, ...]
+
+    @property
+    def feasible(self) -> Rows:
+        """The rows that pass, in the same order."""
+        return self.rows[self.verdict == 0]
+
+    def status(self, position: int) -> Status:
+        """Return the status of ``rows[position]``."""
+        return self.statuses[self.verdict[position]]
+
+
+class ScoreTable(msgspec.Struct, frozen=True):
+    """Outcome of Score over ``rows``: int64 matrices, shape (plugins, rows).
+
+    ``skipped``: plugins whose PreScore answered Skip; they have no line and count as 0.
+    """
+
+    rows: Rows
+    plugins: tuple[str, ...]
+    raw: Int64
+    normalized: Int64
+    weighted: Int64
+    total: Int64
+    skipped: tuple[str, ...] = ()
+
+
+class PerNode:
+    """A plugin written for one node at a time, as a plugin over rows."""
+
+    def __init__(self, plugin: PerNodeFilter | PerNodeScore) -> None:
+        self.plugin = plugin
+        self.name = plugin.name
+
+
+class _PerNodeFilter(PerNode):
+    def __init__(self, plugin: PerNodeFilter) -> None:
+        super().__init__(plugin)
+        self._judge = plugin.filter_node
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Ask about each node."""
+        codes = np.zeros(len(rows), np.uint8)
+        reason = np.zeros(len(rows), np.int32)
+        reasons: dict[tuple[str, ...], int] = {}
+        for position, row in enumerate(rows.tolist()):
+            status = self._judge(pod, snapshot.node(row))
+            if status is not None and not status.ok:
+                codes[position] = status.code
+                reason[position] = reasons.setdefault(status.reasons, len(reasons))
+        return FilterResult(codes, reason, tuple(reasons)) if reasons else None
+
+
+class _PerNodeScore(PerNode):
+    def __init__(self, plugin: PerNodeScore) -> None:
+        super().__init__(plugin)
+        self._score = plugin.score_node
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Ask for each node's score."""
+        return np.array(
+            [int(self._score(pod, snapshot.node(row))) for row in rows.tolist()], np.int64
+        )
+
+
+class _PerNodeNormalizedScore(_PerNodeScore):
+    def __init__(self, plugin: PerNodeScore, normalize: PerNodeNormalize) -> None:
+        super().__init__(plugin)
+        self._normalize = normalize.normalize_scores
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
+    ) -> Scores:
+        """Give the plugin its scores by node name."""
+        names = [snapshot.node_name(row) for row in rows.tolist()]
+        by_name = dict(zip(names, scores.tolist(), strict=True))
+        changed = self._normalize(by_name)
+        final = by_name if changed is None else changed
+        return np.array([int(final[name]) for name in names], np.int64)
+
+
+def adapted(plugin: Plugin) -> list[Plugin]:
+    """Return the plugin with its per-node judgements wrapped; others as they are."""
+    found: list[Plugin] = [plugin]
+    if isinstance(plugin, PerNodeFilter) and not isinstance(plugin, Filter):
+        found.append(_PerNodeFilter(plugin))
+    if isinstance(plugin, PerNodeScore) and not isinstance(plugin, Score):
+        if isinstance(plugin, PerNodeNormalize):
+            found.append(_PerNodeNormalizedScore(plugin, plugin))
+        else:
+            found.append(_PerNodeScore(plugin))
+    return found
+
+
+class Framework:
+    """The plugins of one profile, ready to run.
+
+    Args:
+        profile: which plugins act where, in which order, with which weights.
+        plugins: instances by name; all that the profile names.
+
+    Raises:
+        ConfigurationError: a plugin is missing or cannot act where the profile puts it.
+    """
+
+    def __init__(self, profile: Profile, plugins: Mapping[str, Plugin]) -> None:
+        self.profile = profile
+        self.scheduler_name = profile.scheduler_name
+        forms = {name: adapted(plugin) for name, plugin in plugins.items()}
+
+        def at(point: str, kind: type[P], *, optional: bool = False) -> list[P]:
+            chosen: list[P] = []
+            for name in profile.names(point):
+                if name not in forms:
+                    raise ConfigurationError(
+                        f"profile {profile.scheduler_name!r}: plugin {name!r} does not exist"
+                    )
+                form = next((form for form in forms[name] if isinstance(form, kind)), None)
+                if form is not None:
+                    chosen.append(form)
+                elif not optional:
+                    raise ConfigurationError(
+                        f"profile {profile.scheduler_name!r}: plugin {name!r} does not extend "
+                        f"{point}"
+                    )
+            return chosen
+
+        # isinstance against a Protocol is what ``at`` is for; mypy calls protocols abstract.
+        self.queue_sort: list[QueueSort] = at("queueSort", QueueSort)  # type: ignore[type-abstract]
+        self.pre_enqueue_plugins: list[PreEnqueue] = at("preEnqueue", PreEnqueue)  # type: ignore[type-abstract]
+        self.pre_filter_plugins: list[PreFilter] = at("preFilter", PreFilter)  # type: ignore[type-abstract]
+        self.filter_plugins: list[Filter] = at("filter", Filter)  # type: ignore[type-abstract]
+        self.post_filter_plugins: list[PostFilter] = at("postFilter", PostFilter)  # type: ignore[type-abstract]
+        self.pre_score_plugins: list[PreScore] = at("preScore", PreScore)  # type: ignore[type-abstract]
+        self.score_plugins: list[Score] = at("score", Score)  # type: ignore[type-abstract]
+        self.reserve_plugins: list[Reserve] = at("reserve", Reserve)  # type: ignore[type-abstract]
+        self.permit_plugins: list[Permit] = at("permit", Permit)  # type: ignore[type-abstract]
+        self.pre_bind_plugins: list[PreBind] = at("preBind", PreBind)  # type: ignore[type-abstract]
+        self.bind_plugins: list[Bind] = at("bind", Bind)  # type: ignore[type-abstract]
+        self.post_bind_plugins: list[PostBind] = at("postBind", PostBind)  # type: ignore[type-abstract]
+        self.weights = profile.weights()
+        self._extensions = [
+            form
+            for plugin in self.filter_plugins
+            for form in forms[plugin.name]
+            if isinstance(form, PreFilterExtensions)
+        ]
+
+    # --- scheduling cycle ------------------------------------------------------------------------
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Return the first answer that keeps the pod out of the active queue, or Success."""
+        for plugin in self.pre_enqueue_plugins:
+            status = _call(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
+            if not status.ok:
+                return status.by(plugin.name)
+        return SUCCESS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> PreFiltered:
+        """Run PreFilter (R153). Notes in ``state`` which plugins skip their Filter.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        nothing = snapshot.rows()[:0]
+        rejection: Status | None = None
+        names: frozenset[str] | None = None
+        narrowing: set[str] = set()
+        for plugin in self.pre_filter_plugins:
+            answer = _call(plugin, "PreFilter", plugin.pre_filter, state, pod, snapshot)
+            result, status = _pair(plugin, "PreFilter", answer)
+            if status.code is Code.SKIP:
+                state.skip_filter.add(plugin.name)
+                continue
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return PreFiltered(status.by(plugin.name), nothing, status.by(plugin.name))
+            if status.code.rejects:
+                # A later plugin may say that the pod is unresolvable, which weighs more.
+                rejection = rejection or status.by(plugin.name)
+                continue
+            if not status.ok:
+                raise _failed(plugin, f'running PreFilter plugin "{plugin.name}": {status.message}')
+            if result is not None and result.node_names is not None:
+                narrowing.add(plugin.name)
+                names = result.node_names if names is None else names & result.node_names
+                if not names:
+                    listed = sorted(narrowing)
+                    text = (
+                        f"node(s) didn't satisfy plugin {listed[0]}"
+                        if len(listed) == 1
+                        else f"node(s) didn't satisfy plugin(s) {_go_list(listed)} simultaneously"
+                    )
+                    status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (text,))
+                    return PreFiltered(status, nothing, status)
+        if rejection is not None:
+            return PreFiltered(rejection, nothing, rejection)
+        if names is None:
+            return PreFiltered(SUCCESS, snapshot.rows(), SUCCESS)
+        found = (snapshot.row_of(name) for name in names)
+        rows = np.array(sorted(row for row in found if row is not None), np.intp)
+        absent = Status(
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            (f"node(s) didn't satisfy plugin(s) {_go_list(sorted(narrowing))}",),
+        )
+        return PreFiltered(SUCCESS, rows, absent)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Filtered:
+        """Run Filter in order; each plugin sees only rows that all before it passed (R154).
+
+        Pods nominated to a node count as if they ran there, when their priority is not lower: such
+        a node must also pass with them (runtime ``RunFilterPluginsWithNominatedPods``).
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        filtered = self.filter_plain(state, pod, snapshot, rows)
+        guests = self._guests(state, pod, snapshot)
+        if not guests:
+            return filtered
+        verdict = filtered.verdict.copy()
+        statuses = list(filtered.statuses)
+        for row, infos in guests.items():
+            for position in np.flatnonzero((rows == row) & (verdict == 0)):
+                status = self._filter_with_guests(state, pod, snapshot, row, infos)
+                if not status.ok:
+                    statuses.append(status)
+                    verdict[position] = len(statuses) - 1
+        return Filtered(rows, verdict, tuple(statuses))
+
+    def filter_plain(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> Filtered:
+        """Run Filter without looking at nominated pods."""
+        count = len(rows)
+        verdict = np.zeros(count, np.int32)
+        statuses = [SUCCESS]
+        remaining: npt.NDArray[np.intp] | None = None  # positions that still pass; None: all
+        for plugin in self.filter_plugins:
+            if plugin.name in state.skip_filter:
+                continue
+            here = rows if remaining is None else rows[remaining]
+            if not len(here):
+                break
+            result = _call(plugin, "Filter", plugin.filter, state, pod, snapshot, here)
+            if result is None:
+                continue
+            _check_filter_result(plugin, result, len(here))
+            codes = result.codes
+            failing = np.flatnonzero(codes)
+            if not len(failing):
+                continue
+            # Number the distinct (code, reasons) pairs of this plugin after those before it.
+            combined = codes[failing].astype(np.int64) * (len(result.reasons) + 1)
+            combined += result.reason[failing]
+            kinds, inverse = np.unique(combined, return_inverse=True)
+            base = len(statuses)
+            for kind in kinds.tolist():
+                code, reason = divmod(kind, len(result.reasons) + 1)
+                statuses.append(Status(Code(code), result.reasons[reason], plugin.name))
+                if Code(code) is Code.ERROR:
+                    text = ", ".join(result.reasons[reason])
+                    raise _failed(plugin, f'running "{plugin.name}" filter plugin: {text}')
+            where = failing if remaining is None else remaining[failing]
+            verdict[where] = base + inverse
+            remaining = np.flatnonzero(verdict == 0)
+        return Filtered(rows, verdict, tuple(statuses))
+
+    def _guests(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> dict[int, list[PodInfo]]:
+        found: dict[int, list[PodInfo]] = {}
+        for name in snapshot.nominated_nodes():
+            row = snapshot.row_of(name)
+            if row is None:
+                continue
+            infos = [
+                info
+                for key, info in snapshot.nominated_on(name).items()
+                if info.priority >= pod.priority and key != state.pod_key
+            ]
+            if infos:
+                found[row] = infos
+        return found
+
+    def _filter_with_guests(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        row: int,
+        guests: Sequence[PodInfo],
+    ) -> Status:
+        own = state.clone()
+        # A plugin that had nothing to do may have with the guests there.
+        own.skip_filter = set()
+        for guest in guests:
+            snapshot.attach_guest(guest, row)
+        try:
+            filtered = self.filter_plain(own, pod, snapshot, np.array([row], np.intp))
+        finally:
+            for guest in guests:
+                snapshot.detach_guest(guest, row)
+        return filtered.status(0)
+
+    def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
+        """Return the first rejection of one row, or Success; as ``filter`` does.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        return self.filter(state, pod, snapshot, np.array([row], np.intp)).status(0)
+
+    def pod_attached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
+        """Tell the PreFilter extensions that ``other`` was put on ``row``."""
+        for plugin in self._extensions:
+            plugin.pod_attached(state, pod, snapshot, other, row)
+
+    def pod_detached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
+        """Tell the PreFilter extensions that ``other`` was taken off ``row``."""
+        for plugin in self._extensions:
+            plugin.pod_detached(state, pod, snapshot, other, row)
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, diagnosis: Diagnosis
+    ) -> tuple[Nomination | None, Status]:
+        """Run PostFilter until one succeeds or fails for good (R155).
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        nomination: Nomination | None = None
+        reasons: list[str] = []
+        rejected_by = ""
+        code = Code.UNSCHEDULABLE
+        for plugin in self.post_filter_plugins:
+            answer = _call(
+                plugin, "PostFilter", plugin.post_filter, state, pod, snapshot, diagnosis, self
+            )
+            result, status = _pair(plugin, "PostFilter", answer)
+            if status.ok:
+                return result, status.by(plugin.name)
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return result, status.by(plugin.name)
+            if not status.code.rejects:
+                raise _failed(plugin, status.message)
+            if result is not None:
+                nomination = result
+            reasons += status.reasons
+            rejected_by = rejected_by or plugin.name
+            code = status.code
+        return nomination, Status(code, tuple(reasons), rejected_by)
+
+    def pre_score(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        multiplicity: Int64 | None = None,
+    ) -> None:
+        """Run PreScore (R156); notes in ``state`` which plugins skip their Score.
+
+        Raises:
+            PluginFailed: a plugin failed or rejected.
+        """
+        counts = np.ones(len(rows), np.int64) if multiplicity is None else multiplicity
+        for plugin in self.pre_score_plugins:
+            status = _call(plugin, "PreScore", plugin.pre_score, state, pod, snapshot, rows, counts)
+            if status.code is Code.SKIP:
+                state.skip_score.add(plugin.name)
+            elif not status.ok:
+                raise _failed(plugin, f'running PreScore plugin "{plugin.name}": {status.message}')
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> ScoreTable:
+        """Run Score and NormalizeScore, weigh and add up (R157, R158).
+
+        Raises:
+            PluginFailed: a plugin failed or left the range 0..100 after normalising.
+        """
+        chosen = [plugin for plugin in self.score_plugins if plugin.name not in state.skip_score]
+        shape = (len(chosen), len(rows))
+        raw = np.zeros(shape, np.int64)
+        normalized = np.zeros(shape, np.int64)
+        weighted = np.zeros(shape, np.int64)
+        for line, plugin in enumerate(chosen):
+            raw[line], normalized[line] = self.score_one(plugin, state, pod, snapshot, rows)
+            weighted[line] = normalized[line] * self.weights[plugin.name]
+        return ScoreTable(
+            rows,
+            tuple(plugin.name for plugin in chosen),
+            raw,
+            normalized,
+            weighted,
+            weighted.sum(axis=0),
+            tuple(p.name for p in self.score_plugins if p.name in state.skip_score),
+        )
+
+    def score_one(
+        self, plugin: Score, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> tuple[Scores, Scores]:
+        """Return raw and normalised scores of one plugin, not weighted.
+
+        Raises:
+            PluginFailed: the plugin failed or left the range 0..100 after normalising.
+        """
+        raw = _call(plugin, "Score", plugin.score, state, pod, snapshot, rows)
+        _check_scores(plugin, "Score", raw, len(rows))
+        final = raw
+        if isinstance(plugin, NormalizeScore):
+            final = _call(
+                plugin, "NormalizeScore", plugin.normalize, state, pod, snapshot, rows, raw.copy()
+            )
+            _check_scores(plugin, "NormalizeScore", final, len(rows))
+        if len(rows):
+            lowest, highest = int(final.min()), int(final.max())
+            if lowest < 0 or highest > MAX_NODE_SCORE:
+                wrong = lowest if lowest < 0 else highest
+                raise _failed(
+                    plugin,
+                    f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the '
+                    f"range of [0, {MAX_NODE_SCORE}] after normalizing",
+                )
+        return raw, final
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Run Reserve; the first failure ends it, and the caller must unreserve (R160)."""
+        for plugin in self.reserve_plugins:
+            status = _call(plugin, "Reserve", plugin.reserve, state, pod, node_name)
+            if not status.ok:
+                return status.by(plugin.name)
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Run Unreserve of all Reserve plugins, in reverse order (R161)."""
+        for plugin in reversed(self.reserve_plugins):
+            _call(plugin, "Unreserve", plugin.unreserve, state, pod, node_name)
+
+    def permit(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> tuple[Status, dict[str, float]]:
+        """Run Permit (R162): Success, a rejection, or Wait with timeouts in seconds by plugin."""
+        waits: dict[str, float] = {}
+        for plugin in self.permit_plugins:
+            answer = _call(plugin, "Permit", plugin.permit, state, pod, node_name)
+            status, timeout = _pair(plugin, "Permit", answer)
+            if status.code is Code.WAIT:
+                waits[plugin.name] = float(timeout)
+            elif status.code.rejects:
+                return status.by(plugin.name), {}
+            elif not status.ok:
+                raise _failed(plugin, f'running Permit plugin "{plugin.name}": {status.message}')
+        if waits:
+            text = f'one or more plugins asked to wait and no plugin rejected pod "{pod!r}"'
+            return Status(Code.WAIT, (text,)), waits
+        return SUCCESS, {}
+
+    # --- binding cycle ---------------------------------------------------------------------------
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Run PreBind; the first that does not succeed ends it (R165)."""
+        for plugin in self.pre_bind_plugins:
+            status = _call(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
+            if not status.ok:
+                return status.by(plugin.name)
+        return SUCCESS
+
+    def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Run Bind until one does not decline (R166); Skip when all do or there is none."""
+        status = Status(Code.SKIP)
+        for plugin in self.bind_plugins:
+            status = _call(plugin, "Bind", plugin.bind, state, pod, node_name)
+            if status.code is not Code.SKIP:
+                return status.by(plugin.name)
+        return status
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Run PostBind (R167)."""
+        for plugin in self.post_bind_plugins:
+            _call(plugin, "PostBind", plugin.post_bind, state, pod, node_name)
+
+
+def _failed(plugin: Plugin, text: str) -> PluginFailed:
+    return PluginFailed(Status(Code.ERROR, (text,), plugin.name))
+
+
+def _call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: object) -> R:
+    try:
+        return function(*arguments)
+    except PluginFailed:
+        raise
+    except Exception as cause:
+        text = f'running {point} plugin "{plugin.name}": {type(cause).__name__}: {cause}'
+        raise _failed(plugin, text) from cause
+
+
+def _pair(plugin: Plugin, point: str, answer: tuple[R, P]) -> tuple[R, P]:
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise _failed(
+            plugin,
+            f'running {point} plugin "{plugin.name}": returned {type(answer).__name__}, '
+            "wanted a pair",
+        )
+    return answer
+
+
+def _check_filter_result(plugin: Plugin, result: FilterResult, count: int) -> None:
+    if not isinstance(result, FilterResult):
+        kind = type(result).__name__
+        raise _failed(
+            plugin, f'running Filter plugin "{plugin.name}": returned {kind}, wanted FilterResult'
+        )
+    for name in ("codes", "reason"):
+        array = getattr(result, name)
+        if not isinstance(array, np.ndarray) or array.shape != (count,):
+            raise _failed(
+                plugin,
+                f'running Filter plugin "{plugin.name}": {name} has shape '
+                f"{getattr(array, 'shape', None)}, wanted {(count,)}",
+            )
+
+
+def _check_scores(plugin: Plugin, point: str, scores: Scores, count: int) -> None:
+    if not isinstance(scores, np.ndarray) or scores.shape != (count,):
+        shape = getattr(scores, "shape", None)
+        raise _failed(
+            plugin,
+            f'running {point} plugin "{plugin.name}": scores have shape {shape}, wanted {(count,)}',
+        )
+    if scores.dtype.kind not in "iu":
+        raise _failed(
+            plugin,
+            f'running {point} plugin "{plugin.name}": scores are {scores.dtype}, wanted int64',
+        )
+
+
+def _go_list(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"

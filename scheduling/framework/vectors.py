@@ -1,0 +1,146 @@
+"""Judgements over rows of the node table that several plugins share.
+
+Node selectors and taints are evaluated once per distinct label value or taint set and then spread
+over the rows by indexing, never once per node.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.objects.labels import DOES_NOT_EXIST, EQUALS, EXISTS, IN, Requirement, Selector
+from clusterstate.objects.matching import (
+    NodeSelectorMatcher,
+    PreferredTerms,
+    RequiredNodeAffinity,
+    TermMatcher,
+)
+from clusterstate.objects.node import Taint
+from scheduling.framework.interface import MAX_NODE_SCORE, NodeTable, Rows, Scores
+from scheduling.framework.types import PodInfo
+
+Mask = npt.NDArray[np.bool_]
+
+
+def requirement_mask(table: NodeTable, requirement: Requirement, rows: Rows) -> Mask:
+    """Return where nodes' labels satisfy the requirement, bool over ``rows``."""
+    column = table.label_column(requirement.key)
+    ids = column.ids[rows]
+    operator = requirement.operator
+    if operator == EXISTS:
+        return ids >= 0
+    if operator == DOES_NOT_EXIST:
+        return ids < 0
+    # One more entry than there are values: index -1, "label absent", falls on it.
+    verdicts = np.zeros(len(column.values) + 1, np.bool_)
+    if operator in (IN, EQUALS):
+        for value in requirement.values:
+            number = column.find(value)
+            if number is not None:
+                verdicts[number] = True
+    else:
+        key = requirement.key
+        verdicts[:-1] = [requirement.matches({key: value}) for value in column.values]
+        verdicts[-1] = requirement.matches({})
+    return verdicts[ids]
+
+
+def selector_mask(table: NodeTable, selector: Selector, rows: Rows) -> Mask:
+    """Return where nodes' labels satisfy all requirements, bool over ``rows``."""
+    if selector.nothing:
+        return np.zeros(len(rows), np.bool_)
+    mask = np.ones(len(rows), np.bool_)
+    for requirement in selector.requirements:
+        mask &= requirement_mask(table, requirement, rows)
+    return mask
+
+
+def term_mask(table: NodeTable, term: TermMatcher, rows: Rows) -> Mask:
+    """Return where nodes match a node selector term; one that did not parse matches nothing."""
+    if term.errors:
+        return np.zeros(len(rows), np.bool_)
+    if term.labels is None:
+        mask = np.ones(len(rows), np.bool_)
+    else:
+        mask = selector_mask(table, term.labels, rows)
+    for field in term.fields:
+        if field.key == "metadata.name":
+            row = table.row_of(field.value)
+            named = rows == (-1 if row is None else row)
+        else:  # no other field exists: its value is empty
+            named = np.full(len(rows), field.value == "")
+        mask &= named if field.equal else ~named
+    return mask
+
+
+def node_selector_mask(table: NodeTable, selector: NodeSelectorMatcher, rows: Rows) -> Mask:
+    """Return where nodes match any term (R8)."""
+    mask = np.zeros(len(rows), np.bool_)
+    for term in selector.terms:
+        mask |= term_mask(table, term, rows)
+    return mask
+
+
+def required_affinity_mask(table: NodeTable, required: RequiredNodeAffinity, rows: Rows) -> Mask:
+    """Return where nodes satisfy node selector and required node affinity (R21)."""
+    mask = selector_mask(table, required.node_selector, rows)
+    for selector in required.selectors:
+        mask &= node_selector_mask(table, selector, rows)
+    return mask
+
+
+def preferred_score(table: NodeTable, preferred: PreferredTerms, rows: Rows) -> Scores:
+    """Return the sum of the weights of matching terms (R6), int64 over ``rows``."""
+    score = np.zeros(len(rows), np.int64)
+    for weight, term in preferred.terms:
+        score += weight * term_mask(table, term, rows)
+    return score
+
+
+def by_taint_set(
+    table: NodeTable, rows: Rows, judge: Callable[[tuple[Taint, ...]], int]
+) -> npt.NDArray[np.int64]:
+    """Return ``judge`` of each node's taints, int64 over ``rows``; called once per taint set."""
+    sets = table.taint_set[rows]
+    if len(rows) == 1:
+        return np.array([judge(table.taint_sets[sets[0]])], np.int64)
+    verdicts = np.zeros(len(table.taint_sets), np.int64)
+    for number in np.unique(sets):
+        verdicts[number] = judge(table.taint_sets[number])
+    return verdicts[sets]
+
+
+def allocation(
+    table: NodeTable, pod: PodInfo, resource: str, rows: Rows, *, nonzero: bool
+) -> tuple[Scores, Scores] | None:
+    """Return (allocatable, requested with the pod) of a resource, int64 over ``rows`` each.
+
+    ``None``: the resource does not take part, because the pod does not ask for this extended
+    resource or it is not one that the scheduler counts. ``nonzero``: cpu and memory with defaults
+    for containers that ask for none. Rule: noderesources/resource_allocation.go
+    ``calculateResourceAllocatableRequest``, v1.36.
+    """
+    asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
+    if resource in ("cpu", "memory") and nonzero:
+        column = 0 if resource == "cpu" else 1
+        return table.allocatable[rows, column], table.nonzero_requested[rows, column] + asked
+    if resource not in ("cpu", "memory", "ephemeral-storage") and (
+        asked == 0 or not table.is_counted(resource)
+    ):
+        return None
+    column = table.resource(resource)
+    return table.allocatable[rows, column], table.requested[rows, column] + asked
+
+
+def default_normalize(scores: Scores, *, reverse: bool) -> Scores:
+    """Return scores scaled so that the highest is 100; ``reverse`` turns them around.
+
+    All zero: all 0, or all 100 when reversed. Integer division truncates. Rule:
+    plugins/helper/normalize_score.go ``DefaultNormalizeScore``, v1.36.
+    """
+    highest = int(scores.max(initial=0))
+    if highest == 0:
+        return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
+    scaled = MAX_NODE_SCORE * scores // highest
+    return MAX_NODE_SCORE - scaled if reverse else scaled

@@ -1,0 +1,251 @@
+"""DefaultPreemption: when a pod fits nowhere, find the node where the least must go to make room.
+
+Nothing is deleted here: the result names a node and its victims, and the caller acts on it. On each
+candidate node all pods of lower priority are taken off in the accounts, then put back one by one,
+the important ones first, as long as the pod still fits. Rule: plugins/defaultpreemption/
+default_preemption.go and framework/preemption/preemption.go, v1.36. Among candidates that are equal
+by every criterion the first by name is taken (arbitrary upstream).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from scheduling.framework.interface import CycleState, Handle, NodeTable
+from scheduling.framework.plugin_args import DefaultPreemptionArgs
+from scheduling.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from scheduling.framework.types import (
+    Candidate,
+    Diagnosis,
+    DisruptionBudget,
+    FitError,
+    Nomination,
+    PodInfo,
+    PodRecord,
+)
+
+NAME = "DefaultPreemption"
+NEVER = "Never"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+class DefaultPreemption:
+    """PostFilter that makes room by evicting pods of lower priority."""
+
+    name = NAME
+
+    def __init__(self, args: DefaultPreemptionArgs = DefaultPreemptionArgs()) -> None:  # noqa: B008
+        self._percentage = args.min_candidate_nodes_percentage
+        self._absolute = args.min_candidate_nodes_absolute
+
+    def post_filter(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        diagnosis: Diagnosis,
+        handle: Handle,
+    ) -> tuple[Nomination | None, Status]:
+        """Return the node to make room on, Unschedulable when there is none."""
+        nominated = state.nominated_node
+        status = diagnosis.node_to_status.get(nominated, diagnosis.absent)
+        allowed, why = eligible(pod, nominated, status, snapshot)
+        if not allowed:
+            return None, unschedulable(f"preemption: {why}")
+        nodes = [
+            name
+            for name, status in diagnosis.node_to_status.items()
+            if status.code is Code.UNSCHEDULABLE
+        ]
+        if diagnosis.absent.code is Code.UNSCHEDULABLE:
+            known = diagnosis.node_to_status
+            rows = snapshot.rows().tolist()
+            nodes += [n for n in map(snapshot.node_name, rows) if n not in known]
+        candidates, statuses = self.dry_run(state, pod, snapshot, nodes, handle)
+        if not candidates:
+            error = FitError(
+                node_count=snapshot.node_count,
+                diagnosis=Diagnosis(node_to_status=statuses, absent=unresolvable(NOT_HELPFUL)),
+            )
+            return Nomination(), unschedulable(f"preemption: {error.message()}")
+        best = select_candidate(candidates)
+        return (
+            Nomination(
+                node_name=best.node_name,
+                victims=best.victims,
+                pdb_violations=best.pdb_violations,
+                candidates=tuple(candidates),
+            ),
+            SUCCESS,
+        )
+
+    def dry_run(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        nodes: Sequence[str],
+        handle: Handle,
+    ) -> tuple[list[Candidate], dict[str, Status]]:
+        """Return candidates, those that violate no budget first, and why the others are none.
+
+        At least ``minCandidateNodes*`` are looked for, beginning at a random node.
+        """
+        if not nodes:
+            return [], {}
+        wanted = max(len(nodes) * self._percentage // 100, self._absolute)
+        wanted = min(wanted, len(nodes))
+        offset = 0 if state.random is None else int(state.random.integers(len(nodes)))
+        budgets = snapshot.disruption_budgets()
+        fine: list[Candidate] = []
+        violating: list[Candidate] = []
+        statuses: dict[str, Status] = {}
+        for i in range(len(nodes)):
+            name = nodes[(offset + i) % len(nodes)]
+            row = snapshot.row_of(name)
+            if row is None:
+                continue
+            victims, violations, status = select_victims(state, pod, snapshot, row, budgets, handle)
+            if not status.ok:
+                statuses[name] = status
+                continue
+            if not victims:
+                text = f'expected at least one victim pod on node "{name}"'
+                statuses[name] = Status(Code.ERROR, (text,))
+                continue
+            candidate = Candidate(node_name=name, victims=tuple(victims), pdb_violations=violations)
+            (violating if violations else fine).append(candidate)
+            if fine and len(fine) + len(violating) >= wanted:
+                break
+        return fine + violating, statuses
+
+
+def eligible(
+    pod: PodInfo, nominated_node: str, nominated_status: Status, snapshot: NodeTable
+) -> tuple[bool, str]:
+    """Return whether the pod may preempt now, and why not.
+
+    ``nominated_status``: what Filter said of the node that was nominated before.
+    """
+    if pod.preemption_policy == NEVER:
+        return False, "not eligible due to preemptionPolicy=Never."
+    if nominated_node and nominated_status.code is not Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        row = snapshot.row_of(nominated_node)
+        others = [] if row is None else snapshot.pods_on(row)
+        for other in others:
+            if other.info.priority < pod.priority and other.preempted:
+                return False, "not eligible due to a terminating pod on the nominated node."
+    return True, ""
+
+
+def select_victims(
+    state: CycleState,
+    pod: PodInfo,
+    snapshot: NodeTable,
+    row: int,
+    budgets: Sequence[DisruptionBudget],
+    handle: Handle,
+) -> tuple[list[PodRecord], int, Status]:
+    """Return the pods that must leave the node, most important first, and violations of budgets.
+
+    The snapshot is changed on the way and is as before on return.
+    """
+    potential = [other for other in snapshot.pods_on(row) if other.info.priority < pod.priority]
+    if not potential:
+        return [], 0, unresolvable(NO_VICTIMS)
+    own = state.clone()
+    away: dict[int, PodRecord] = {}
+
+    def take(other: PodRecord) -> None:
+        snapshot.detach(other)
+        handle.pod_detached(own, pod, snapshot, other, row)
+        away[other.slot] = other
+
+    def give(other: PodRecord) -> None:
+        snapshot.attach(other)
+        handle.pod_attached(own, pod, snapshot, other, row)
+        del away[other.slot]
+
+    try:
+        for other in potential:
+            take(other)
+        status = handle.run_filters(own, pod, snapshot, row)
+        if not status.ok:
+            return [], 0, status
+        potential.sort(key=importance)
+        violating, fine = split_by_budget(potential, budgets)
+        victims: list[PodRecord] = []
+        violations = 0
+        for group, violates in ((violating, 1), (fine, 0)):
+            for other in group:
+                give(other)
+                if not handle.run_filters(own, pod, snapshot, row).ok:
+                    take(other)
+                    victims.append(other)
+                    violations += violates
+        if violating and fine:
+            victims.sort(key=importance)
+        return victims, violations, SUCCESS
+    finally:
+        for other in list(away.values()):
+            snapshot.attach(other)
+
+
+def started(other: PodRecord) -> float:
+    """Return the start time in seconds; a pod that has not started counts as starting now."""
+    return math.inf if other.start_time is None else other.start_time
+
+
+def importance(other: PodRecord) -> tuple[float, float, str]:
+    """Return a sort key: higher priority first, then the longer running (``MoreImportantPod``)."""
+    return (-other.info.priority, started(other), str(other.key))
+
+
+def split_by_budget(
+    pods: Iterable[PodRecord], budgets: Sequence[DisruptionBudget]
+) -> tuple[list[PodRecord], list[PodRecord]]:
+    """Return the pods whose eviction would violate a budget, and the others, both in order.
+
+    Rule: ``filterPodsWithPDBViolation``. Budgets are used up in the order of the pods.
+    """
+    left = [budget.disruptions_allowed for budget in budgets]
+    violating: list[PodRecord] = []
+    fine: list[PodRecord] = []
+    for other in pods:
+        violates = False
+        labels = other.info.labels
+        if labels:
+            for number, budget in enumerate(budgets):
+                if budget.namespace != other.info.namespace or budget.selector.everything:
+                    continue
+                if not budget.selector.matches(labels) or other.name in budget.disrupted:
+                    continue
+                left[number] -= 1
+                violates = violates or left[number] < 0
+        (violating if violates else fine).append(other)
+    return violating, fine
+
+
+def select_candidate(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the candidate that costs least (``pickOneNodeForPreemption``).
+
+    In order: fewest violated budgets, lowest highest priority of a victim, lowest sum of
+    priorities, fewest victims, latest start of the oldest of the most important victims, name.
+    """
+
+    def cost(candidate: Candidate) -> tuple[float, ...]:
+        priorities = [victim.info.priority for victim in candidate.victims]
+        highest = max(priorities)
+        oldest = min(
+            started(victim) for victim in candidate.victims if victim.info.priority == highest
+        )
+        return (
+            candidate.pdb_violations,
+            # The list is sorted by importance; a given list may not be, and the first counts.
+            priorities[0],
+            sum(priority + 2**31 for priority in priorities),
+            len(priorities),
+            -oldest,
+        )
+
+    return min(candidates, key=lambda candidate: (cost(candidate), candidate.node_name))

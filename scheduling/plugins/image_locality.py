@@ -1,0 +1,45 @@
+"""ImageLocality: prefer nodes that have the pod's images already, large ones above all.
+
+Rule: plugins/imagelocality/image_locality.go, v1.36.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    Locality,
+    NodeTable,
+    Rows,
+    Scores,
+)
+from scheduling.framework.types import PodInfo
+
+NAME = "ImageLocality"
+_MEBIBYTE = 1024 * 1024
+MIN_THRESHOLD = 23 * _MEBIBYTE
+MAX_CONTAINER_THRESHOLD = 1000 * _MEBIBYTE
+
+
+class ImageLocality:
+    """Score by the bytes of images that need no pull."""
+
+    name = NAME
+    filter_locality = Locality.NODE
+    score_locality = Locality.NODE
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Return 0 below 23 MiB up to 100 at 1000 MiB per container."""
+        if not pod.container_count:
+            return np.zeros(len(rows), np.int64)
+        present = snapshot.image_score_column(pod.images)[rows]
+        highest = MAX_CONTAINER_THRESHOLD * pod.container_count
+        clipped = np.clip(present, MIN_THRESHOLD, highest)
+        return MAX_NODE_SCORE * (clipped - MIN_THRESHOLD) // (highest - MIN_THRESHOLD)
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return nothing: scores are local and not normalised."""
+        return []

@@ -1,0 +1,276 @@
+"""InterPodAffinity: near to some pods, away from others, both ways.
+
+Counts are tables of the snapshot: for each topology key, how many pods on nodes of each value match
+the incoming pod's terms, or carry terms that match the incoming pod. Terminating pods count. Rule:
+plugins/interpodaffinity/{filtering,scoring,plugin}.go, v1.36 (R88-R99, rulings C25 and C26).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    FilterResult,
+    Locality,
+    NodeTable,
+    PreFilterResult,
+    Rows,
+    Scores,
+)
+from scheduling.framework.plugin_args import InterPodAffinityArgs
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
+from scheduling.framework.tables import Table
+from scheduling.framework.types import AffinityTerm, PodInfo
+
+NAME = "InterPodAffinity"
+REASON_AFFINITY = "node(s) didn't match pod affinity rules"
+REASON_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+_CODES = np.array(
+    [
+        Code.SUCCESS,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+        Code.UNSCHEDULABLE,
+        Code.UNSCHEDULABLE,
+    ],
+    np.uint8,
+)
+_REASONS = ((REASON_AFFINITY,), (REASON_ANTI_AFFINITY,), (REASON_EXISTING,))
+
+
+class InterPodAffinity:
+    """PreFilter, Filter and Score on pods that are already placed."""
+
+    name = NAME
+    filter_locality = Locality.GROUP
+    score_locality = Locality.GROUP
+
+    def __init__(self, args: InterPodAffinityArgs = InterPodAffinityArgs()) -> None:  # noqa: B008
+        self._hard_weight = args.hard_pod_affinity_weight
+        self._ignore_existing = args.ignore_preferred_terms_of_existing_pods
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    def _existing(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
+        """Return tables of placed pods whose required anti-affinity is against this pod."""
+        namespace, labels = pod.namespace, pod.labels
+        of_namespace = snapshot.namespace_labels(namespace)
+        tables = []
+        for key in snapshot.anti_affinity_keys():
+
+            def weigh(other: PodInfo, key: str = key) -> int:
+                return sum(
+                    term.topology_key == key and term.matches(namespace, labels, of_namespace)
+                    for term in other.anti_affinity
+                )
+
+            counter = snapshot.counter(
+                (NAME, "existing", key, pod.peer_key), weigh, live_only=False
+            )
+            if counter.has_members:
+                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+        return tables
+
+    def _anti(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
+        """Return tables of placed pods that this pod's required anti-affinity is against."""
+        tables = []
+        for key in dict.fromkeys(term.topology_key for term in pod.anti_affinity):
+
+            def weigh(other: PodInfo, key: str = key) -> int:
+                return sum(
+                    term.topology_key == key and matches_incoming(term, other, snapshot)
+                    for term in pod.anti_affinity
+                )
+
+            counter = snapshot.counter((NAME, "anti", key, pod.peer_key), weigh, live_only=False)
+            if counter.has_members:
+                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+        return tables
+
+    def _near(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
+        """Return, per required affinity term, the table of pods that match all of the terms."""
+        if not pod.affinity:
+            return []
+
+        def weigh(other: PodInfo) -> int:
+            return int(all(matches_incoming(term, other, snapshot) for term in pod.affinity))
+
+        counter = snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False)
+        return [
+            counter.table(snapshot.label_column(term.topology_key), snapshot.node_version)
+            for term in pod.affinity
+        ]
+
+    def _scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
+        """Return, per topology key, the table of net preferences, in both directions."""
+        namespace, labels = pod.namespace, pod.labels
+        of_namespace = snapshot.namespace_labels(namespace)
+        keys = dict.fromkeys(snapshot.scored_affinity_keys())
+        mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
+        keys.update(dict.fromkeys(term.topology_key for term in mine))
+        tables = []
+        for key in keys:
+
+            def weigh(other: PodInfo, key: str = key) -> int:
+                total = 0
+                for terms, sign in (
+                    (pod.preferred_affinity, 1),
+                    (pod.preferred_anti_affinity, -1),
+                ):
+                    for term in terms:
+                        if term.topology_key == key and matches_incoming(term, other, snapshot):
+                            total += sign * term.weight
+                for terms, sign in (
+                    (other.preferred_affinity, 1),
+                    (other.preferred_anti_affinity, -1),
+                ):
+                    for term in terms:
+                        if term.topology_key == key and term.matches(
+                            namespace, labels, of_namespace
+                        ):
+                            total += sign * term.weight
+                if self._hard_weight:
+                    for term in other.affinity:
+                        if term.topology_key == key and term.matches(
+                            namespace, labels, of_namespace
+                        ):
+                            total += self._hard_weight
+                return total
+
+            counter = snapshot.counter(
+                (NAME, "scored", key, pod.peer_key, self._hard_weight), weigh, live_only=False
+            )
+            if counter.has_members:
+                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+        return tables
+
+    # --- filtering -------------------------------------------------------------------------------
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Skip where no rule of this pod or against it exists."""
+        if pod.problem:
+            return None, unresolvable(f"parsing pod: {pod.problem}")
+        if pod.affinity or pod.anti_affinity:
+            return None, SUCCESS
+        against = any(table.counts.any() for table in self._existing(pod, snapshot))
+        return None, SUCCESS if against else SKIP
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject by the pod's affinity, its anti-affinity, then that of placed pods."""
+        verdict = np.zeros(len(rows), np.int8)
+        near = self._near(pod, snapshot)
+        if near:
+            labelled = np.ones(len(rows), np.bool_)
+            present = np.ones(len(rows), np.bool_)
+            for table in near:
+                ids = table.column.ids[rows]
+                labelled &= ids >= 0
+                present &= np.append(table.counts, 0)[ids] > 0
+            satisfied = labelled & present
+            if (
+                not satisfied.all()
+                and not any(table.counts.any() for table in near)
+                and all(matches_incoming(term, pod, snapshot) for term in pod.affinity)
+            ):
+                # The first pod of a group that is affine to itself (ruling C25).
+                satisfied = labelled
+            verdict[~satisfied] = 1
+        for tables, value in (
+            (self._anti(pod, snapshot), 2),
+            (self._existing(pod, snapshot), 3),
+        ):
+            for table in tables:
+                hit = np.append(table.counts, 0)[table.column.ids[rows]] > 0
+                verdict[hit & (verdict == 0)] = value
+        if not verdict.any():
+            return None
+        return FilterResult(_CODES[verdict], np.maximum(verdict.astype(np.int32) - 1, 0), _REASONS)
+
+    # --- scoring ---------------------------------------------------------------------------------
+
+    def pre_score(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        multiplicity: npt.NDArray[np.int64],
+    ) -> Status:
+        """Skip where no preference touches any placed pod."""
+        affinity = pod.pod.spec.affinity
+        wishes = affinity is not None and any(
+            rules is not None and rules.preferred_during_scheduling_ignored_during_execution
+            for rules in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        )
+        if self._ignore_existing and not wishes:
+            return SKIP
+        if pod.problem:
+            return error(f"failed to parse pod: {pod.problem}")
+        touched = any(table.counts.any() for table in self._scored(pod, snapshot))
+        return SUCCESS if touched else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Return the sum of the preferences over the node's topology values."""
+        score = np.zeros(len(rows), np.int64)
+        for table in self._scored(pod, snapshot):
+            score += np.append(table.counts, 0)[table.column.ids[rows]]
+        return score
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
+    ) -> Scores:
+        """Return scores stretched from 0 to 100; all 0 where they are all equal."""
+        if not len(scores):
+            return scores
+        lowest, highest = int(scores.min()), int(scores.max())
+        if lowest == highest:
+            return np.zeros(len(scores), np.int64)
+        share = (scores - lowest).astype(np.float64) / float(highest - lowest)
+        return (float(MAX_NODE_SCORE) * share).astype(np.int64)
+
+    # --- caching ---------------------------------------------------------------------------------
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return label values; for labels that single nodes out, the counts there instead."""
+        keys: list[npt.NDArray[np.int64]] = []
+        named: set[str] = set()
+        for tables in (
+            self._near(pod, snapshot),
+            self._anti(pod, snapshot),
+            self._existing(pod, snapshot),
+            self._scored(pod, snapshot),
+        ):
+            for table in tables:
+                column = table.column
+                ids = column.ids[rows]
+                if column.single(snapshot.node_version):
+                    counts = np.append(table.counts, 0)[ids]
+                    keys.append(np.where(ids >= 0, counts, np.iinfo(np.int64).min))
+                elif column.key not in named:
+                    named.add(column.key)
+                    keys.append(ids.astype(np.int64))
+        return keys
+
+
+def matches_incoming(term: AffinityTerm, other: PodInfo, snapshot: NodeTable) -> bool:
+    """Whether a placed pod is meant by an incoming pod's term.
+
+    A namespace selector only sees namespaces that exist, unless it is empty: then it is any
+    (plugin.go ``mergeAffinityTermNamespacesIfNotEmpty``).
+    """
+    selector = term.namespace_selector
+    if other.namespace not in term.namespaces and not selector.everything:
+        if selector.nothing:
+            return False
+        labels = snapshot.namespace_labels(other.namespace)
+        if labels is None or not selector.matches(labels):
+            return False
+    return term.selector.matches(other.labels)

@@ -1,0 +1,41 @@
+"""NodeName: a pod that names a node fits only there.
+
+Rule: plugins/nodename/node_name.go, v1.36. Pending pods that the cycle sees have no node name; the
+plugin matters where placed pods are judged again, as in simulations.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import CycleState, FilterResult, Locality, NodeTable, Rows
+from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
+
+NAME = "NodeName"
+REASON = "node(s) didn't match the requested node name"
+
+
+class NodeName:
+    """Filter on ``spec.nodeName``."""
+
+    name = NAME
+    filter_locality = Locality.NODE
+    score_locality = Locality.NODE
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return nothing: no score."""
+        return []
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject every node but the named one."""
+        wanted = pod.pod.spec.node_name
+        if not wanted:
+            return None
+        row = snapshot.row_of(wanted)
+        return FilterResult.rejecting(
+            rows != (-1 if row is None else row), Code.UNSCHEDULABLE_AND_UNRESOLVABLE, REASON
+        )

@@ -1,0 +1,69 @@
+"""NodePorts: a host port can be taken once per node, protocol and address.
+
+Rule: plugins/nodeports/node_ports.go and framework/types.go ``HostPortInfo``, v1.36.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import (
+    CycleState,
+    FilterResult,
+    Locality,
+    NodeTable,
+    PreFilterResult,
+    Rows,
+)
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.tables import Counter
+from scheduling.framework.types import HostPort, PodInfo
+
+NAME = "NodePorts"
+REASON = "node(s) didn't have free ports for the requested pod ports"
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104
+
+
+def conflict(first: HostPort, second: HostPort) -> bool:
+    """Whether two host ports cannot be open on one node: the wildcard address meets every other."""
+    return first[1:] == second[1:] and (
+        first[0] == second[0] or ANY_ADDRESS in (first[0], second[0])
+    )
+
+
+class NodePorts:
+    """Filter on host ports in use."""
+
+    name = NAME
+    filter_locality = Locality.ROW
+    score_locality = Locality.NODE
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Skip where the pod wants no host port."""
+        return None, SUCCESS if pod.host_ports else SKIP
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject nodes where some pod has a port that meets one of this pod's."""
+        if not pod.host_ports:
+            return None
+        taken = self._taken(pod, snapshot).rows[rows] > 0
+        return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, REASON)
+
+    def _taken(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
+        wanted = pod.host_ports
+
+        def meets(other: PodInfo) -> int:
+            return int(
+                any(conflict(mine, theirs) for mine in wanted for theirs in other.host_ports)
+            )
+
+        return snapshot.counter((NAME, wanted), meets, live_only=False)
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return nothing: no score."""
+        return []

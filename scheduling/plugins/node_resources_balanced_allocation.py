@@ -1,0 +1,122 @@
+"""NodeResourcesBalancedAllocation: prefer nodes whose resources the pod makes more evenly used.
+
+The spread of a node's utilisations is their standard deviation, at most 0.5. The score is 75 for a
+pod that leaves it as it is, 100 where it removes the widest spread, 50 where it creates it. Rule:
+plugins/noderesources/balanced_allocation.go, v1.36 (which scores the change, not the result).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    Locality,
+    NodeTable,
+    Rows,
+    Scores,
+)
+from scheduling.framework.plugin_args import NodeResourcesBalancedAllocationArgs
+from scheduling.framework.status import SKIP, SUCCESS, Status
+from scheduling.framework.types import PodInfo
+from scheduling.framework.vectors import allocation
+
+NAME = "NodeResourcesBalancedAllocation"
+
+Float64 = npt.NDArray[np.float64]
+
+
+class NodeResourcesBalancedAllocation:
+    """Score by the change of balance."""
+
+    name = NAME
+    filter_locality = Locality.NODE
+    score_locality = Locality.ROW
+
+    def __init__(
+        self,
+        args: NodeResourcesBalancedAllocationArgs = NodeResourcesBalancedAllocationArgs(),  # noqa: B008
+    ) -> None:
+        self._resources = tuple(resource.name for resource in args.resources)
+
+    def pre_score(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        multiplicity: npt.NDArray[np.int64],
+    ) -> Status:
+        """Skip pods that ask for none of the resources."""
+        asked = any(pod.requests.get(name, 0) for name in self._resources)
+        return SUCCESS if asked else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Return 50 to 100."""
+        after: list[Float64] = []
+        before: list[Float64] = []
+        has: list[npt.NDArray[np.bool_]] = []
+        for name in self._resources:
+            columns = allocation(snapshot, pod, name, rows, nonzero=False)
+            if columns is None:
+                continue
+            allocatable, requested = columns
+            present = allocatable != 0
+            divisor = np.where(present, allocatable, 1)
+            asked = pod.requests.get(name, 0)
+            after.append(_fraction(requested, divisor, present))
+            before.append(_fraction(requested - asked, divisor, present))
+            has.append(present)
+        with_pod = _balance(after, has, len(rows))
+        without = _balance(before, has, len(rows))
+        half = MAX_NODE_SCORE // 2
+        return half + (half + with_pod - without) // 2
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return nothing: scores are local and not normalised."""
+        return []
+
+
+def _fraction(
+    requested: npt.NDArray[np.int64],
+    divisor: npt.NDArray[np.int64],
+    present: npt.NDArray[np.bool_],
+) -> Float64:
+    fraction: Float64 = np.minimum(requested / divisor, 1.0)
+    return np.where(present, fraction, 0.0)
+
+
+def _balance(fractions: list[Float64], has: list[npt.NDArray[np.bool_]], count: int) -> Scores:
+    """Return 100 without spread to 50 with the widest, truncated, int64 (rows,)."""
+    return ((1.0 - _deviation(fractions, has, count)) * MAX_NODE_SCORE).astype(np.int64)
+
+
+def _deviation(fractions: list[Float64], has: list[npt.NDArray[np.bool_]], count: int) -> Float64:
+    """Return the standard deviation over the resources that the node has, float64 (rows,)."""
+    if len(fractions) < 2:
+        return np.zeros(count)
+    # Two resources: half the distance, without the rounding of squares and roots, as upstream.
+    if len(fractions) == 2:
+        both = has[0] & has[1]
+        return np.where(both, np.abs((fractions[0] - fractions[1]) / 2), 0.0)
+    number = np.sum(has, axis=0)
+    divisor = np.maximum(number, 1)
+    total = np.zeros(count)
+    for fraction in fractions:
+        total = total + fraction
+    mean = total / divisor
+    squares = np.zeros(count)
+    for fraction, present in zip(fractions, has, strict=True):
+        squares = squares + np.where(present, (fraction - mean) * (fraction - mean), 0.0)
+    deviation: Float64 = np.sqrt(squares / divisor)
+    if (number == 2).any():
+        stacked = np.array(fractions)
+        here = np.array(has)
+        highest = np.where(here, stacked, -np.inf).max(axis=0)
+        lowest = np.where(here, stacked, np.inf).min(axis=0)
+        pair = number == 2
+        deviation[pair] = np.abs((highest[pair] - lowest[pair]) / 2)
+    deviation[number < 2] = 0.0
+    return deviation

@@ -1,0 +1,208 @@
+"""NodeResourcesFit: what the pod asks for must be free; score by how full the node gets.
+
+Rule: plugins/noderesources/{fit,least_allocated,most_allocated,requested_to_capacity_ratio,
+resource_allocation}.go, v1.36 (R66, R104-R111).
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    FilterResult,
+    Locality,
+    NodeTable,
+    Rows,
+    Scores,
+)
+from scheduling.framework.plugin_args import (
+    NodeResourcesFitArgs,
+    UtilizationShapePoint,
+)
+from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.types import PodInfo
+from scheduling.framework.vectors import allocation
+
+NAME = "NodeResourcesFit"
+TOO_MANY_PODS = "Too many pods"
+MAX_SHAPE_SCORE = 10
+_BASE = ("cpu", "memory", "ephemeral-storage")
+
+Int64 = npt.NDArray[np.int64]
+ResourceScore = Callable[[Int64, Int64], Int64]
+
+
+class NodeResourcesFit:
+    """Filter on free resources and pod places; score by a strategy."""
+
+    name = NAME
+    filter_locality = Locality.ROW
+    score_locality = Locality.ROW
+
+    def __init__(self, args: NodeResourcesFitArgs = NodeResourcesFitArgs()) -> None:  # noqa: B008
+        self._ignored = frozenset(args.ignored_resources)
+        self._ignored_groups = frozenset(args.ignored_resource_groups)
+        strategy = args.scoring_strategy
+        self._resources = strategy.resources
+        self._round = strategy.type == "RequestedToCapacityRatio"
+        self._resource_score: ResourceScore
+        if strategy.type == "MostAllocated":
+            self._resource_score = most_allocated
+        elif strategy.type == "RequestedToCapacityRatio":
+            self._resource_score = requested_to_capacity(strategy.shape)
+        else:
+            self._resource_score = least_allocated
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject nodes without room; a request above allocatable cannot be helped by preemption."""
+        # One bit per reason, in the order in which Kubernetes lists them.
+        failed = (snapshot.pod_count[rows] + 1 > snapshot.allowed_pods[rows]).astype(np.int64)
+        unresolvable = np.zeros(len(rows), np.bool_)
+        reasons = [TOO_MANY_PODS]
+        for name, amount in self._checked(pod, snapshot):
+            column = snapshot.resource(name)
+            allocatable = snapshot.allocatable[rows, column]
+            short = amount > allocatable - snapshot.requested[rows, column]
+            if short.any():
+                failed |= short.astype(np.int64) << len(reasons)
+                unresolvable |= short & (amount > allocatable)
+                reasons.append(f"Insufficient {name}")
+        if not failed.any():
+            return None
+        found, index = np.unique(failed, return_inverse=True)
+        texts = tuple(
+            tuple(reason for bit, reason in enumerate(reasons) if bits >> bit & 1)
+            for bits in found.tolist()
+        )
+        codes = np.where(failed != 0, np.uint8(Code.UNSCHEDULABLE), np.uint8(Code.SUCCESS))
+        codes[unresolvable] = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return FilterResult(codes, index.astype(np.int32), texts)
+
+    def _checked(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[str, int]]:
+        """Return the requests that count, cpu, memory and ephemeral-storage first."""
+        key = (NAME, self._ignored, self._ignored_groups)
+        found = pod.memo.get(key)
+        if isinstance(found, list):
+            return found
+        checked = [(name, pod.requests[name]) for name in _BASE if pod.requests.get(name, 0) > 0]
+        for name in sorted(pod.requests):
+            if name in _BASE or not snapshot.is_counted(name) or pod.requests[name] == 0:
+                continue
+            group, slash, _ = name.partition("/")
+            extended = slash and "kubernetes.io/" not in name
+            if extended and (name in self._ignored or group in self._ignored_groups):
+                continue
+            checked.append((name, pod.requests[name]))
+        pod.memo[key] = checked
+        return checked
+
+    def pre_score(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        multiplicity: Int64,
+    ) -> Status:
+        """Nothing to prepare; always scores."""
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Return the weighted mean over resources of which the node has any."""
+        total = np.zeros(len(rows), np.int64)
+        weights = np.zeros(len(rows), np.int64)
+        for resource in self._resources:
+            columns = allocation(snapshot, pod, resource.name, rows, nonzero=True)
+            if columns is None:
+                continue
+            allocatable, requested = columns
+            add_resource(
+                total,
+                weights,
+                self._resource_score(requested, np.maximum(allocatable, 1)),
+                allocatable,
+                resource.weight,
+                skip_zero_scores=self._round,
+            )
+        return weighted_mean(total, weights, rounded=self._round)
+
+    def group_keys(self, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> list[Int64]:
+        """Return nothing: scores are local and not normalised."""
+        return []
+
+
+def add_resource(
+    total: Int64,
+    weights: Int64,
+    score: Int64,
+    allocatable: Int64,
+    weight: int,
+    *,
+    skip_zero_scores: bool,
+) -> None:
+    """Add a resource's score to the sums, in place, where the node has the resource.
+
+    ``skip_zero_scores``: resources that score 0 also stay out of the weights (ruling C13).
+    """
+    counted = allocatable != 0
+    if skip_zero_scores:
+        counted = counted & (score > 0)
+    total += np.where(counted, score * weight, 0)
+    weights += np.where(counted, weight, 0)
+
+
+def weighted_mean(total: Int64, weights: Int64, *, rounded: bool) -> Int64:
+    """Return total over weights, 0 without weights; truncated, or rounded half up (ruling C12)."""
+    divisor = np.maximum(weights, 1)
+    if rounded:
+        return (2 * total + divisor) // (2 * divisor)
+    return total // divisor
+
+
+def least_allocated(requested: Int64, allocatable: Int64) -> Int64:
+    """Return 100 for an empty node, 0 for a full or overcommitted one."""
+    free = np.maximum(allocatable - requested, 0)
+    score: Int64 = free * MAX_NODE_SCORE // allocatable
+    return score
+
+
+def most_allocated(requested: Int64, allocatable: Int64) -> Int64:
+    """Return 100 for a full node, 0 for an empty one."""
+    score: Int64 = np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
+    return score
+
+
+def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
+    """Return the value at ``at`` of the lines through (utilization, score), constant outside.
+
+    Division truncates towards zero. Rule: helper/shape_score.go ``BuildBrokenLinearFunction``.
+    """
+    for i, (utilization, score) in enumerate(points):
+        if at <= utilization:
+            if i == 0:
+                return score
+            before, start = points[i - 1]
+            product = (score - start) * (at - before)
+            step = abs(product) // (utilization - before)
+            return start + (step if product >= 0 else -step)
+    return points[-1][1]
+
+
+def requested_to_capacity(
+    shape: Sequence[UtilizationShapePoint], *, scale: int = MAX_NODE_SCORE // MAX_SHAPE_SCORE
+) -> ResourceScore:
+    """Return the scoring function of a shape; ``scale`` 10 for scores up to 100, 1 for up to 10."""
+    points = [(point.utilization, point.score * scale) for point in shape]
+    table = np.array([broken_linear(points, p) for p in range(101)], np.int64)
+
+    def score(requested: Int64, allocatable: Int64) -> Int64:
+        utilization = np.where(requested > allocatable, 100, requested * 100 // allocatable)
+        found: Int64 = table[np.clip(utilization, 0, 100)]
+        return found
+
+    return score

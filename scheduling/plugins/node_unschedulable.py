@@ -1,0 +1,47 @@
+"""NodeUnschedulable: cordoned nodes take no pods that do not tolerate it.
+
+Rule: plugins/nodeunschedulable/node_unschedulable.go, v1.36.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.objects.matching import tolerated
+from clusterstate.objects.node import Taint
+from scheduling.framework.interface import CycleState, FilterResult, Locality, NodeTable, Rows
+from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
+
+NAME = "NodeUnschedulable"
+REASON = "node(s) were unschedulable"
+UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable:
+    """Filter on ``spec.unschedulable``."""
+
+    name = NAME
+    filter_locality = Locality.NODE
+    score_locality = Locality.NODE
+
+    def __init__(self, *, comparison_operators: bool = False) -> None:
+        self._comparison_operators = comparison_operators
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return nothing: no score."""
+        return []
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject cordoned nodes unless the pod tolerates the unschedulable taint."""
+        cordoned = snapshot.unschedulable[rows]
+        if not cordoned.any() or tolerated(
+            UNSCHEDULABLE_TAINT,
+            pod.tolerations,
+            comparison_operators=self._comparison_operators,
+        ):
+            return None
+        return FilterResult.rejecting(cordoned, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, REASON)

@@ -1,0 +1,448 @@
+"""PodTopologySpread: keep matching pods evenly spread over the values of node labels.
+
+Counts are tables of the snapshot, kept up to date per pod; what a cycle adds is the comparison.
+Rule: plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36. ``labelSelector: {}``
+counts no existing pod though the incoming pod matches itself; terminating pods do not count.
+"""
+
+import itertools
+import math
+from collections.abc import Hashable
+from typing import cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.objects.labels import (
+    EQUALS,
+    NOTHING,
+    Requirement,
+    Selector,
+    selector_from_label_selector,
+)
+from clusterstate.objects.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
+from clusterstate.objects.node import Taint
+from clusterstate.objects.pod import TopologySpreadConstraint
+from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    FilterResult,
+    Locality,
+    NodeTable,
+    PreFilterResult,
+    Rows,
+    Scores,
+)
+from scheduling.framework.plugin_args import PodTopologySpreadArgs
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.tables import Counter, Mask, Table
+from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.framework.vectors import by_taint_set, required_affinity_mask
+
+NAME = "PodTopologySpread"
+REASON = "node(s) didn't match pod topology spread constraints"
+REASON_LABEL = f"{REASON} (missing required label)"
+HOSTNAME = "kubernetes.io/hostname"
+HARD = "DoNotSchedule"
+SOFT = "ScheduleAnyway"
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable=SOFT, max_skew=3),
+    TopologySpreadConstraint(
+        topology_key="topology.kubernetes.io/zone", when_unsatisfiable=SOFT, max_skew=5
+    ),
+)
+_NO_MINIMUM = 2**31 - 1
+_instances = itertools.count()
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """A constraint, ready to count; ``selector`` holds ``matchLabelKeys`` too.
+
+    ``matches_self``: whether the pod itself is counted. ``counted_key`` names the counter of
+    matching pods, ``eligible_key`` the nodes whose pods count.
+    """
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int
+    matches_self: bool
+    counted_key: Hashable
+    eligible_key: Hashable
+    honor_affinity: bool
+    honor_taints: bool
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The constraints of a class: ``hard`` filter, ``soft`` score.
+
+    ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
+    system's defaults, so that nodes without a zone are still spread by hostname).
+    """
+
+    hard: tuple[Constraint, ...]
+    soft: tuple[Constraint, ...]
+    all_keys: bool
+    workload_version: int
+
+
+class PodTopologySpread:
+    """PreFilter, Filter and Score on topology spread constraints."""
+
+    name = NAME
+    filter_locality = Locality.GROUP
+    score_locality = Locality.GROUP
+
+    def __init__(
+        self,
+        args: PodTopologySpreadArgs = PodTopologySpreadArgs(),  # noqa: B008
+        *,
+        empty_node_selector_term: str = "all",
+        match_label_keys: bool = True,
+        node_inclusion_policy: bool = True,
+        comparison_operators: bool = False,
+    ) -> None:
+        self._system = args.defaulting_type == "System"
+        self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
+        self._empty_term = cast("EmptyTerm", empty_node_selector_term)
+        self._match_label_keys = match_label_keys
+        self._policies = node_inclusion_policy
+        self._comparison_operators = comparison_operators
+        # Plans are kept on the pod's class, by plugin instance: two profiles may differ.
+        self._memo_key = (NAME, next(_instances))
+
+    # --- compiling -------------------------------------------------------------------------------
+
+    def _plan(self, pod: PodInfo, snapshot: NodeTable) -> Plan:
+        found = pod.memo.get(self._memo_key)
+        stated = pod.pod.spec.topology_spread_constraints
+        if isinstance(found, Plan) and (
+            stated or found.workload_version == snapshot.workload_version
+        ):
+            return found
+        if stated:
+            plan = Plan(
+                self._compile(pod, stated, HARD, None),
+                self._compile(pod, stated, SOFT, None),
+                True,
+                snapshot.workload_version,
+            )
+        else:
+            selector = snapshot.default_selector(pod) if self._defaults else None
+            defaults = self._defaults if selector is not None else ()
+            plan = Plan(
+                self._compile(pod, defaults, HARD, selector),
+                self._compile(pod, defaults, SOFT, selector),
+                not self._system,
+                snapshot.workload_version,
+            )
+        pod.memo[self._memo_key] = plan
+        return plan
+
+    def _compile(
+        self,
+        pod: PodInfo,
+        constraints: tuple[TopologySpreadConstraint, ...],
+        action: str,
+        default: Selector | None,
+    ) -> tuple[Constraint, ...]:
+        chosen = [c for c in constraints if c.when_unsatisfiable == action]
+        keys = tuple(sorted({c.topology_key for c in chosen}))
+        # Soft system defaults count on nodes that lack a key, too.
+        need_all = action == HARD or default is None or not self._system
+        compiled = []
+        for c in chosen:
+            selector = default if default is not None else self._selector(c, pod.labels)
+            honor_affinity = not self._policies or c.node_affinity_policy in (None, "", "Honor")
+            honor_taints = self._policies and c.node_taints_policy == "Honor"
+            compiled.append(
+                Constraint(
+                    max_skew=c.max_skew,
+                    topology_key=c.topology_key,
+                    selector=selector,
+                    min_domains=1 if c.min_domains is None else c.min_domains,
+                    matches_self=selector.matches(pod.labels),
+                    counted_key=(NAME, pod.namespace, selector),
+                    eligible_key=(
+                        NAME,
+                        keys if need_all else (),
+                        pod.placement_key if honor_affinity or honor_taints else b"",
+                        honor_affinity,
+                        honor_taints,
+                        self._empty_term,
+                        self._comparison_operators,
+                    ),
+                    honor_affinity=honor_affinity,
+                    honor_taints=honor_taints,
+                )
+            )
+        return tuple(compiled)
+
+    def _selector(self, constraint: TopologySpreadConstraint, labels: dict[str, str]) -> Selector:
+        selector = selector_from_label_selector(constraint.label_selector)
+        if not self._match_label_keys:
+            return selector
+        keys = sorted({key for key in constraint.match_label_keys if key in labels})
+        extra = [Requirement(key, EQUALS, (labels[key],)) for key in keys]
+        if not extra:
+            return selector
+        # A selector of nothing has no requirements to keep: the keys alone remain, as upstream.
+        base = Selector() if selector == NOTHING else selector
+        return base.add(extra)
+
+    def _counter(self, constraint: Constraint, pod: PodInfo, snapshot: NodeTable) -> Counter:
+        namespace, selector = pod.namespace, constraint.selector
+        counts_any = bool(selector.requirements)
+
+        def matches(other: PodInfo) -> int:
+            return int(
+                counts_any and other.namespace == namespace and selector.matches(other.labels)
+            )
+
+        return snapshot.counter(constraint.counted_key, matches, live_only=True)
+
+    def _table(
+        self,
+        constraint: Constraint,
+        keys: tuple[str, ...],
+        pod: PodInfo,
+        snapshot: NodeTable,
+    ) -> Table:
+        def eligible() -> Mask:
+            rows = np.arange(len(snapshot.alive))
+            mask = snapshot.alive.copy()
+            for key in keys:
+                mask &= snapshot.label_column(key).ids >= 0
+            if constraint.honor_affinity:
+                mask &= required_affinity_mask(
+                    snapshot, pod.required_affinity(self._empty_term), rows
+                )
+            if constraint.honor_taints:
+                mask &= by_taint_set(snapshot, rows, untolerated) == 0
+            return mask
+
+        def untolerated(taints: tuple[Taint, ...]) -> bool:
+            return (
+                find_untolerated(
+                    taints,
+                    pod.tolerations,
+                    HARD_EFFECTS,
+                    comparison_operators=self._comparison_operators,
+                )
+                is not None
+            )
+
+        column = snapshot.label_column(constraint.topology_key)
+        counter = self._counter(constraint, pod, snapshot)
+        return counter.table(column, snapshot.node_version, constraint.eligible_key, eligible)
+
+    # --- filtering -------------------------------------------------------------------------------
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Skip where nothing is required."""
+        return None, SUCCESS if self._plan(pod, snapshot).hard else SKIP
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        """Reject nodes where the pod would make the skew too large, or that lack a key."""
+        hard = self._plan(pod, snapshot).hard
+        if not hard:
+            return None
+        keys = _keys(hard)
+        quirks = state.get(NAME, _Quirks)
+        # 0: passes, 1: skew, 2: missing label; the first failing constraint decides.
+        verdict = np.zeros(len(rows), np.int8)
+        for number, constraint in enumerate(hard):
+            table = self._table(constraint, keys, pod, snapshot)
+            ids = table.column.ids[rows]
+            counts = table.counts
+            if quirks is not None:
+                counts = quirks.corrected(number, counts)
+            if len(table.present) < constraint.min_domains:
+                lowest = 0 if len(table.present) or constraint.min_domains > 0 else _NO_MINIMUM
+            else:
+                lowest = int(counts[table.present].min(initial=_NO_MINIMUM))
+            here = np.append(counts, 0)[ids]
+            skewed = here + int(constraint.matches_self) - lowest > constraint.max_skew
+            judged = np.where(ids < 0, np.int8(2), skewed.astype(np.int8))
+            verdict = np.where(verdict == 0, judged, verdict)
+        if not verdict.any():
+            return None
+        return FilterResult(
+            _CODES[verdict],
+            np.maximum(verdict.astype(np.int32) - 1, 0),
+            ((REASON,), (REASON_LABEL,)),
+        )
+
+    def pod_attached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
+        """Follow upstream's count where it differs from the snapshot's; see ``_Quirks``."""
+        self._note(state, pod, snapshot, other, row, 1)
+
+    def pod_detached(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
+    ) -> None:
+        """Follow upstream's count where it differs from the snapshot's; see ``_Quirks``."""
+        self._note(state, pod, snapshot, other, row, -1)
+
+    def _note(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        other: PodRecord,
+        row: int,
+        delta: int,
+    ) -> None:
+        hard = self._plan(pod, snapshot).hard
+        if not hard or other.info.namespace != pod.namespace:
+            return
+        keys = _keys(hard)
+        for number, constraint in enumerate(hard):
+            uncounted = other.terminating or not constraint.selector.requirements
+            if not uncounted or not constraint.selector.matches(other.info.labels):
+                continue
+            table = self._table(constraint, keys, pod, snapshot)
+            value = int(table.column.ids[row])
+            if value >= 0 and (table.eligible is None or table.eligible[row]):
+                quirks = state.get(NAME, _Quirks)
+                if quirks is None:
+                    quirks = _Quirks()
+                    state.write(NAME, quirks)
+                quirks.add(number, value, delta)
+
+    # --- scoring ---------------------------------------------------------------------------------
+
+    def pre_score(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        multiplicity: npt.NDArray[np.int64],
+    ) -> Status:
+        """Find which nodes take part and how many domains they span; Skip without constraints."""
+        plan = self._plan(pod, snapshot)
+        if not plan.soft:
+            return SKIP
+        ignored = np.zeros(len(rows), np.bool_)
+        if plan.all_keys:
+            for constraint in plan.soft:
+                ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
+        taking_part = ~ignored
+        weights = []
+        for constraint in plan.soft:
+            if constraint.topology_key == HOSTNAME:
+                size = int(multiplicity[taking_part].sum())
+            else:
+                ids = snapshot.label_column(constraint.topology_key).ids[rows][taking_part]
+                # Nodes without the label are one domain of their own, as upstream.
+                size = len(np.unique(ids))
+            weights.append(math.log(size + 2))
+        state.write(f"{NAME}/weights", weights)
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        """Return the weighted number of matching pods around each node; fewer is better."""
+        plan = self._plan(pod, snapshot)
+        weights = state.read(f"{NAME}/weights", list)
+        keys = _keys(plan.soft) if plan.all_keys else ()
+        score = np.zeros(len(rows), np.float64)
+        for constraint, weight in zip(plan.soft, weights, strict=True):
+            ids = snapshot.label_column(constraint.topology_key).ids[rows]
+            if constraint.topology_key == HOSTNAME:
+                here = self._counter(constraint, pod, snapshot).rows[rows]
+            else:
+                table = self._table(constraint, keys, pod, snapshot)
+                here = np.append(table.counts, 0)[ids]
+            credit = here * weight + float(constraint.max_skew - 1)
+            score = score + np.where(ids >= 0, credit, 0.0)
+        score[_ignored(plan, snapshot, rows)] = 0.0
+        # Half away from zero, as Go rounds; scores are not negative.
+        return np.floor(score + 0.5).astype(np.int64)
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
+    ) -> Scores:
+        """Return 100 for the fewest matching pods; nodes that do not take part get 0."""
+        ignored = _ignored(self._plan(pod, snapshot), snapshot, rows)
+        part = scores[~ignored]
+        highest = int(part.max(initial=0))
+        if highest == 0:
+            result = np.full(len(rows), MAX_NODE_SCORE, np.int64)
+        else:
+            lowest = int(part.min())
+            result = MAX_NODE_SCORE * (highest + lowest - scores) // highest
+        result[ignored] = 0
+        return result
+
+    # --- caching ---------------------------------------------------------------------------------
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return label values; for labels that single nodes out, the counts there instead."""
+        plan = self._plan(pod, snapshot)
+        keys: list[npt.NDArray[np.int64]] = []
+        named: set[str] = set()
+        for constraints, soft in ((plan.hard, False), (plan.soft, True)):
+            topology_keys = _keys(constraints) if not soft or plan.all_keys else ()
+            for constraint in constraints:
+                column = snapshot.label_column(constraint.topology_key)
+                ids = column.ids[rows]
+                if soft and constraint.topology_key == HOSTNAME:
+                    counts = self._counter(constraint, pod, snapshot).rows[rows]
+                elif column.single(snapshot.node_version):
+                    table = self._table(constraint, topology_keys, pod, snapshot)
+                    counts = np.append(table.counts, 0)[ids]
+                else:
+                    if constraint.topology_key not in named:
+                        named.add(constraint.topology_key)
+                        keys.append(ids.astype(np.int64))
+                    continue
+                keys.append(np.where(ids >= 0, counts, -1))
+        return keys
+
+
+_CODES = np.array([Code.SUCCESS, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE], np.uint8)
+
+
+class _Quirks:
+    """Where upstream's dry run counts pods that its first count leaves out.
+
+    ``updateWithPod`` looks neither at the deletion timestamp nor at an empty selector, so taking
+    such a pod off a node lowers the count below what was there, and putting it back raises it.
+    """
+
+    def __init__(self) -> None:
+        self._deltas: dict[tuple[int, int], int] = {}
+
+    def add(self, constraint: int, value: int, delta: int) -> None:
+        key = (constraint, value)
+        self._deltas[key] = self._deltas.get(key, 0) + delta
+
+    def corrected(self, constraint: int, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        changes = {v: d for (c, v), d in self._deltas.items() if c == constraint and d}
+        if not changes:
+            return counts
+        copy = counts.copy()
+        for value, delta in changes.items():
+            copy[value] += delta
+        return copy
+
+
+def _keys(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
+    return tuple(sorted({constraint.topology_key for constraint in constraints}))
+
+
+def _ignored(plan: Plan, snapshot: NodeTable, rows: Rows) -> Mask:
+    ignored = np.zeros(len(rows), np.bool_)
+    if plan.all_keys:
+        for constraint in plan.soft:
+            ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
+    return ignored
