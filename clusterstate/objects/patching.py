@@ -77,8 +77,8 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
     document: Any = deepcopy(manifest)
     copied = 0
     for operation in operations:
-        if not isinstance(operation, dict):
-            raise BadRequest("an operation of a JSON patch must be an object")
+        if not isinstance(operation, dict) or _malformed(operation):
+            raise BadRequest(f"the JSON patch has a malformed operation: {_shown(operation)}")
         try:
             parsed = jsonpatch.JsonPatch([operation])
             if operation.get("op") == "copy":
@@ -90,38 +90,44 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
                         f"exceeds the limit of {MAX_COPIED_BYTES} bytes"
                     )
             document = parsed.apply(document, in_place=True)
-        except (jsonpatch.InvalidJsonPatch, jsonpointer.JsonPointerException) as error:
-            if _malformed(operation):
-                raise BadRequest(f"the JSON patch is malformed: {error}") from error
-            raise PatchNotApplicable(_not_applicable(operation, error)) from error
-        except (jsonpatch.JsonPatchException, TypeError, KeyError, ValueError) as error:
-            raise PatchNotApplicable(_not_applicable(operation, error)) from error
+        except (
+            jsonpatch.JsonPatchException,
+            jsonpointer.JsonPointerException,
+            TypeError,
+            KeyError,
+            ValueError,
+        ) as error:
+            raise PatchNotApplicable(
+                "the server rejected our request due to an error in our request: "
+                f"{operation['op']} operation does not apply at {operation['path']!r}: {error}"
+            ) from error
     if not isinstance(document, dict):
         raise PatchNotApplicable("the JSON patch does not leave an object")
     return document
 
 
+_MEMBERS: Final = {
+    "add": ("path", "value"),
+    "remove": ("path",),
+    "replace": ("path", "value"),
+    "move": ("from", "path"),
+    "copy": ("from", "path"),
+    "test": ("path", "value"),
+}
+
+
 def _malformed(operation: dict[str, Any]) -> bool:
     """Return whether the operation is wrong in itself, whatever the object."""
-    needs = {
-        "add": ("path", "value"),
-        "remove": ("path",),
-        "replace": ("path", "value"),
-        "move": ("from", "path"),
-        "copy": ("from", "path"),
-        "test": ("path", "value"),
-    }.get(operation.get("op", ""))
+    name = operation.get("op")
+    needs = _MEMBERS.get(name) if isinstance(name, str) else None
     if needs is None or any(member not in operation for member in needs):
         return True
     pointers = [operation[member] for member in needs if member != "value"]
     return any(not isinstance(p, str) or (p and not p.startswith("/")) for p in pointers)
 
 
-def _not_applicable(operation: dict[str, Any], error: Exception) -> str:
-    return (
-        "the server rejected our request due to an error in our request: "
-        f"{operation.get('op')} operation does not apply at {operation.get('path')!r}: {error}"
-    )
+def _shown(value: Any) -> str:
+    return msgspec.json.encode(value).decode()[:200]
 
 
 # Merge patch ----------------------------------------------------------------------------------

@@ -1,0 +1,181 @@
+"""Label selectors against their plain meaning, and the syntax of names (R33-R37)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterstate.objects import labels
+from clusterstate.objects.pod import LabelSelector, SelectorRequirement
+
+KEYS = st.sampled_from(["app", "tier", "example.com/zone"])
+VALUES = st.sampled_from(["", "a", "b", "c", "7", "010", "10"])
+LABELS = st.dictionaries(KEYS, VALUES)
+EXPRESSIONS = st.one_of(
+    st.builds(
+        SelectorRequirement,
+        key=KEYS,
+        operator=st.sampled_from(["In", "NotIn"]),
+        values=st.lists(VALUES, min_size=1, max_size=3).map(tuple),
+    ),
+    st.builds(SelectorRequirement, key=KEYS, operator=st.sampled_from(["Exists", "DoesNotExist"])),
+)
+SELECTORS = st.builds(
+    LabelSelector,
+    match_labels=LABELS,
+    match_expressions=st.lists(EXPRESSIONS, max_size=3).map(tuple),
+)
+
+
+def means(selector: LabelSelector, found: dict[str, str]) -> bool:
+    """Say what a label selector means, in the words of the documentation."""
+    for key, value in selector.match_labels.items():
+        if found.get(key) != value:
+            return False
+    for e in selector.match_expressions:
+        holds = {
+            "In": e.key in found and found[e.key] in e.values,
+            "NotIn": e.key not in found or found[e.key] not in e.values,
+            "Exists": e.key in found,
+            "DoesNotExist": e.key not in found,
+        }[e.operator]
+        if not holds:
+            return False
+    return True
+
+
+@given(SELECTORS, LABELS)
+def test_a_label_selector_matches_what_it_says(selector, found):
+    """R33: all pairs and all expressions are ANDed."""
+    assert labels.selector_from_label_selector(selector).matches(found) == means(selector, found)
+
+
+@given(SELECTORS, LABELS)
+def test_the_text_of_a_selector_parses_to_the_same_selector(selector, found):
+    compiled = labels.selector_from_label_selector(selector)
+    again = labels.parse_selector(str(compiled))
+    assert str(again) == str(compiled)
+    assert again.matches(found) == compiled.matches(found)
+
+
+@given(st.text(max_size=30) | st.text("ab in(),!=<>\t", max_size=30))
+def test_any_text_parses_or_is_refused(text):
+    try:
+        selector = labels.parse_selector(text)
+    except labels.SelectorError:
+        return
+    assert str(labels.parse_selector(str(selector))) == str(selector)
+
+
+def test_an_empty_selector_matches_all_and_a_null_one_nothing():
+    """R34."""
+    assert labels.selector_from_label_selector(LabelSelector()).matches({})
+    assert not labels.selector_from_label_selector(None).matches({"a": "b"})
+    assert labels.selector_from_set({}).everything
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt", "in", "", "Matches"])
+def test_other_operators_are_refused_in_label_selectors(operator):
+    """R35."""
+    selector = LabelSelector(
+        match_expressions=(SelectorRequirement(key="a", operator=operator, values=("1",)),)
+    )
+    (error,) = labels.validate_label_selector(selector, "spec.selector")
+    assert error.field == "spec.selector.matchExpressions[0].operator"
+    assert error.detail == "not a valid selector operator"
+    assert labels.validate_label_selector(selector, "s", allow_unknown_operators=True) == []
+    with pytest.raises(labels.SelectorError, match="not a valid label selector operator"):
+        labels.selector_from_label_selector(selector)
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "problem"),
+    [
+        ("In", (), "FieldValueRequired"),
+        ("NotIn", (), "FieldValueRequired"),
+        ("Exists", ("a",), "FieldValueForbidden"),
+        ("DoesNotExist", ("a",), "FieldValueForbidden"),
+        ("In", ("a", "b"), None),
+        ("Exists", (), None),
+    ],
+)
+def test_operators_and_their_number_of_values(operator, values, problem):
+    """R36."""
+    selector = LabelSelector(
+        match_expressions=(SelectorRequirement(key="a", operator=operator, values=values),)
+    )
+    found = [error.type for error in labels.validate_label_selector(selector, "s")]
+    assert found == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "other"),
+    [
+        ("a=b", {"a": "b"}, {"a": "c"}),
+        ("a==b,c!=d", {"a": "b"}, {"a": "b", "c": "d"}),
+        ("a in (b, c)", {"a": "c"}, {}),
+        ("a notin (b)", {}, {"a": "b"}),
+        ("a", {"a": ""}, {"b": ""}),
+        ("!a", {"b": ""}, {"a": ""}),
+        ("a>3", {"a": "4"}, {"a": "3"}),
+        ("a<3", {"a": "-4"}, {"a": "x"}),
+        ("in in (in,notin)", {"in": "notin"}, {"in": "x"}),
+        ("a=", {"a": ""}, {"a": "b"}),
+        ("", {}, None),
+    ],
+)
+def test_the_text_form(text, matching, other):
+    selector = labels.parse_selector(text)
+    assert selector.matches(matching)
+    assert other is None or not selector.matches(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a=b,", "found '', expected: identifier after ','"),
+        ("=b", "found '=', expected: !, identifier, or 'end of string'"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+        (
+            "a b=c",
+            "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+        ),
+        (
+            "-a=b",
+            (
+                'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of '
+                "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+                "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+                "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            ),
+        ),
+    ],
+)
+def test_messages_of_the_parser(text, message):
+    with pytest.raises(labels.SelectorError) as raised:
+        labels.parse_selector(text)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (labels.is_dns1123_label, ["a", "a-1", "0", "x" * 63], ["", "A", "-a", "a.b", "x" * 64]),
+        (
+            labels.is_dns1123_subdomain,
+            ["a.b-c.d", "x" * 253],
+            ["", "a..b", "a_b", "x" * 254, "a\n"],
+        ),
+        (labels.is_dns1035_label, ["a1", "a-b"], ["1a", "a.", ""]),
+        (
+            labels.is_qualified_name,
+            ["a", "A.b_c-d", "example.com/A", "x" * 63],
+            ["", "/a", "a/", "a/b/c", "A.com/b", "-a", "x" * 64, "a b"],
+        ),
+        (labels.is_valid_label_value, ["", "a", "A_b.c-9"], ["-a", "a ", "x" * 64, "ä"]),
+    ],
+)
+def test_name_syntax(check, good, bad):
+    assert {name: check(name) for name in good if check(name)} == {}
+    assert [name for name in bad if not check(name)] == []
