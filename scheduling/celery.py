@@ -7,11 +7,16 @@ alone are enough.
 """
 
 import os
+import warnings
 
 from celery import Celery
+from celery.platforms import SecurityWarning
 from celery.signals import beat_init, task_prerun, worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
+
+# It warns of workers that run as root, where pickled messages could do harm; ours are JSON.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 app = Celery("stowage")
 app.config_from_object("django.conf:settings", namespace="CELERY")

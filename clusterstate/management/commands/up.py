@@ -183,7 +183,7 @@ class _Start:
         connection.close()  # the supervisor itself needs no database
 
     def _start_processes(self, certificate: Path, key: Path) -> None:
-        worker = ["-m", "celery", "-A", "scheduling", "worker", "-l", "WARNING"]
+        worker = ["-m", "celery", "-A", "scheduling", "--quiet", "worker", "-l", "WARNING"]
         worker += ["--without-mingle", "--without-gossip"]
         web = ["-m", "granian", "--interface", "asgi", "--no-ws", "--log-level", "warning"]
         web += ["--workers", str(settings.WEB_WORKERS), "--workers-kill-timeout", "3"]
@@ -217,7 +217,8 @@ class _Start:
             "-n",
             "worker@%h",
         )
-        self._python("beat", _BEAT, "-m", "celery", "-A", "scheduling", "beat", *schedule)
+        beat = ["-m", "celery", "-A", "scheduling", "--quiet", "beat", *schedule]
+        self._python("beat", _BEAT, *beat)
 
     def _python(self, name: str, stage: int, *arguments: str) -> None:
         """Start a Python process that is restarted when it ends."""
