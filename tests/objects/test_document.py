@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterstate.objects import document, scheduling_class
@@ -63,6 +63,7 @@ def pods(draw):
     }
 
 
+@settings(max_examples=50)
 @given(pods(), st.integers(1, 2**62))
 def test_a_pod_comes_back_as_it_went_in_with_the_revision(pod, revision):
     before = deepcopy(pod)
@@ -75,6 +76,7 @@ def test_a_pod_comes_back_as_it_went_in_with_the_revision(pod, revision):
     assert document.encode("Pod", again) == (text, overlay)
 
 
+@settings(max_examples=50)
 @given(METADATA, st.dictionaries(TEXTS, JSON), st.integers(1, 2**62))
 def test_other_kinds_have_one_slot(metadata, rest, revision):
     manifest = {**rest, "apiVersion": "v1", "kind": "Node", "metadata": metadata}
@@ -85,6 +87,7 @@ def test_other_kinds_have_one_slot(metadata, rest, revision):
     assert again == manifest
 
 
+@settings(max_examples=50)
 @given(pods())
 def test_the_text_does_not_know_what_is_in_the_slots(pod):
     text, _ = document.encode("Pod", pod)
