@@ -1,5 +1,7 @@
 """The order of admission: defaults, mutating plugins, validation, validating plugins."""
 
+from functools import lru_cache
+
 import msgspec
 
 from clusterstate.admission import (
@@ -7,6 +9,7 @@ from clusterstate.admission import (
     default_toleration_seconds,
     extended_resource_toleration,
     limit_pod_hard_anti_affinity_topology,
+    match_label_keys,
     namespace_lifecycle,
     node_restriction,
     pod_toleration_restriction,
@@ -14,8 +17,8 @@ from clusterstate.admission import (
     runtime_class,
     taint_nodes_by_condition,
 )
-from clusterstate.admission.defaults import set_defaults
-from clusterstate.admission.request import DELETE, RESOURCES, Context, Request, User
+from clusterstate.admission.defaults import default_pod, set_defaults
+from clusterstate.admission.request import CREATE, DELETE, RESOURCES, Context, Request, User
 from clusterstate.admission.validation import validate
 from clusterstate.admission.warnings import warnings_for
 from clusterstate.objects.errors import Invalid
@@ -48,7 +51,13 @@ def admit(
         Invalid: with every wrong field.
         Forbidden, NotFound, Conflict, BadRequest: from the first plugin that objects.
     """
-    new: Manifest = strip_nulls(manifest) if manifest is not None else {}
+    new_pod = kind == "Pod" and operation == CREATE and not subresource
+    if manifest is None:
+        new: Manifest = {}
+    elif new_pod:
+        new = _defaulted_pod(manifest)
+    else:
+        new = strip_nulls(manifest)
     meta = (new if manifest is not None else old_manifest or {}).get("metadata") or {}
     request = Request(
         kind=kind,
@@ -68,8 +77,11 @@ def admit(
             node_restriction.admit(request)
         return Admitted(old_manifest or {}, request.warnings)
 
-    set_defaults(kind, new)
+    if not new_pod and not (kind == "Pod" and subresource in _OTHER_BODIES):
+        set_defaults(kind, new)
     run_mutating(request)
+    if new_pod:
+        match_label_keys.merge(new)
     errors = validate(kind, operation, new, old_manifest, request.subresource, context.settings)
     if errors:
         plural_group = RESOURCES[kind][1]
@@ -77,6 +89,37 @@ def admit(
     run_validating(request)
     request.warnings.extend(warnings_for(kind, new, old_manifest))
     return Admitted(new, request.warnings)
+
+
+# Subresources of a pod whose body is not a pod.
+_OTHER_BODIES = frozenset({"binding", "eviction"})
+_LARGEST_REMEMBERED = 16 * 1024
+
+
+def _defaulted_pod(manifest: Manifest) -> Manifest:
+    """Return a copy of a new pod without nulls and with defaults.
+
+    The pods of a workload have equal specs, and the defaults of a spec depend on nothing else, so
+    a spec that has been seen is decoded from its defaulted form.
+    """
+    new: Manifest = {
+        field: strip_nulls(value)
+        for field, value in manifest.items()
+        if value is not None and field != "spec"
+    }
+    encoded = msgspec.json.encode(manifest.get("spec") or {})
+    known = len(encoded) <= _LARGEST_REMEMBERED
+    new["spec"] = msgspec.json.decode(_remembered(encoded) if known else _defaulted(encoded))
+    return new
+
+
+def _defaulted(spec: bytes) -> bytes:
+    pod = {"spec": strip_nulls(msgspec.json.decode(spec))}
+    default_pod(pod)
+    return msgspec.json.encode(pod["spec"])
+
+
+_remembered = lru_cache(maxsize=4096)(_defaulted)
 
 
 def run_mutating(request: Request) -> None:

@@ -6,6 +6,9 @@ empty list if all is well. Field paths, error types and texts are those of Kuber
 letter, since people and programs read them.
 """
 
+from functools import lru_cache
+
+import msgspec
 from msgspec.structs import replace
 
 from clusterstate.admission.request import UPDATE, AdmissionSettings
@@ -59,7 +62,21 @@ def _validate_pod(
         return []
     tolerated = pod_options(settings, old)
     if operation != UPDATE or old is None:
+        if tolerated is CURRENT and _is_known_to_be_right(msgspec.json.encode(pod.get("spec"))):
+            return pods.validate_pod_metadata(pod, CURRENT)
         return pods.validate_pod_create(pod, tolerated)
     if subresource == "status":
         return pods.validate_pod_status_update(pod, old, tolerated)
     return pods.validate_pod_update(pod, old, tolerated)
+
+
+@lru_cache(maxsize=4096)
+def _is_known_to_be_right(spec: bytes) -> bool:
+    """Return whether the spec of a new pod is valid, whatever the pod is called.
+
+    The pods of a workload have equal specs, so most are found here. A generic ephemeral volume
+    gives its claim the name of the pod, so that such specs must be looked at each time.
+    """
+    if len(spec) > 16 * 1024 or b'"ephemeral"' in spec:
+        return False
+    return not pods.validate_new_spec(msgspec.json.decode(spec) or {}, "", CURRENT)

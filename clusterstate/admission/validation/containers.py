@@ -16,7 +16,7 @@ from clusterstate.admission.validation.field import (
     not_found,
     not_supported,
     required,
-    too_many,
+    too_long,
 )
 from clusterstate.admission.validation.options import PodOptions
 from clusterstate.admission.validation.resources import (
@@ -341,38 +341,27 @@ def _restart_policy(container: Manifest, path: str, pod: Surroundings) -> Errors
         errors.append(required(f"{path}.restartPolicy", detail))
     where = f"{path}.restartPolicyRules"
     if len(rules) > 20:
-        errors.append(too_many(where, len(rules), 20))
+        errors.append(too_long(where, rules, 20))
     for index, rule in enumerate(rules):
-        errors += _restart_rule(rule, f"{where}[{index}]")
+        errors += _restart_rule(rule, f"{where}[{index}]", pod.options)
     return errors
 
 
-def _restart_rule(rule: Manifest, path: str) -> Errors:
+def _restart_rule(rule: Manifest, path: str, options: PodOptions) -> Errors:
     errors: Errors = []
+    actions = ("Restart", "RestartAllContainers")
     action = rule.get("action") or ""
-    if not action:
-        errors.append(required(f"{path}.action"))
-    elif action not in ("Restart", "RestartAllContainers"):
-        errors.append(not_supported(f"{path}.action", action, ("Restart", "RestartAllContainers")))
+    if action not in (actions if options.allow_restart_all_containers else actions[:1]):
+        errors.append(not_supported(f"{path}.action", action, actions))
     exit_codes = rule.get("exitCodes")
     if exit_codes is None:
-        errors.append(required(f"{path}.exitCodes", "must be specified"))
-        return errors
+        return [*errors, required(f"{path}.exitCodes", "must be specified")]
     operator = exit_codes.get("operator") or ""
-    if not operator:
-        errors.append(required(f"{path}.exitCodes.operator"))
-    elif operator not in ("In", "NotIn"):
+    if operator not in ("In", "NotIn"):
         errors.append(not_supported(f"{path}.exitCodes.operator", operator, ("In", "NotIn")))
     values = exit_codes.get("values") or []
-    if not values:
-        errors.append(required(f"{path}.exitCodes.values", "must have at least 1 value"))
-    elif len(values) > 255:
-        errors.append(too_many(f"{path}.exitCodes.values", len(values), 255))
-    seen: set[int] = set()
-    for position, value in enumerate(values):
-        if value in seen:
-            errors.append(duplicate(f"{path}.exitCodes.values[{position}]", value))
-        seen.add(value)
+    if len(values) > 255:
+        errors.append(too_long(f"{path}.exitCodes.values", values, 255))
     return errors
 
 

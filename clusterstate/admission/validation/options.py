@@ -35,7 +35,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     old_pod_violates_match_label_keys_validation: bool = False
     old_pod_violates_legacy_match_label_keys_validation: bool = False
     allow_container_restart_policy_rules: bool = False
-    allow_user_namespaces_with_volume_devices: bool = False
+    allow_restart_all_containers: bool = False
     allow_taint_toleration_comparison_operators: bool = False
     strict_ip_cidr: bool = False
 
@@ -51,6 +51,7 @@ CURRENT: Final = PodOptions(
     allow_match_label_keys_in_pod_topology_spread=True,
     allow_match_label_keys_in_pod_topology_spread_selector_merge=True,
     allow_container_restart_policy_rules=True,
+    allow_restart_all_containers=True,
     strict_ip_cidr=True,
 )
 CURRENT_TEMPLATE: Final = msgspec.structs.replace(CURRENT, resource_is_pod=False)

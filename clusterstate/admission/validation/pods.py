@@ -61,26 +61,46 @@ _UPDATABLE: Final = ",".join(
 
 def validate_pod_create(pod: Manifest, options: PodOptions) -> Errors:
     """Return what is wrong with a new pod."""
-    errors = validate_pod(pod, options)
+    name = (pod.get("metadata") or {}).get("name") or ""
     spec = pod.get("spec") or {}
+    return validate_pod_metadata(pod, options) + validate_new_spec(spec, name, options)
+
+
+def validate_pod_metadata(pod: Manifest, options: PodOptions) -> Errors:
+    """Return what is wrong with the metadata of a new pod, its annotations against its spec."""
+    meta = pod.get("metadata") or {}
+    errors = validate_object_meta(meta, namespaced=True, name=formats.dns_subdomain)
+    if annotations := meta.get("annotations"):
+        spec = pod.get("spec") or {}
+        errors += validate_pod_annotations(annotations, spec, "metadata.annotations", options)
+        errors += security.validate_annotations_match_fields(annotations, spec, "spec")
+    return errors
+
+
+def validate_new_spec(spec: Manifest, pod_name: str, options: PodOptions) -> Errors:
+    """Return what is wrong with the spec of a new pod."""
+    errors = _spec_of_pod(spec, pod_name, options)
     if spec.get("ephemeralContainers"):
         errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
     if spec.get("nodeName") and spec.get("schedulingGates"):
         detail = "cannot be set until all schedulingGates have been cleared"
         errors.append(forbidden("spec.nodeName", detail))
-    if annotations := (pod.get("metadata") or {}).get("annotations"):
-        errors += security.validate_annotations_match_fields(annotations, spec, "spec")
     return errors
 
 
 def validate_pod(pod: Manifest, options: PodOptions) -> Errors:
-    """Return what is wrong with metadata and spec of a pod, new or changed."""
+    """Return what is wrong with metadata and spec of a changed pod."""
     meta = pod.get("metadata") or {}
     spec = pod.get("spec") or {}
     errors = validate_object_meta(meta, namespaced=True, name=formats.dns_subdomain)
     if annotations := meta.get("annotations"):
         errors += validate_pod_annotations(annotations, spec, "metadata.annotations", options)
-    errors += validate_pod_spec(spec, "spec", options, pod_name=meta.get("name") or "")
+    return errors + _spec_of_pod(spec, meta.get("name") or "", options)
+
+
+def _spec_of_pod(spec: Manifest, pod_name: str, options: PodOptions) -> Errors:
+    """Return what is wrong with a spec, and what only templates may have."""
+    errors = validate_pod_spec(spec, "spec", options, pod_name=pod_name)
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):
             sources = (volume.get("projected") or {}).get("sources") or ()
@@ -586,7 +606,7 @@ def validate_pod_status_update(new: Manifest, old: Manifest, options: PodOptions
     for index, condition in enumerate(status.get("conditions") or ()):
         type_ = condition.get("type") or ""
         if type_ not in ("PodScheduled", "Ready", "Initialized"):
-            at = f"metadata.conditions[{index}].Type"
+            at = f"status.conditions[{index}].Type"
             errors += invalid_each(at, type_, formats.qualified_name(type_))
     new_node = (new.get("spec") or {}).get("nodeName") or ""
     if new_node != ((old.get("spec") or {}).get("nodeName") or ""):
@@ -595,6 +615,13 @@ def validate_pod_status_update(new: Manifest, old: Manifest, options: PodOptions
     if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
         at = "status.nominatedNodeName"
         errors += invalid_each(at, nominated, formats.dns_subdomain(nominated))
+        if (old.get("spec") or {}).get("nodeName"):
+            detail = "may not be set on pods that are already bound to a node"
+            errors.append(forbidden(at, detail))
+    observed = status.get("observedGeneration")
+    if observed is not None and observed < 0:
+        detail = "must be a non-negative integer"
+        errors.append(invalid("status.observedGeneration", observed, detail))
     if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
         errors.append(invalid("status.qosClass", status.get("qosClass"), IMMUTABLE))
     restart_policy = (old.get("spec") or {}).get("restartPolicy")

@@ -25,7 +25,10 @@ from clusterstate.admission.validation.field import (
     required,
     too_long,
 )
-from clusterstate.admission.validation.metadata import TOTAL_ANNOTATION_BYTES
+from clusterstate.admission.validation.metadata import (
+    TOTAL_ANNOTATION_BYTES,
+    validate_label_selector,
+)
 from clusterstate.admission.validation.options import PodOptions
 from clusterstate.admission.validation.resources import parse
 from clusterstate.objects.meta import Manifest
@@ -341,8 +344,29 @@ def _downward_file(item: Manifest, path: str) -> Errors:
     return errors + _mode(item, "mode", path)
 
 
+def _cinder(source: Manifest, path: str) -> Errors:
+    errors = _needs("volumeID")(source, path)
+    if source.get("secretRef") is not None and not source["secretRef"].get("name"):
+        errors.append(required(f"{path}.secretRef.name"))
+    return errors
+
+
+def _flex_volume(source: Manifest, path: str) -> Errors:
+    errors = _needs("driver")(source, path)
+    for key in source.get("options") or ():
+        namespace = "." + key.partition("/")[0].lower()
+        if namespace.endswith((".kubernetes.io", ".k8s.io")):
+            detail = "kubernetes.io and k8s.io namespaces are reserved"
+            errors.append(invalid(f"{path}.options[{key}]", key, detail))
+    return errors
+
+
 def _azure_file(source: Manifest, path: str) -> Errors:
     return _needs("secretName", "shareName")(source, path)
+
+
+_MANAGED_DISK: Final = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+_BLOB_DISK: Final = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 
 
 def _azure_disk(source: Manifest, path: str) -> Errors:
@@ -352,22 +376,16 @@ def _azure_disk(source: Manifest, path: str) -> Errors:
         supported = ("None", "ReadOnly", "ReadWrite")
         errors.append(not_supported(f"{path}.cachingMode", caching, supported))
     kind = source.get("kind")
-    if kind is not None and kind not in ("Dedicated", "Managed", "Shared"):
+    if kind is None:
+        return errors
+    if kind not in ("Dedicated", "Managed", "Shared"):
         supported = ("Dedicated", "Managed", "Shared")
         errors.append(not_supported(f"{path}.kind", kind, supported))
-        return errors
     uri = source.get("diskURI") or ""
-    if kind == "Managed" and uri and not uri.startswith("/subscriptions/"):
-        supported = (
-            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/"
-            "microsoft.compute/disks/{disk-id}",
-        )
-        errors.append(not_supported(f"{path}.diskURI", uri, supported))
-    elif kind in ("Dedicated", "Shared") and uri and not uri.startswith("https://"):
-        supported = (
-            "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd",
-        )
-        errors.append(not_supported(f"{path}.diskURI", uri, supported))
+    if kind == "Managed" and not uri.startswith("/subscriptions/"):
+        errors.append(not_supported(f"{path}.diskURI", uri, (_MANAGED_DISK,)))
+    elif kind != "Managed" and not uri.startswith("https://"):
+        errors.append(not_supported(f"{path}.diskURI", uri, (_BLOB_DISK,)))
     return errors
 
 
@@ -471,19 +489,14 @@ def _projected(source: Manifest, path: str, options: PodOptions) -> Errors:
             elif kind == "downwardAPI":
                 errors += _projected_downward(part[kind], at, projection)
             elif kind == "serviceAccountToken":
-                errors += _token(part[kind], at, projection, options)
+                errors += _token(part[kind], at, path, options)
             elif kind == "clusterTrustBundle":
                 errors += _trust_bundle(part[kind], at, projection)
             else:
                 errors += _pod_certificate(part[kind], at, projection)
-        if not kinds:
-            detail = (
-                "source must be one of: configMap, downwardAPI, secret, serviceAccountToken, "
-                "clusterTrustBundle, or podCertificate"
-            )
-            errors.append(required(where, detail))
         if len(kinds) > 1:
-            errors.append(forbidden(where, _ONE_TYPE))
+            detail = "may not specify more than 1 volume type per source"
+            errors.append(forbidden(where, detail))
     return errors
 
 
@@ -507,7 +520,7 @@ def _projected_downward(source: Manifest, path: str, projection: _Projection) ->
     return errors
 
 
-def _token(source: Manifest, path: str, projection: _Projection, options: PodOptions) -> Errors:
+def _token(source: Manifest, path: str, volume_path: str, options: PodOptions) -> Errors:
     errors: Errors = []
     seconds = source.get("expirationSeconds") or 0
     if seconds < 600:
@@ -516,13 +529,12 @@ def _token(source: Manifest, path: str, projection: _Projection, options: PodOpt
     if seconds > 1 << 32:
         detail = "may not specify a duration larger than 2^32 seconds"
         errors.append(invalid(f"{path}.expirationSeconds", seconds, detail))
+    # Upstream names the volume here, not the source.
     file = source.get("path") or ""
     if not file:
-        errors.append(required(f"{path}.path"))
-    else:
-        if not options.allow_non_local_projected_token_path:
-            errors += _non_reserved_path(file, f"{path}.path")
-        errors += projection.take(file, file)
+        errors.append(required(f"{volume_path}.path"))
+    elif not options.allow_non_local_projected_token_path:
+        errors += _non_reserved_path(file, f"{volume_path}.path")
     return errors
 
 
@@ -571,6 +583,7 @@ def _trust_bundle(source: Manifest, path: str, projection: _Projection) -> Error
         if not signer:
             errors.append(required(f"{path}.signerName", "must be a valid signer name"))
         errors += _signer_name(signer, f"{path}.signerName")
+        errors += validate_label_selector(source.get("labelSelector"), f"{path}.labelSelector")
     else:
         errors.append(required(path, "either name or signerName must be specified"))
     file = source.get("path") or ""
@@ -638,12 +651,12 @@ _CHECKS: Final[dict[str, Callable[[Manifest, str], Errors]]] = {
     "flocker": _flocker,
     "persistentVolumeClaim": _needs("claimName"),
     "rbd": _needs("monitors", "image"),
-    "cinder": _needs("volumeID"),
+    "cinder": _cinder,
     "cephfs": _needs("monitors"),
     "quobyte": _quobyte,
     "downwardAPI": _downward_api,
     "fc": _fibre_channel,
-    "flexVolume": _needs("driver"),
+    "flexVolume": _flex_volume,
     "azureFile": _azure_file,
     "vsphereVolume": _needs("volumePath"),
     "photonPersistentDisk": _needs("pdID"),
