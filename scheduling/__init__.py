@@ -2,7 +2,8 @@
 
 Layers, each importing only what stands to its right (checked by import-linter)::
 
-    apps > tasks > celery > runner > controllers | whatif > sync | binder | wake > plugins | engine > framework
+    apps > tasks > celery > runner > controllers | whatif > binder > sync | wake
+         > plugins | engine > framework
 
 ``framework``, ``engine`` and ``plugins`` are the decision core: snapshot in, decision out, no
 clock, no database. ``sync`` turns the change log into snapshot deltas and queue moves, ``binder``

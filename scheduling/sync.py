@@ -327,12 +327,12 @@ class Mirror:
             namespace = _decode_namespace(manifest)
             self.snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
             return
-        value = msgspec.json.decode(manifest, type=_OTHERS[kind])
+        value: object = msgspec.json.decode(manifest, type=_OTHERS[kind])
         if isinstance(value, PodDisruptionBudget):
             self.snapshot.set_budget(value)
         elif isinstance(value, Service):
             self.snapshot.set_service(value)
-        else:
+        elif isinstance(value, ReplicationController | ReplicaSet | StatefulSet):
             self.snapshot.set_controller(value)
 
     def _remove_other(self, change: Change) -> None:

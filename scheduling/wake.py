@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import redis
 import structlog
@@ -29,16 +30,21 @@ TIMERS = "stowage:timers"
 _DISPATCHED = "stowage:scheduler:dispatched"
 _RETRY_SECONDS = 1.0
 _local = threading.local()
-_state = {"client": None, "down_until": 0.0}
 
 
+class _Pause:
+    """Until when (monotonic seconds) nothing is announced: Redis was away a moment ago."""
+
+    until = 0.0
+
+
+_pause = _Pause()
+
+
+@cache
 def client() -> "redis.Redis":
     """Return this process's Redis client; connections are made on first use."""
-    if _state["client"] is None:
-        _state["client"] = redis.Redis.from_url(
-            settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=2.0
-        )
-    return _state["client"]  # type: ignore[return-value]
+    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=2.0)
 
 
 @contextmanager
@@ -53,7 +59,7 @@ def without_scheduler() -> Iterator[None]:
 
 def announce(*, revision: int) -> None:
     """Tell followers that ``revision`` was committed. Never raises for a Redis that is away."""
-    if time.monotonic() < _state["down_until"]:  # type: ignore[operator]
+    if time.monotonic() < _pause.until:
         return
     try:
         if getattr(_local, "quiet", False):
@@ -66,7 +72,7 @@ def announce(*, revision: int) -> None:
         if runners == 0 and client().set(_DISPATCHED, 1, nx=True, px=1000):
             current_app.send_task("scheduling.tasks.run_cycles", queue="scheduling", expires=5)
     except (redis.RedisError, OSError) as error:
-        _state["down_until"] = time.monotonic() + _RETRY_SECONDS
+        _pause.until = time.monotonic() + _RETRY_SECONDS
         logger.warning("wake_up_failed", error=str(error))
 
 
@@ -89,7 +95,7 @@ class Subscription:
 
     def _connect(self) -> None:
         try:
-            pubsub = client().pubsub(ignore_subscribe_messages=True)
+            pubsub = client().pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
             pubsub.subscribe(self._channel)
             # The confirmation must be read before anyone relies on being counted as a listener.
             pubsub.get_message(timeout=1.0)

@@ -1,0 +1,30 @@
+"""The application's configuration: commits wake the scheduler, processes give signs of life."""
+
+from typing import Any
+
+from django.apps import AppConfig
+
+_NOT_SCHEDULED = frozenset({"Event", "Lease"})
+
+
+class SchedulingConfig(AppConfig):
+    """No tables; connects the change log's signal with the wake-ups."""
+
+    name = "scheduling"
+    verbose_name = "Scheduling"
+
+    def ready(self) -> None:
+        """Connect once, when all applications are loaded."""
+        from clusterstate.changes import committed
+
+        committed.connect(_announce, dispatch_uid="scheduling.wake")
+
+
+def _announce(*, revision: int, kinds: frozenset[str], **_: Any) -> None:
+    from scheduling import wake
+
+    if kinds <= _NOT_SCHEDULED:
+        with wake.without_scheduler():
+            wake.announce(revision=revision)
+    else:
+        wake.announce(revision=revision)

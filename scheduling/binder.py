@@ -1,0 +1,191 @@
+"""Decisions become actions; those that came too late come back.
+
+A batch of placed pods is bound by one statement on a connection of its own, in a thread, while the
+runner already decides the next batch on the snapshot that assumes it ("assume, then confirm").
+``settle`` learns what became of it: a bound pod leaves the queue, a stale one (gone, or its node
+changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
+get their condition and their place in the queue in one statement too. Events are told last, when
+there is nothing more urgent; they are news, not state.
+"""
+
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import cast
+
+import structlog
+from django.db import close_old_connections
+
+from clusterstate import queries
+from clusterstate.actions import events, pods
+from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods import Binding, BindResult, QueueMove, Unschedulable
+from scheduling import wake
+from scheduling.engine.decision import ERROR, Decision
+from scheduling.engine.queue import Place, Stage
+from scheduling.sync import Mirror
+
+logger = structlog.get_logger(__name__)
+
+_INLINE = 32
+"""Up to so many pods are bound on the caller's thread: handing over would cost more."""
+_EVENTS_AT_ONCE = 2000
+_SCHEDULER_ERROR = "SchedulerError"
+_UNSCHEDULABLE = "Unschedulable"
+
+
+class Binder:
+    """Writes what one runner decides."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        # A name of its own for each warm state: the rows tell whether somebody else bound since.
+        self._name = f"scheduler-{uuid.uuid4()}"
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
+        self._underway: Future[BindResult] | None = None
+        self._news: list[tuple[int, str, str, str]] = []
+
+    def close(self) -> None:
+        """Wait for the batch that is under way, whatever becomes of it."""
+        self._thread.shutdown(wait=True)
+
+    # --- placed ----------------------------------------------------------------------------------
+
+    def submit(self, placed: Sequence[Decision], now: float) -> None:
+        """Begin to bind; the batch before is settled first."""
+        self.settle(now)
+        if not placed:
+            return
+        bindings = [Binding(cast(int, d.key), d.node_name) for d in placed]
+        self._news += [
+            (cast(int, d.key), "Normal", "Scheduled", f"to {d.node_name}") for d in placed
+        ]
+        revision = placed[0].snapshot_revision
+        moment = datetime.fromtimestamp(now, UTC)
+        if len(bindings) <= _INLINE:
+            self._underway = Future()
+            self._underway.set_result(self._bind(bindings, revision, moment))
+            self.settle(now)
+        else:
+            self._underway = self._thread.submit(self._bind_apart, bindings, revision, moment)
+
+    def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
+        with wake.without_scheduler():
+            return pods.bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
+
+    def _bind_apart(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
+        close_old_connections()
+        return self._bind(bindings, revision, now)
+
+    def settle(self, now: float) -> int:
+        """Wait for the batch under way and apply what became of it; return how many came back.
+
+        Raises:
+            django.db.Error: the database failed; the caller must load its mirror again.
+        """
+        if self._underway is None:
+            return 0
+        underway, self._underway = self._underway, None
+        result = underway.result()
+        for pod_id, _ in result.bound:
+            self._mirror.queue.done(pod_id)
+        for pod_id in result.stale:
+            self._mirror.snapshot.forget(pod_id)
+            self._mirror.queue.requeue_stale(pod_id, now)
+        if result.stale:
+            stale = set(result.stale)
+            self._news = [news for news in self._news if news[0] not in stale]
+            logger.info("bindings_came_back", stale=len(result.stale), bound=len(result.bound))
+        return len(result.stale)
+
+    # --- not placed ------------------------------------------------------------------------------
+
+    def refuse(self, refused: Sequence[Decision], now: float) -> None:
+        """Put pods that were not placed back into the queue, with the reason for all to see."""
+        queue = self._mirror.queue
+        written: list[Unschedulable] = []
+        for decision in refused:
+            pod_id = cast(int, decision.key)
+            if decision.outcome == ERROR:
+                queue.requeue_failed(pod_id, now)
+            else:
+                queue.requeue_unschedulable(pod_id, decision.rejected_by, now)
+            if pod_id not in queue:
+                continue
+            place = queue.place(pod_id)
+            written.append(
+                Unschedulable(
+                    pod_id=pod_id,
+                    message=decision.message,
+                    reason=_SCHEDULER_ERROR if decision.outcome == ERROR else _UNSCHEDULABLE,
+                    rejected_by=place.rejected_by,
+                    stage=_stage(place),
+                    attempts=place.attempts,
+                    not_before=_moment(place),
+                )
+            )
+            self._news.append((pod_id, "Warning", "FailedScheduling", decision.message))
+        if not written:
+            return
+        moment = datetime.fromtimestamp(now, UTC)
+        with wake.without_scheduler():
+            pods.set_unschedulable(written, now=moment)
+            told = {item.pod_id for item in written}
+            moves = [
+                QueueMove(
+                    pod_id=place.pod_id,
+                    stage=_stage(place),
+                    attempts=place.attempts,
+                    not_before=_moment(place),
+                )
+                for place in queue.take_changes()
+                if place.pod_id not in told
+            ]
+            if moves:
+                pods.move_pending(moves)
+
+    # --- news ------------------------------------------------------------------------------------
+
+    def tell(self, now: float) -> None:
+        """Record the events of what happened since the last call."""
+        news, self._news = self._news, []
+        moment = datetime.fromtimestamp(now, UTC)
+        for first in range(0, len(news), _EVENTS_AT_ONCE):
+            part = news[first : first + _EVENTS_AT_ONCE]
+            rows = queries.pods_by_id([pod_id for pod_id, *_ in part])
+            with wake.without_scheduler():
+                events.record_many(
+                    [
+                        Occurrence(
+                            kind="Pod",
+                            namespace=row.namespace,
+                            name=row.name,
+                            uid=row.uid,
+                            type=type_,
+                            reason=reason,
+                            message=(
+                                f"Successfully assigned {row.namespace}/{row.name} {message}"
+                                if reason == "Scheduled"
+                                else message
+                            ),
+                        )
+                        for pod_id, type_, reason, message in part
+                        if (row := rows.get(pod_id)) is not None
+                    ],
+                    now=moment,
+                )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``tell`` has something to record."""
+        return bool(self._news)
+
+
+def _stage(place: Place) -> str:
+    """Return the stage for the row: in flight is not written down, it is active after a restart."""
+    return (Stage.ACTIVE if place.stage is Stage.IN_FLIGHT else place.stage).value
+
+
+def _moment(place: Place) -> datetime | None:
+    return datetime.fromtimestamp(place.not_before, UTC) if place.not_before else None

@@ -1,0 +1,204 @@
+"""The loop of the scheduling worker: keep up, decide, write, wait.
+
+``run`` is what a Celery task calls. One runner works at a time in the whole system: it holds a
+session advisory lock, taken without waiting, so a second one finds it taken and leaves. Everything
+else is safe without the lock too: a bind is conditional. The warm state lives in this module
+between tasks, and is thrown away whenever anything about it is in doubt.
+
+    loop    refresh the mirror from the log            (sync)
+            pop a batch from the queue                 (engine.queue)
+            decide it, assuming each decision          (engine.cycle)
+            write: bind in a thread, refuse            (binder)
+            nothing to do: tell events, then wait for a wake-up, or for the next backoff
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from clusterstate import changes, sql
+from scheduling import wake
+from scheduling.binder import Binder
+from scheduling.controllers import node_admission
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.decision import Decision
+from scheduling.engine.queue import Backoff, PendingPod
+from scheduling.framework.configuration import (
+    KubeSchedulerConfiguration,
+    default_configuration,
+)
+from scheduling.framework.events import Registration
+from scheduling.framework.runtime import Framework
+from scheduling.plugins.catalogue import build_plugins
+from scheduling.plugins.queueing_hints import registrations
+from scheduling.sync import Mirror
+
+logger = structlog.get_logger(__name__)
+
+BATCH = 1000
+"""Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
+_LONGEST_WAIT = 1.0
+_EVENTS_AFTER = 0.05
+
+
+class Scheduler:
+    """The warm state of one worker and the cycle over it."""
+
+    def __init__(self, configuration: KubeSchedulerConfiguration, seeds: Callable[[], int]) -> None:
+        self._seeds = seeds
+        self._frameworks: dict[str, Framework] = {}
+        events: dict[str, Mapping[str, Sequence[Registration]]] = {}
+        for profile in configuration.profiles:
+            plugins = build_plugins(profile)
+            self._frameworks[profile.scheduler_name] = Framework(profile, plugins)
+            events[profile.scheduler_name] = registrations(profile, plugins)
+        self.mirror = Mirror(
+            events,
+            Backoff(
+                initial=configuration.pod_initial_backoff_seconds,
+                longest=configuration.pod_max_backoff_seconds,
+            ),
+        )
+        self.binder = Binder(self.mirror)
+        self._starts = dict.fromkeys(self._frameworks, 0)
+
+    def cycle(self, now: float) -> int:
+        """Keep up, decide and write one batch; return how many pods were decided."""
+        self.mirror.refresh(now)
+        if self.mirror.arrivals:
+            node_admission.judge(self.mirror, self._frameworks, now)
+        batch = self.mirror.queue.pop_batch(now, BATCH)
+        if not batch:
+            self.binder.settle(now)
+            return 0
+        placed: list[Decision] = []
+        refused: list[Decision] = []
+        for decision in self._decide(batch):
+            (placed if decision.scheduled else refused).append(decision)
+        self.binder.submit(placed, now)
+        self.binder.refuse(refused, now)
+        return len(batch)
+
+    def _decide(self, batch: Sequence[PendingPod]) -> Iterable[Decision]:
+        snapshot = self.mirror.snapshot
+        for name, pods in _by_profile(batch):
+            framework = self._frameworks[name]
+            decisions = schedule_batch(
+                snapshot,
+                framework,
+                [
+                    PodToPlace(
+                        pod.pod_id,
+                        self.mirror.info(pod.class_id),
+                        snapshot.nominated_node_of(pod.pod_id),
+                    )
+                    for pod in pods
+                ],
+                Options(seed=self._seeds()),
+                start=self._starts[name],
+            )
+            self._starts[name] = decisions[-1].next_start
+            yield from decisions
+
+
+def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[PendingPod]]]:
+    """Return neighbours with the same scheduler name together; the order stays as it is."""
+    run: list[PendingPod] = []
+    name = ""
+    for pod in batch:
+        its = pod.spec.spec.scheduler_name
+        if run and its != name:
+            yield name, run
+            run = []
+        name = its
+        run.append(pod)
+    if run:
+        yield name, run
+
+
+_warm: dict[str, Scheduler] = {}
+
+
+def _scheduler() -> Scheduler:
+    if "scheduler" not in _warm:
+        _warm["scheduler"] = Scheduler(default_configuration(), lambda: secrets.randbits(63))
+    return _warm["scheduler"]
+
+
+def discard() -> None:
+    """Throw the warm state away; the next run loads it again."""
+    scheduler = _warm.pop("scheduler", None)
+    if scheduler is not None:
+        scheduler.binder.close()
+
+
+def run(*, longest: float, clock: Callable[[], float] = time.time) -> int:
+    """Schedule until ``longest`` seconds are over; return how many pods were decided.
+
+    Returns at once when another runner works. Lingers while there is nothing to do, so that the
+    next pod meets a warm runner.
+    """
+    if not _lock():
+        return 0
+    decided = 0
+    try:
+        with wake.Subscription(wake.SCHEDULER) as subscription:
+            scheduler = _scheduler()
+            if not scheduler.mirror.loaded:
+                scheduler.mirror.load(clock())
+            end = clock() + longest
+            idle_since = clock()
+            while (now := clock()) < end:
+                count = scheduler.cycle(now)
+                decided += count
+                if count:
+                    idle_since = now
+                    continue
+                wait = _wait_for(scheduler, now, end)
+                if scheduler.binder.has_news:
+                    quiet = idle_since + _EVENTS_AFTER - now
+                    if quiet > 0:
+                        wait = min(wait, quiet)
+                    else:
+                        scheduler.binder.tell(now)
+                subscription.wait(wait)
+            scheduler.binder.tell(clock())
+        # What was announced between the last look and the end of the subscription.
+        while scheduler.cycle(clock()):
+            pass
+        scheduler.binder.tell(clock())
+    except DatabaseError:
+        logger.exception("cycle_failed")
+        discard()
+        connection.close()
+    except BaseException:
+        discard()
+        raise
+    finally:
+        _unlock()
+    return decided
+
+
+def _wait_for(scheduler: Scheduler, now: float, end: float) -> float:
+    """Return how long nothing is due: until the next backoff, at most a second."""
+    wait = min(_LONGEST_WAIT, end - now)
+    due = scheduler.mirror.queue.next_due(now)
+    return wait if due is None else max(0.0, min(wait, due - now))
+
+
+def _lock() -> bool:
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.CYCLE_LOCK,))
+    return bool(row and row[0])
+
+
+def _unlock() -> None:
+    """Give the lock back; a connection that is gone took it along."""
+    try:
+        if connection.connection is not None and not connection.connection.closed:
+            sql.run("SELECT pg_advisory_unlock(%s)", (changes.CYCLE_LOCK,))
+    except DatabaseError:
+        connection.close()

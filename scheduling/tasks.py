@@ -1,0 +1,34 @@
+"""Celery's entry points: keyword-only, idempotent, one call each."""
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from clusterstate import queries
+from clusterstate.actions import history, namespaces
+from scheduling import runner
+
+LINGER_SECONDS = 10.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  # a task is an edge
+
+
+@shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
+def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
+    """Run scheduling cycles, lingering for more work; see ``scheduling.runner``."""
+    return runner.run(longest=longest)
+
+
+@shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
+def trim_history(**_: object) -> None:
+    """Drop changes, documents and events that are older than the kept history."""
+    history.trim(now=_now())
+
+
+@shared_task(name="scheduling.tasks.finish_deletions", ignore_result=True)
+def finish_deletions(**_: object) -> None:
+    """Empty and remove the namespaces that are being deleted."""
+    for name in queries.terminating_namespaces():
+        namespaces.finish_deletion(name, now=_now())
