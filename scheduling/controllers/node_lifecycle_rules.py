@@ -112,7 +112,7 @@ def with_condition_taints(node: Node) -> tuple[Taint, ...]:
 def no_execute_key(ready: str | None) -> str | None:
     """Return the key of the NoExecute taint for a status of ``Ready``, None for a ready node.
 
-    A node without the condition has no agent yet, or never will; silence is judged elsewhere (R126).
+    A node without the condition has no agent (yet); silence is judged elsewhere (R126).
     """
     return {"False": NOT_READY, "Unknown": UNREACHABLE}.get(ready or "")
 

@@ -105,7 +105,7 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
     fit: Document = {}
     kept: list[Document] = []
     for i, entry in enumerate(entries):
-        name = entry.get("name")
+        name = _name(entry)
         args = entry.get("args")
         args = dict(args) if isinstance(args, dict) else {}
         for meta in ("apiVersion", "kind"):
@@ -113,7 +113,7 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
         if name in _STRATEGIES:
             # Arguments of a strategy that is not enabled say nothing.
             if name in strategies:
-                fit["scoringStrategy"] = _strategy(str(name), args)
+                fit["scoringStrategy"] = _strategy(name, args)
         elif name == "NodeResourcesFit":
             fit = {**args, **fit}
         elif name in _GONE:
@@ -131,6 +131,12 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
         kept.append({"name": "NodeResourcesFit", "args": fit})
     result["pluginConfig"] = kept
     return result
+
+
+def _name(entry: Any) -> str:
+    """Return the name in an entry, empty if there is none that is text."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _strategy(name: str, args: Document) -> Document:
@@ -151,14 +157,14 @@ def _plugin_set(
         return given
     enabled: list[Any] = []
     for i, entry in enumerate(given.get("enabled", [])):
-        name = entry.get("name") if isinstance(entry, dict) else None
+        name = _name(entry)
         where = f"{path}.enabled[{i}].name"
         if name in _STRATEGIES:
             if strategies:
                 detail = f"NodeResourcesFit has one scoring strategy; {min(strategies)} is given"
                 errors.append(FieldError(INVALID, where, name, detail))
                 continue
-            strategies.add(str(name))
+            strategies.add(name)
             enabled.append({**entry, "name": "NodeResourcesFit"})
         elif name == "SelectorSpread":
             warnings.append(f"{where}: SelectorSpread is PodTopologySpread with system defaults")
@@ -171,7 +177,7 @@ def _plugin_set(
     replaced = bool(strategies)
     disabled: list[Any] = []
     for entry in given.get("disabled", []):
-        name = entry.get("name") if isinstance(entry, dict) else None
+        name = _name(entry)
         if name in _STRATEGIES:
             # LeastAllocated off and another strategy on is a change of strategy, not of plugins.
             if name == "NodeResourcesLeastAllocated" and not replaced:
@@ -193,10 +199,10 @@ def _once(entries: list[Any]) -> list[Any]:
     seen: set[str] = set()
     found = []
     for entry in entries:
-        name = entry.get("name") if isinstance(entry, dict) else None
+        name = _name(entry)
         if name == "PodTopologySpread" and name in seen:
             continue
-        seen.add(str(name))
+        seen.add(name)
         found.append(entry)
     return found
 

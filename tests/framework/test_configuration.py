@@ -1,6 +1,10 @@
 """What a configuration document means (R71-R72, R86-R87, R104-R111, R169-R174, C1, C13, C16)."""
 
+import contextlib
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clusterstate.objects.errors import Invalid
 from scheduling.framework.configuration import (
@@ -265,7 +269,8 @@ RATIO = FIT + ".requestedToCapacityRatio"
         (
             "NodeResourcesFit",
             (
-                "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape:"
+                "{scoringStrategy: {type: RequestedToCapacityRatio,"
+                " requestedToCapacityRatio: {shape:"
                 " [{utilization: 50, score: 11}, {utilization: 50, score: 0},"
                 " {utilization: 101, score: -1}]}}}"
             ),
@@ -631,3 +636,79 @@ def test_a_translated_document_loads_to_the_same_value():
     for text in (ADDED_AFFINITY, POLICY):
         first = load(text)
         assert load(first.document).profiles == first.profiles
+
+
+KEYS = st.sampled_from(
+    [
+        "profiles", "schedulerName", "plugins", "pluginConfig", "name", "args", "enabled",
+        "disabled", "score", "filter", "multiPoint", "weight", "scoringStrategy", "type", "shape",
+        "resources", "addedAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+        "nodeSelectorTerms", "matchExpressions", "preferredDuringSchedulingIgnoredDuringExecution",
+        "key", "operator", "values", "percentageOfNodesToScore", "predicates", "priorities",
+        "argument", "requestedToCapacityRatioArguments", "labelsPresence", "algorithmSource",
+        "defaultConstraints", "topologyKey", "utilization", "requestedToCapacityRatio", "extenders",
+    ]
+)  # fmt: skip
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 200),
+    st.floats(allow_nan=False),
+    st.sampled_from(
+        [
+            "",
+            "*",
+            "NodeAffinity",
+            "NodeResourcesFit",
+            "PodTopologySpread",
+            "In",
+            "Gt",
+            "a/b/c",
+            "NodeResourcesMostAllocated",
+            "RequestedToCapacityRatio",
+            "SelectorSpread",
+            "NodeResourcesLeastAllocated",
+            "LeastRequestedPriority",
+            "GeneralPredicates",
+        ]
+    ),
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=5)),
+    max_leaves=25,
+)
+HEADS = st.sampled_from(
+    [("v1", "Policy")]
+    + [
+        (f"kubescheduler.config.k8s.io/{v}", "KubeSchedulerConfiguration")
+        for v in ("v1", "v1beta1", "v1beta2", "v1beta3", "v1alpha1", "v1alpha2")
+    ]
+)
+PLUGIN_NAMES = st.sampled_from(
+    ["NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "RequestedToCapacityRatio", "X"]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(HEADS, st.dictionaries(KEYS, TREES, max_size=6), PLUGIN_NAMES, TREES, TREES)
+def test_any_document_loads_or_says_what_is_wrong(head, body, plugin, args, sets):
+    entry = {"plugins": {"score": sets}, "pluginConfig": [{"name": plugin, "args": args}]}
+    for extra in (body, {**body, "profiles": [entry, args]}, {"predicates": args, **body}):
+        document = {**extra, "apiVersion": head[0], "kind": head[1]}
+        with contextlib.suppress(Invalid):
+            assert load(document).profiles
+
+
+@pytest.mark.parametrize("wrong_type", [5, "x", {"a": 1}, [5], [None], ["x"]])
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha1"])
+def test_a_plugin_set_of_another_type_is_named(version, wrong_type):
+    plugins = {"score": {"enabled": wrong_type}}
+    document = {
+        "apiVersion": f"kubescheduler.config.k8s.io/{version}",
+        "kind": "KubeSchedulerConfiguration",
+        **({"plugins": plugins} if version == "v1alpha1" else {"profiles": [{"plugins": plugins}]}),
+    }
+    assert all(
+        field.startswith("profiles[0].plugins.score.enabled") for field, _ in wrong(document)
+    )
