@@ -15,6 +15,7 @@ first condition.
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -146,8 +147,18 @@ def scheduled_condition(overlay: Overlay) -> str:
         return overlay.unschedulable
     if overlay.scheduled_at is None:
         return ""
-    moment = format_time(overlay.scheduled_at)
-    return f'{{"lastTransitionTime":"{moment}","status":"True","type":"PodScheduled"}}'
+    return _true_since(overlay.scheduled_at)
+
+
+@lru_cache(maxsize=4096)
+def _true_since(moment: datetime) -> str:
+    since = format_time(moment)
+    return f'{{"lastTransitionTime":"{since}","status":"True","type":"PodScheduled"}}'
+
+
+@lru_cache(maxsize=16384)
+def _node_member(name: str) -> str:
+    return f'"nodeName":{_json(name)}'
 
 
 def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
@@ -158,7 +169,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
     head, spec, status, tail = parts
     node = ""
     if overlay.node_name:
-        node = f'"nodeName":{_json(overlay.node_name)}' + ("" if status[0] == "}" else ",")
+        node = _node_member(overlay.node_name) + ("" if status[0] == "}" else ",")
     condition = scheduled_condition(overlay)
     if condition:
         if status[-1] == "[":

@@ -21,9 +21,9 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
+from clusterstate.objects import wire_types
 from clusterstate.objects.errors import BadRequest, StatusError, TooLarge
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.wire_types import PATCH
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -193,7 +193,7 @@ def _fields(type_name: str) -> dict[str, _Field]:
     struct: Any = _structs().get(type_name)
     if struct is None:
         return {}
-    rules = PATCH.get(type_name, {})
+    rules = wire_types.PATCH.get(type_name, {})
     found: dict[str, _Field] = {}
     for field in msgspec.structs.fields(struct):
         key, strategies = rules.get(field.encode_name, ("", ""))
@@ -205,8 +205,6 @@ def _fields(type_name: str) -> dict[str, _Field]:
 
 @cache
 def _structs() -> dict[str, type[msgspec.Struct]]:
-    from clusterstate.objects import wire_types
-
     return {
         name: value
         for name, value in vars(wire_types).items()
