@@ -87,6 +87,9 @@ class Snapshot:
         self._keys: list[Hashable] = []
         self._pod_names: dict[int, str] = {}
         self._preempted: set[int] = set()
+        # What a dry run has changed in the accounts, for counters that are made meanwhile.
+        self._detached: set[int] = set()
+        self._guests: list[tuple[PodInfo, int]] = []
         self._free_slots: list[int] = []
         self._pod_class: npt.NDArray[np.int32] = np.zeros(64, np.int32)
         self._pod_row: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
@@ -207,8 +210,8 @@ class Snapshot:
         self.allocatable[row] = 0
         for key, amount in amounts.items():
             if key in BASE_RESOURCES or is_scalar_resource(key):
-                column = self.resource(key)  # first: it may replace the array
-                self.allocatable[row, column] = amount
+                number = self.resource(key)  # first: it may replace the array
+                self.allocatable[row, number] = amount
         self.allowed_pods[row] = amounts.get("pods", 0)
         if before is None or before.spec != node.spec:
             self.unschedulable[row] = node.spec.unschedulable
@@ -473,9 +476,13 @@ class Snapshot:
         counted = where >= 0
         if counter.live_only:
             counted = counted & ~self._pod_terminating[:used]
+        if self._detached:
+            counted[list(self._detached)] = False
         weights = by_peer[peer_of_class][self._pod_class[:used][counted]]
         np.add.at(counter.rows, where[counted], weights)
         counter.total = int(weights.sum())
+        for info, row in self._guests:
+            counter.bump(row, int(by_peer[info.peer]))
 
     def forget_counters(self) -> None:
         """Drop all counters; whoever needs one makes it again."""
@@ -613,8 +620,8 @@ class Snapshot:
         self._pod_row[slots] = rows
         self._pod_terminating[slots] = False if terminating is None else terminating
         self._pod_started[slots] = np.nan if started is None else started
-        # Chain the new slots of each row in front of its list.
-        order = np.argsort(rows, kind="stable")
+        # Chain the new slots of each row in front of its list, the last one first, as single adds.
+        order = count - 1 - np.argsort(rows[::-1], kind="stable")
         slot_numbers = (np.arange(first, first + count, dtype=np.int32))[order]
         sorted_rows = rows[order]
         if count:
@@ -739,7 +746,7 @@ class Snapshot:
         )
 
     def pods_on(self, row: int) -> list[PodRecord]:
-        """Return the pods on a node, in no particular order."""
+        """Return the pods on a node, the last to arrive first."""
         return [self._record(slot) for slot in self._slots_on(row)]
 
     def pod(self, key: Hashable) -> PodRecord | None:
@@ -757,18 +764,22 @@ class Snapshot:
         The pod stays listed by ``pods_on`` and nothing is logged: caches must not look in between.
         """
         self._account(record.slot, record.row, -1)
+        self._detached.add(record.slot)
 
     def attach(self, record: PodRecord) -> None:
         """Put a detached pod back."""
         self._account(record.slot, record.row, 1)
+        self._detached.discard(record.slot)
 
     def attach_guest(self, info: PodInfo, row: int) -> None:
         """Count a nominated pod on a node; ``detach_guest`` must follow before the next delta."""
         self._guest(info, row, 1)
+        self._guests.append((info, row))
 
     def detach_guest(self, info: PodInfo, row: int) -> None:
         """Undo ``attach_guest``."""
         self._guest(info, row, -1)
+        self._guests.remove((info, row))
 
     def _guest(self, info: PodInfo, row: int, sign: int) -> None:
         self.requested[row] += sign * self._vectors[info.index]

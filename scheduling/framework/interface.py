@@ -247,7 +247,7 @@ class NodeTable(Protocol):
         ...
 
     def pods_on(self, row: int) -> list[PodRecord]:
-        """The pods on a node, in no particular order."""
+        """The pods on a node, the last to arrive first."""
         ...
 
     def disruption_budgets(self) -> Sequence[DisruptionBudget]:

@@ -172,8 +172,8 @@ def select_victims(
         status = handle.run_filters(own, pod, snapshot, row)
         if not status.ok:
             return [], 0, status
-        potential.sort(key=importance)
-        violating, fine = split_by_budget(potential, budgets)
+        # The snapshot lists the newest first; ties want the order of arrival.
+        violating, fine = split_by_budget(by_importance(potential[::-1]), budgets)
         victims: list[PodRecord] = []
         violations = 0
         for group, violates in ((violating, 1), (fine, 0)):
@@ -184,7 +184,7 @@ def select_victims(
                     victims.append(other)
                     violations += violates
         if violating and fine:
-            victims.sort(key=importance)
+            victims = by_importance(victims)
         return victims, violations, SUCCESS
     finally:
         for other in list(away.values()):
@@ -196,9 +196,23 @@ def started(other: PodRecord) -> float:
     return math.inf if other.start_time is None else other.start_time
 
 
-def importance(other: PodRecord) -> tuple[float, float, str]:
-    """Return a sort key: higher priority first, then the longer running (``MoreImportantPod``)."""
-    return (-other.info.priority, started(other), str(other.key))
+def by_importance(pods: Sequence[PodRecord]) -> list[PodRecord]:
+    """Return the pods by importance: higher priority first, then the longer running.
+
+    Equal pods keep their order, except those that have not started: they come out reversed. Of two
+    such pods upstream takes each for older than the other, because it reads the clock for one after
+    the other, and its insertion sort then turns them around (``MoreImportantPod``).
+    """
+
+    def key(place: int) -> tuple[float, float, int]:
+        pod = pods[place]
+        return (
+            -pod.info.priority,
+            started(pod),
+            -place if pod.start_time is None else place,
+        )
+
+    return [pods[place] for place in sorted(range(len(pods)), key=key)]
 
 
 def split_by_budget(
