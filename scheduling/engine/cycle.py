@@ -60,8 +60,10 @@ class PodToPlace(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to decide. ``full``: with the table of every node by every plugin. ``preempt``: whether
-    PostFilter runs when nothing fits.
+    """How to decide.
+
+    ``full``: with the table of every node by every plugin. ``preempt``: whether PostFilter runs
+    when nothing fits.
     """
 
     seed: int = 0
@@ -285,7 +287,7 @@ class _Cycle:
         )
 
     def _decision(self, **fields: object) -> Decision:
-        return Decision(  # type: ignore[misc]
+        return Decision(
             key=self.pod.key,
             class_digest=self.info.digest,
             node_count=self.snapshot.node_count,

@@ -33,6 +33,7 @@ from scheduling.framework.interface import (
     PreEnqueue,
     PreFilter,
     PreFilterExtensions,
+    PreFilterResult,
     PreScore,
     QueueSort,
     Reserve,
@@ -85,11 +86,12 @@ class Filtered(msgspec.Struct, frozen=True):
     @property
     def feasible(self) -> Rows:
         """The rows that pass, in the same order."""
-        return self.rows[self.verdict == 0]
+        passing: Rows = self.rows[self.verdict == 0]
+        return passing
 
     def status(self, position: int) -> Status:
         """Return the status of ``rows[position]``."""
-        return self.statuses[self.verdict[position]]
+        return self.statuses[int(self.verdict[position])]
 
 
 class ScoreTable(msgspec.Struct, frozen=True):
@@ -235,7 +237,7 @@ class Framework:
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Return the first answer that keeps the pod out of the active queue, or Success."""
         for plugin in self.pre_enqueue_plugins:
-            status = _call(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
+            status = _ask(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS
@@ -252,7 +254,8 @@ class Framework:
         narrowing: set[str] = set()
         for plugin in self.pre_filter_plugins:
             answer = _call(plugin, "PreFilter", plugin.pre_filter, state, pod, snapshot)
-            result, status = _pair(plugin, "PreFilter", answer)
+            result, told = _pair(plugin, "PreFilter", answer)
+            status = _status(plugin, "PreFilter", told)
             if status.code is Code.SKIP:
                 state.skip_filter.add(plugin.name)
                 continue
@@ -264,7 +267,7 @@ class Framework:
                 continue
             if not status.ok:
                 raise _failed(plugin, f'running PreFilter plugin "{plugin.name}": {status.message}')
-            if result is not None and result.node_names is not None:
+            if isinstance(result, PreFilterResult) and result.node_names is not None:
                 narrowing.add(plugin.name)
                 names = result.node_names if names is None else names & result.node_names
                 if not names:
@@ -424,10 +427,10 @@ class Framework:
             answer = _call(
                 plugin, "PostFilter", plugin.post_filter, state, pod, snapshot, diagnosis, self
             )
-            result, status = _pair(plugin, "PostFilter", answer)
-            if status.ok:
-                return result, status.by(plugin.name)
-            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+            told, verdict = _pair(plugin, "PostFilter", answer)
+            result = told if isinstance(told, Nomination) else None
+            status = _status(plugin, "PostFilter", verdict)
+            if status.ok or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return result, status.by(plugin.name)
             if not status.code.rejects:
                 raise _failed(plugin, status.message)
@@ -453,7 +456,11 @@ class Framework:
         """
         counts = np.ones(len(rows), np.int64) if multiplicity is None else multiplicity
         for plugin in self.pre_score_plugins:
-            status = _call(plugin, "PreScore", plugin.pre_score, state, pod, snapshot, rows, counts)
+            status = _status(
+                plugin,
+                "PreScore",
+                _call(plugin, "PreScore", plugin.pre_score, state, pod, snapshot, rows, counts),
+            )
             if status.code is Code.SKIP:
                 state.skip_score.add(plugin.name)
             elif not status.ok:
@@ -513,7 +520,7 @@ class Framework:
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run Reserve; the first failure ends it, and the caller must unreserve (R160)."""
         for plugin in self.reserve_plugins:
-            status = _call(plugin, "Reserve", plugin.reserve, state, pod, node_name)
+            status = _ask(plugin, "Reserve", plugin.reserve, state, pod, node_name)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS
@@ -530,8 +537,11 @@ class Framework:
         waits: dict[str, float] = {}
         for plugin in self.permit_plugins:
             answer = _call(plugin, "Permit", plugin.permit, state, pod, node_name)
-            status, timeout = _pair(plugin, "Permit", answer)
+            told, timeout = _pair(plugin, "Permit", answer)
+            status = _status(plugin, "Permit", told)
             if status.code is Code.WAIT:
+                if not isinstance(timeout, int | float):
+                    raise _wrong(plugin, "Permit", "timeout is not a number of seconds")
                 waits[plugin.name] = float(timeout)
             elif status.code.rejects:
                 return status.by(plugin.name), {}
@@ -547,7 +557,7 @@ class Framework:
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run PreBind; the first that does not succeed ends it (R165)."""
         for plugin in self.pre_bind_plugins:
-            status = _call(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
+            status = _ask(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS
@@ -556,7 +566,7 @@ class Framework:
         """Run Bind until one does not decline (R166); Skip when all do or there is none."""
         status = Status(Code.SKIP)
         for plugin in self.bind_plugins:
-            status = _call(plugin, "Bind", plugin.bind, state, pod, node_name)
+            status = _ask(plugin, "Bind", plugin.bind, state, pod, node_name)
             if status.code is not Code.SKIP:
                 return status.by(plugin.name)
         return status
@@ -581,44 +591,41 @@ def _call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: ob
         raise _failed(plugin, text) from cause
 
 
-def _pair(plugin: Plugin, point: str, answer: tuple[R, P]) -> tuple[R, P]:
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise _failed(
-            plugin,
-            f'running {point} plugin "{plugin.name}": returned {type(answer).__name__}, '
-            "wanted a pair",
-        )
+def _wrong(plugin: Plugin, point: str, text: str) -> PluginFailed:
+    return _failed(plugin, f'running {point} plugin "{plugin.name}": {text}')
+
+
+def _status(plugin: Plugin, point: str, answer: object) -> Status:
+    if not isinstance(answer, Status):
+        raise _wrong(plugin, point, f"returned {type(answer).__name__}, wanted Status")
     return answer
 
 
-def _check_filter_result(plugin: Plugin, result: FilterResult, count: int) -> None:
+def _ask(plugin: Plugin, point: str, function: Callable[..., object], *given: object) -> Status:
+    return _status(plugin, point, _call(plugin, point, function, *given))
+
+
+def _pair(plugin: Plugin, point: str, answer: object) -> tuple[object, object]:
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise _wrong(plugin, point, f"returned {type(answer).__name__}, wanted a pair")
+    return answer
+
+
+def _check_filter_result(plugin: Plugin, result: object, count: int) -> None:
     if not isinstance(result, FilterResult):
-        kind = type(result).__name__
-        raise _failed(
-            plugin, f'running Filter plugin "{plugin.name}": returned {kind}, wanted FilterResult'
-        )
+        raise _wrong(plugin, "Filter", f"returned {type(result).__name__}, wanted FilterResult")
     for name in ("codes", "reason"):
-        array = getattr(result, name)
-        if not isinstance(array, np.ndarray) or array.shape != (count,):
-            raise _failed(
-                plugin,
-                f'running Filter plugin "{plugin.name}": {name} has shape '
-                f"{getattr(array, 'shape', None)}, wanted {(count,)}",
-            )
+        shape = getattr(getattr(result, name), "shape", None)
+        if shape != (count,):
+            raise _wrong(plugin, "Filter", f"{name} has shape {shape}, wanted {(count,)}")
 
 
-def _check_scores(plugin: Plugin, point: str, scores: Scores, count: int) -> None:
-    if not isinstance(scores, np.ndarray) or scores.shape != (count,):
-        shape = getattr(scores, "shape", None)
-        raise _failed(
-            plugin,
-            f'running {point} plugin "{plugin.name}": scores have shape {shape}, wanted {(count,)}',
-        )
+def _check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None:
+    shape = getattr(scores, "shape", None)
+    if not isinstance(scores, np.ndarray) or shape != (count,):
+        raise _wrong(plugin, point, f"scores have shape {shape}, wanted {(count,)}")
     if scores.dtype.kind not in "iu":
-        raise _failed(
-            plugin,
-            f'running {point} plugin "{plugin.name}": scores are {scores.dtype}, wanted int64',
-        )
+        raise _wrong(plugin, point, f"scores are {scores.dtype}, wanted int64")
 
 
 def _go_list(names: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from scheduling.framework.interface import (
     FilterResult,
     Locality,
     NodeTable,
+    PreFilterResult,
     Rows,
     Scores,
 )
@@ -55,6 +56,12 @@ class NodeResourcesFit:
             self._resource_score = requested_to_capacity(strategy.shape)
         else:
             self._resource_score = least_allocated
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[PreFilterResult | None, Status]:
+        """Nothing to prepare; always filters, since every pod takes a place."""
+        return None, SUCCESS
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -159,9 +166,8 @@ def add_resource(
 def weighted_mean(total: Int64, weights: Int64, *, rounded: bool) -> Int64:
     """Return total over weights, 0 without weights; truncated, or rounded half up (ruling C12)."""
     divisor = np.maximum(weights, 1)
-    if rounded:
-        return (2 * total + divisor) // (2 * divisor)
-    return total // divisor
+    mean: Int64 = (2 * total + divisor) // (2 * divisor) if rounded else total // divisor
+    return mean
 
 
 def least_allocated(requested: Int64, allocatable: Int64) -> Int64:
