@@ -16,6 +16,9 @@ class SchedulingConfig(AppConfig):
     def ready(self) -> None:
         """Connect once, when all applications are loaded."""
         from clusterstate.changes import committed
+        from scheduling.celery import app
+
+        app.set_default()  # tasks are sent by every thread of every process
 
         committed.connect(_announce, dispatch_uid="scheduling.wake")
 

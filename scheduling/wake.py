@@ -21,6 +21,7 @@ import redis
 import structlog
 from celery import current_app
 from django.conf import settings
+from kombu.exceptions import KombuError
 
 logger = structlog.get_logger(__name__)
 
@@ -71,7 +72,7 @@ def announce(*, revision: int) -> None:
         _, runners = pipeline.execute()
         if runners == 0 and client().set(_DISPATCHED, 1, nx=True, px=1000):
             current_app.send_task("scheduling.tasks.run_cycles", queue="scheduling", expires=5)
-    except (redis.RedisError, OSError) as error:
+    except (redis.RedisError, KombuError, OSError) as error:
         _pause.until = time.monotonic() + _RETRY_SECONDS
         logger.warning("wake_up_failed", error=str(error))
 

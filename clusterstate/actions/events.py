@@ -42,19 +42,22 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 _RECORD = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, i.*
+        FROM gate CROSS JOIN
+             unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+             AS i(uid, namespace, name, fingerprint, kind, api_version, involved_namespace,
+                  involved_name, involved_uid, version, reason, type, message, component, count)
+        WHERE opened = 1),
     recorded AS (
         INSERT INTO event AS e (uid, namespace, name, revision, first_revision, fingerprint,
             involved_kind, involved_api_version, involved_namespace, involved_name, involved_uid,
             involved_resource_version, involved_field_path, reason, type, message, component,
             count, first_at, last_at)
-        SELECT i.uid, i.namespace, i.name, r.revision, r.revision, i.fingerprint, i.kind,
+        SELECT i.uid, i.namespace, i.name, i.revision, i.revision, i.fingerprint, i.kind,
                i.api_version, i.involved_namespace, i.involved_name, i.involved_uid, i.version, '',
                i.reason, i.type, i.message, i.component, i.count, %s::timestamptz, %s::timestamptz
-        FROM gate CROSS JOIN
-             unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-             AS i(uid, namespace, name, fingerprint, kind, api_version, involved_namespace,
-                  involved_name, involved_uid, version, reason, type, message, component, count)
-             CROSS JOIN LATERAL (SELECT {changes.NEXT} AS revision WHERE gate.opened = 1) r
+        FROM numbered i
         ON CONFLICT (fingerprint) DO UPDATE
         SET count = e.count + excluded.count, message = excluded.message,
             last_at = excluded.last_at, revision = {changes.NEXT}
@@ -87,8 +90,6 @@ def record_many(occurrences: Sequence[Occurrence], *, now: datetime) -> int:
     found = [one for _, (one, _) in items]
     uids = [storing.new_uid() for _ in items]
     parameters: list[Any] = [
-        now,
-        now,
         sql.Uuids(uids),
         sql.Texts([one.namespace or "default" for one in found]),
         sql.Texts([f"{one.name}.{uid.hex[:16]}" for one, uid in zip(found, uids, strict=True)]),
@@ -104,6 +105,8 @@ def record_many(occurrences: Sequence[Occurrence], *, now: datetime) -> int:
         sql.Texts([one.message[:_LONGEST_MESSAGE] for one in found]),
         sql.Texts([one.component for one in found]),
         sql.Int4s([count for _, (_, count) in items]),
+        now,
+        now,
         now,
     ]
     rows = sql.fetch(_RECORD, parameters)
