@@ -45,6 +45,7 @@ TAINTS_BY_CONDITION: Mapping[str, Mapping[str, str]] = {
 _MANAGED = frozenset(
     {UNSCHEDULABLE} | {key for keys in TAINTS_BY_CONDITION.values() for key in keys.values()}
 )
+_EVICTING = (NOT_READY, UNREACHABLE)
 _WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _STOPPED = "Kubelet stopped posting node status."
 _NEVER = "Kubelet never posted node status."
@@ -83,9 +84,10 @@ def condition_status(conditions: Iterable[NodeCondition], kind: str) -> str | No
 def condition_taints(node: Node) -> list[Taint]:
     """Return the NoSchedule taints that conditions and ``spec.unschedulable`` ask for (R133)."""
     keys = []
-    for kind, by_status in TAINTS_BY_CONDITION.items():
-        key = by_status.get(condition_status(node.status.conditions, kind) or "")
-        if key is not None:
+    for condition in node.status.conditions:
+        by_status = TAINTS_BY_CONDITION.get(condition.type)
+        key = by_status.get(condition.status) if by_status is not None else None
+        if key is not None and key not in keys:
             keys.append(key)
     if node.spec.unschedulable:
         keys.append(UNSCHEDULABLE)
@@ -98,6 +100,8 @@ def with_condition_taints(node: Node) -> tuple[Taint, ...]:
     Taints of other keys or effects stay as they are, in their order; new ones come last.
     """
     wanted = condition_taints(node)
+    if not wanted and not node.spec.taints:
+        return ()
     kept = [
         taint
         for taint in node.spec.taints
@@ -339,26 +343,18 @@ def monitor(
     for before, node in zip(nodes, current, strict=True):
         name = node.metadata.name
         ready = condition_status(node.status.conditions, "Ready")
-        key = None if all_disrupted else no_execute_key(ready)
-        taints = list(with_condition_taints(node))
-        present = {t.key for t in taints if t.effect == NO_EXECUTE} & {NOT_READY, UNREACHABLE}
-        if key is None or key not in present:
+        asked = no_execute_key(ready)
+        if asked is not None:
+            unready.append(name)
+        taints = with_condition_taints(node)
+        present = [t.key for t in taints if t.effect == NO_EXECUTE and t.key in _EVICTING]
+        key = None if all_disrupted else asked
+        if present != ([] if key is None else [key]):
             if key is not None and not present and not _take(next_zones, node, now):
                 waiting.append(name)
             else:
-                taints = [
-                    t
-                    for t in taints
-                    if t.effect != NO_EXECUTE or t.key not in (NOT_READY, UNREACHABLE)
-                ]
-                if key is not None:
-                    taints.append(Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
-        elif len(present) > 1:
-            other = UNREACHABLE if key == NOT_READY else NOT_READY
-            taints = [t for t in taints if t.effect != NO_EXECUTE or t.key != other]
-        new_taints = tuple(taints) if tuple(taints) != before.spec.taints else None
-        if no_execute_key(ready) is not None:
-            unready.append(name)
+                taints = _with_no_execute(taints, key, now)
+        new_taints = taints if taints != before.spec.taints else None
         if name in conditions or new_taints is not None:
             changes.append(
                 NodeChange(
@@ -383,6 +379,21 @@ def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...] | None) -
         return node
     status = msgspec.structs.replace(node.status, conditions=conditions)
     return msgspec.structs.replace(node, status=status)
+
+
+def _with_no_execute(
+    taints: tuple[Taint, ...], key: str | None, now: datetime
+) -> tuple[Taint, ...]:
+    """Return the taints with this one of not-ready and unreachable, or with neither.
+
+    One that is there already keeps its time.
+    """
+    kept = tuple(
+        t for t in taints if t.effect != NO_EXECUTE or t.key not in _EVICTING or t.key == key
+    )
+    if key is None or any(t.key == key and t.effect == NO_EXECUTE for t in kept):
+        return kept
+    return (*kept, Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
 
 
 def _turns(nodes: Sequence[Node], waiting: set[str], zones: Mapping[str, Zone]) -> list[datetime]:
