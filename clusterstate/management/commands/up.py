@@ -183,7 +183,17 @@ class _Start:
         connection.close()  # the supervisor itself needs no database
 
     def _start_processes(self, certificate: Path, key: Path) -> None:
-        worker = ["-m", "celery", "-A", "scheduling", "--quiet", "worker", "-l", "WARNING"]
+        worker = [
+            "-m",
+            "celery",
+            "-A",
+            "scheduling",
+            "--quiet",
+            "--skip-checks",
+            "worker",
+            "-l",
+            "WARNING",
+        ]
         worker += ["--without-mingle", "--without-gossip"]
         web = ["-m", "granian", "--interface", "asgi", "--no-ws", "--log-level", "warning"]
         web += ["--workers", str(settings.WEB_WORKERS), "--workers-kill-timeout", "3"]
@@ -217,7 +227,7 @@ class _Start:
             "-n",
             "worker@%h",
         )
-        beat = ["-m", "celery", "-A", "scheduling", "--quiet", "beat", *schedule]
+        beat = ["-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "beat", *schedule]
         self._python("beat", _BEAT, *beat)
 
     def _python(self, name: str, stage: int, *arguments: str) -> None:
