@@ -307,7 +307,8 @@ class Framework:
         verdict = filtered.verdict.copy()
         statuses = list(filtered.statuses)
         for row, infos in guests.items():
-            for position in np.flatnonzero((rows == row) & (verdict == 0)):
+            # The judgement with guests comes first: its rejection is the one that is told.
+            for position in np.flatnonzero(rows == row):
                 status = self._filter_with_guests(state, pod, snapshot, row, infos)
                 if not status.ok:
                     statuses.append(status)
@@ -377,9 +378,8 @@ class Framework:
         row: int,
         guests: Sequence[PodInfo],
     ) -> Status:
+        # Plugins that skip go on skipping, whatever the guests bring, as upstream.
         own = state.clone()
-        # A plugin that had nothing to do may have with the guests there.
-        own.skip_filter = set()
         for guest in guests:
             snapshot.attach_guest(guest, row)
         try:
