@@ -6,12 +6,14 @@ preemption over it; the ``run_*_case`` functions answer cases in the form of the
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from clusterstate.objects.errors import FieldError
+from clusterstate.objects.meta import ObjectMeta
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import (
@@ -22,13 +24,26 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
+from scheduling.engine.cycle import Options, PodToPlace, diagnose, schedule_pod
+from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import Profile, load
 from scheduling.framework.interface import CycleState
 from scheduling.framework.plugin_args import READERS
 from scheduling.framework.reading import Field
+from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import Candidate, Diagnosis, Nomination, PodInfo, PodRecord
+from scheduling.plugins.catalogue import build_framework
+from scheduling.plugins.default_preemption import (
+    DefaultPreemption,
+    by_importance,
+    eligible,
+    select_candidate,
+    select_victims,
+    split_by_budget,
+)
 from scheduling.plugins.image_locality import ImageLocality
 from scheduling.plugins.inter_pod_affinity import InterPodAffinity
 from scheduling.plugins.node_affinity import NodeAffinity
@@ -88,6 +103,12 @@ def place(snapshot: Snapshot, pod: Pod) -> None:
         pod.spec.node_name,
         start_time=seconds(pod.status.start_time),
         terminating=pod.metadata.deletion_timestamp is not None,
+        preempted=any(
+            condition.type == "DisruptionTarget"
+            and condition.status == "True"
+            and condition.reason == "PreemptionByScheduler"
+            for condition in pod.status.conditions
+        ),
     )
 
 
@@ -195,3 +216,287 @@ def run_plugin(plugin: Any, case: Case) -> Outcome:
         raw = plugin.normalize(state, info, snapshot, rows, raw.copy())
     outcome["normalized"] = by_name(snapshot, rows, raw)
     return outcome
+
+
+# The whole profile -------------------------------------------------------------------------------
+
+KUBERNETES = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "percentageOfNodesToScore": 100,
+    "profiles": [
+        {
+            "pluginConfig": [
+                {"name": "NodeAffinity", "args": {"emptyNodeSelectorTerm": "none"}},
+                {
+                    "name": "DefaultPreemption",
+                    "args": {"minCandidateNodesPercentage": 100, "minCandidateNodesAbsolute": 1000},
+                },
+            ]
+        }
+    ],
+}
+"""The default profile with every node looked at and Kubernetes' meaning of an empty term."""
+
+
+@cache
+def kubernetes_profile() -> Profile:
+    profile = load(KUBERNETES).profile("default-scheduler")
+    assert profile is not None
+    return profile
+
+
+@cache
+def kubernetes_framework() -> Framework:
+    return build_framework(kubernetes_profile())
+
+
+def narrowed(filters: Iterable[str]) -> Framework:
+    """Return a framework that filters with these plugins alone."""
+    profile = kubernetes_profile()
+    names = set(filters)
+    points = {
+        point: tuple(use for use in uses if use.name in names)
+        if point in ("preFilter", "filter")
+        else uses
+        for point, uses in profile.points.items()
+    }
+    return build_framework(msgspec.structs.replace(profile, points=points))
+
+
+def to_place(snapshot: Snapshot, pod: Pod) -> PodToPlace:
+    info = snapshot.intern(from_pod(pod))
+    return PodToPlace(full_name(pod), info, pod.status.nominated_node_name)
+
+
+def decide(
+    world: Case, pod: Pod, *, preempt: bool = False, framework: Framework | None = None
+) -> Decision:
+    """Return the decision about one pod in a world, with the full table."""
+    snapshot = build_snapshot(world)
+    options = Options(tie_break="first", full=True, preempt=preempt)
+    return schedule_pod(
+        snapshot, framework or kubernetes_framework(), to_place(snapshot, pod), options
+    )
+
+
+def decision_outcome(decision: Decision) -> Outcome:
+    """Return a decision in the form of the vectors."""
+    table = decision.full.nodes if decision.full is not None else {}
+    feasible = sorted(name for name, verdict in table.items() if verdict.rejected is None)
+    totals = {name: table[name].total for name in feasible}
+    top = max(totals.values(), default=0)
+    return {
+        "feasible": feasible,
+        "rejected": {
+            name: status(
+                verdict.rejected.code.wire,
+                verdict.rejected.reasons,
+                plugin=verdict.rejected.plugin,
+            )
+            for name, verdict in table.items()
+            if verdict.rejected is not None
+        },
+        "fitError": decision.message,
+        "scores": {
+            name: {"weighted": dict(table[name].weighted), "total": totals[name]}
+            for name in feasible
+        }
+        if len(feasible) > 1
+        else {},
+        "best": [name for name in feasible if totals[name] == top],
+    }
+
+
+def run_schedule_case(case: Case) -> Outcome:
+    """Return what the engine decides about a case of the area schedule."""
+    outcome = decision_outcome(decide(case, read_pod(case)))
+    # A PreFilter that rejects the pod everywhere speaks instead of the counts.
+    reasons = {tuple(entry.get("reasons", ())) for entry in outcome["rejected"].values()}
+    outcome["preFilterMsg"] = ", ".join(*reasons) if len(reasons) == 1 else ""
+    return outcome
+
+
+# Preemption --------------------------------------------------------------------------------------
+
+
+class _Preemption:
+    """A pod's cycle up to PostFilter, in the world of a case."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.pod = read_pod(case)
+        self.snapshot = build_snapshot(case)
+        names = case.get("filterPlugins")
+        self.framework = kubernetes_framework() if names is None else narrowed(names)
+        self.plugin = next(
+            p for p in self.framework.post_filter_plugins if isinstance(p, DefaultPreemption)
+        )
+        place = to_place(self.snapshot, self.pod)
+        self.info = place.info
+        self.state = CycleState(pod_key=place.key, nominated_node=place.nominated_node)
+        self.begun = self.framework.pre_filter(self.state, self.info, self.snapshot)
+
+    def filtered(self) -> Diagnosis:
+        rows = self.begun.rows
+        judged = self.framework.filter(self.state, self.info, self.snapshot, rows)
+        return diagnose(self.snapshot, self.begun, judged if self.begun.status.ok else None)
+
+    def dry_run(self, nodes: list[str]) -> tuple[Outcome, Outcome]:
+        candidates, statuses = self.plugin.dry_run(
+            self.state, self.info, self.snapshot, nodes, self.framework
+        )
+        return candidates_outcome(candidates), {n: _status(s) for n, s in statuses.items()}
+
+    def post_filter(self, diagnosis: Diagnosis) -> tuple[Nomination | None, Status]:
+        return self.plugin.post_filter(
+            self.state, self.info, self.snapshot, diagnosis, self.framework
+        )
+
+
+def candidates_outcome(candidates: Iterable[Candidate]) -> Outcome:
+    return {
+        candidate.node_name: {
+            "victims": [victim.key for victim in candidate.victims],
+            "numPDBViolations": candidate.pdb_violations,
+        }
+        for candidate in candidates
+    }
+
+
+def _full(case: Case) -> Outcome:
+    run = _Preemption(case)
+    diagnosis = run.filtered()
+    statuses = {
+        name: diagnosis.node_to_status.get(name, diagnosis.absent)
+        for name in run.snapshot.node_names()
+    }
+    potential = [name for name, s in statuses.items() if s.code is Code.UNSCHEDULABLE]
+    nominated = run.pod.status.nominated_node_name
+    may, _ = eligible(run.info, nominated, statuses.get(nominated, diagnosis.absent), run.snapshot)
+    candidates, others = run.dry_run(potential) if may else ({}, {})
+    nomination, outcome = run.post_filter(diagnosis)
+    return {
+        "nodeStatuses": {n: _status(s, plugin=s.plugin) for n, s in statuses.items() if not s.ok},
+        "potentialNodes": potential,
+        "eligible": may,
+        "message": outcome.message.removeprefix("preemption: ") if not outcome.ok else "",
+        "candidates": candidates,
+        "dryRunStatuses": others,
+        "chosenAnyOf": [nomination.node_name] if nomination and nomination.node_name else [],
+    }
+
+
+def _select_victims(case: Case) -> Outcome:
+    run = _Preemption(case)
+    row = run.snapshot.row_of(case["node"])
+    assert row is not None
+    victims, violations, outcome = select_victims(
+        run.state,
+        run.info,
+        run.snapshot,
+        row,
+        run.snapshot.disruption_budgets(),
+        run.framework,
+    )
+    return {
+        "victims": [victim.key for victim in victims],
+        "numPDBViolations": violations,
+        "status": _status(outcome),
+    }
+
+
+def _dry_run(case: Case) -> Outcome:
+    candidates, statuses = _Preemption(case).dry_run(case["potentialNodes"])
+    return {"candidates": candidates, "nodeStatuses": statuses}
+
+
+def _preempt(case: Case) -> Outcome:
+    run = _Preemption(case)
+    given = {
+        name: Status(code_of(entry["code"]), tuple(entry.get("reasons") or ()))
+        for name, entry in case["nodeStatuses"].items()
+    }
+    nomination, outcome = run.post_filter(Diagnosis(node_to_status=given))
+    text = outcome.message.removeprefix("preemption: ")
+    return {
+        "status": status(outcome.code.wire, [text] if text else []),
+        "nominatedNode": None if nomination is None else nomination.node_name,
+    }
+
+
+def code_of(name: str) -> Code:
+    return next(code for code in Code if code.wire == name)
+
+
+def _eligible(case: Case) -> Outcome:
+    entry = case.get("nominatedNodeStatus") or {"code": "Success"}
+    snapshot, pod = build_snapshot(case), read_pod(case)
+    info = snapshot.intern(from_pod(pod))
+    nominated = pod.status.nominated_node_name
+    may, why = eligible(info, nominated, Status(code_of(entry["code"])), snapshot)
+    return {"eligible": may, "message": why}
+
+
+def _records(pods: list[Pod]) -> list[PodRecord]:
+    """Return the records of placed pods, in this order."""
+    snapshot = Snapshot()
+    for name in {pod.spec.node_name for pod in pods}:
+        snapshot.set_node(Node(metadata=ObjectMeta(name=name)))
+    for pod in pods:
+        place(snapshot, pod)
+    found = [snapshot.pod(full_name(pod)) for pod in pods]
+    return [record for record in found if record is not None]
+
+
+def _select_candidate(case: Case) -> Outcome:
+    candidates = [
+        Candidate(
+            node_name=name,
+            victims=tuple(_records(read(Pod, entry["pods"]))),
+            pdb_violations=entry["numPDBViolations"],
+        )
+        for name, entry in case["candidates"].items()
+    ]
+    best = select_candidate(candidates)
+    # Names decide between equals: one that wins under a name before all others is an equal.
+    equals = [
+        candidate
+        for candidate in candidates
+        if candidate is best
+        or select_candidate([best, msgspec.structs.replace(candidate, node_name="")]) is not best
+    ]
+    outcomes = candidates_outcome(equals)
+    victims = {name: entry["victims"] for name, entry in outcomes.items()}
+    return {"chosen": list(outcomes), "victims": victims}
+
+
+def _pdb(case: Case) -> Outcome:
+    budgets = build_snapshot({"pdbs": case["pdbs"]}).disruption_budgets()
+    violating, others = split_by_budget(_records(read(Pod, case["pods"])), budgets)
+    return {
+        "violating": [record.key for record in violating],
+        "nonViolating": [record.key for record in others],
+    }
+
+
+def _more_important(case: Case) -> Outcome:
+    records = _records([read_pod(case, "other"), read_pod(case)])
+    return {"moreImportant": by_importance(records)[0] is records[1]}
+
+
+_EVENTS = {
+    "full": _full,
+    "selectVictims": _select_victims,
+    "dryRun": _dry_run,
+    "preempt": _preempt,
+    "eligible": _eligible,
+    "selectCandidate": _select_candidate,
+    "pdb": _pdb,
+    "moreImportant": _more_important,
+}
+
+
+def run_preemption_case(case: Case) -> Outcome:
+    """Return what the engine says about a case of the area preemption."""
+    return _EVENTS[case["ev"]](case)

@@ -1,5 +1,6 @@
 """Area schedule: one pod through the default profile, all nodes evaluated."""
 
+from tests import harness
 from tests.conformance.cluster_cases import (
     Case,
     Outcome,
@@ -48,4 +49,4 @@ def compare(case: Case, found: Outcome) -> list[str]:
 
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
-    return check_all(case, compare, run_reference, "run_schedule_case")
+    return check_all(case, compare, reference=run_reference, engine=harness.run_schedule_case)

@@ -24,6 +24,7 @@ from scheduling.plugins.reference.node_unschedulable import NodeUnschedulable
 from scheduling.plugins.reference.pod_topology_spread import PodTopologySpread
 from scheduling.plugins.reference.rule import AnyRule
 from scheduling.plugins.reference.taint_toleration import TaintToleration
+from tests import harness
 from tests.conformance.cluster_cases import (
     Case,
     Outcome,
@@ -149,4 +150,4 @@ def compare(case: Case, found: Outcome) -> list[str]:
 
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
-    return check_all(case, compare, run_reference, "run_plugin_case")
+    return check_all(case, compare, reference=run_reference, engine=harness.run_plugin_case)
