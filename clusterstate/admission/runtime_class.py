@@ -5,8 +5,9 @@ the overhead is written into the pod. What came from the class is noted in an an
 an explanation can name the RuntimeClass as the cause (C7, R53). Rule:
 plugin/pkg/admission/runtimeclass/admission.go, v1.36.
 
-With the setting ``wait_for_runtime_class`` a pod whose class is missing is not rejected: it is held
-by a scheduling gate until the class appears (C8), when `resume` merges the class and lifts the gate.
+With the setting ``wait_for_runtime_class`` a pod whose class is missing is not rejected: it is
+held by a scheduling gate until the class appears (C8); `resume` then merges the class and lifts
+the gate.
 """
 
 from typing import Any
@@ -35,6 +36,9 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tolerations: tuple[Manifest, ...] = ()
 
 
+_decode = msgspec.json.Decoder(Provenance).decode
+
+
 def provenance(pod: Manifest) -> Provenance | None:
     """Return what the pod's RuntimeClass added to it; ``None`` if it added nothing."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
@@ -42,7 +46,7 @@ def provenance(pod: Manifest) -> Provenance | None:
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Provenance)
+        return _decode(text)
     except msgspec.DecodeError:
         return None  # somebody wrote the annotation by hand
 

@@ -1,7 +1,7 @@
-"""Field selectors: which fields of which kinds may be selected by, and what their value is.
+r"""Field selectors: which fields of which kinds may be selected by, and what their value is.
 
 Grammar and messages of apimachinery ``pkg/fields/selector.go`` (v1.36): ``path=value``,
-``path==value``, ``path!=value``, joined by commas; backslash escapes ``\\ , =``. The supported
+``path==value``, ``path!=value``, joined by commas; backslash escapes ``\ , =``. The supported
 fields are those of the API server's ``AddFieldLabelConversionFunc`` registrations, as far as the
 kinds are served here. An absent field has the empty value.
 """

@@ -8,6 +8,16 @@ Manifest = dict[str, Any]
 """A JSON object as decoded: the document form of any Kubernetes object."""
 
 
+def prepare(*types: type[msgspec.Struct]) -> None:
+    """Let msgspec work out the fields of Structs now, on the thread that imports them.
+
+    It does so when it first meets a type, without a lock: two threads that first decode the same
+    type at the same moment crash the process (msgspec 0.22).
+    """
+    for each in types:
+        msgspec.json.Decoder(each)
+
+
 class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One entry of ``metadata.ownerReferences``; ``controller`` marks the managing owner."""
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from clusterstate.objects.meta import ObjectMeta
+from clusterstate.objects.meta import ObjectMeta, prepare
 
 QuantityText = str | int | float
 """A resource quantity as it stands in a manifest: ``"500m"``, ``"1Gi"``, ``2``."""
@@ -57,3 +57,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+prepare(Node)

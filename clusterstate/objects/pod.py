@@ -6,7 +6,7 @@ present but empty one (an empty label selector matches everything): the differen
 
 import msgspec
 
-from clusterstate.objects.meta import ObjectMeta
+from clusterstate.objects.meta import ObjectMeta, prepare
 from clusterstate.objects.node import QuantityText
 
 Resources = dict[str, QuantityText]
@@ -216,3 +216,6 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+prepare(Pod)

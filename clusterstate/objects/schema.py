@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects import wire_types
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.meta import Manifest, prepare
 
 # A shape says which fields a type knows: a dict of field name to the shape of its value, a
 # one-element list for lists, a one-element tuple for free maps, None where anything goes.
@@ -115,3 +116,12 @@ def _unknown(value: Any, shape: _Shape, path: str) -> Iterator[str]:
     elif isinstance(value, dict):
         for key, child in value.items():
             yield from _unknown(child, shape[0], f"{path}.{key}")
+
+
+prepare(
+    *(
+        each
+        for each in vars(wire_types).values()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    )
+)

@@ -6,7 +6,7 @@ Services and controllers select the pods that default topology spreading counts 
 
 import msgspec
 
-from clusterstate.objects.meta import ObjectMeta
+from clusterstate.objects.meta import ObjectMeta, prepare
 from clusterstate.objects.pod import LabelSelector
 
 
@@ -69,3 +69,6 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     metadata: ObjectMeta = ObjectMeta()
     spec: LabelSelectorSpec = LabelSelectorSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+prepare(Namespace, Service, ReplicationController, ReplicaSet, StatefulSet, PodDisruptionBudget)
