@@ -1,4 +1,8 @@
-"""Celery's entry points: keyword-only, idempotent, one call each."""
+"""Celery's entry points: keyword-only, idempotent, one call each.
+
+The runner is imported by the task that needs it: beat and the other worker know this module too,
+and do without NumPy and the compiled kernels.
+"""
 
 from datetime import UTC, datetime
 
@@ -6,7 +10,6 @@ from celery import shared_task
 
 from clusterstate import queries
 from clusterstate.actions import history, namespaces
-from scheduling import runner
 
 LINGER_SECONDS = 10.0
 
@@ -18,6 +21,8 @@ def _now() -> datetime:
 @shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
 def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     """Run scheduling cycles, lingering for more work; see ``scheduling.runner``."""
+    from scheduling import runner
+
     return runner.run(longest=longest)
 
 
