@@ -1,4 +1,4 @@
-"""Admission: a manifest goes in, the manifest to store comes out, or everything that is wrong with it.
+"""Admission: a manifest goes in, the one to store comes out, or everything wrong with it.
 
 This package owns what must be true of an object before it is stored. It is pure: it reads no
 clock, no database and no settings module; what a rule must look up (a RuntimeClass, a namespace)

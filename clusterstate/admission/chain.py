@@ -159,7 +159,8 @@ def run_validating(request: Request) -> None:
     """Run the plugins that only look, after validation."""
     settings = request.context.settings
     if request.kind == "Pod" and not request.subresource:
-        if settings.limit_pod_hard_anti_affinity_topology:
+        affinity = (request.manifest.get("spec") or {}).get("affinity")
+        if affinity and limit_pod_hard_anti_affinity_topology.is_enabled(request):
             limit_pod_hard_anti_affinity_topology.validate(request)
         if settings.pod_toleration_restriction:
             pod_toleration_restriction.validate(request)

@@ -128,7 +128,7 @@ def default_pod_spec(spec: Manifest) -> None:
 
 
 def _preferred_terms(spec: Manifest) -> None:
-    """Rewrite preferred node affinity in the first design's form (C2): requirements beside weight."""
+    """Rewrite the first design's preferred terms, requirements beside the weight (C2)."""
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if not node_affinity:
         return

@@ -97,7 +97,8 @@ def _pod_create(request: Request, node: str) -> None:
     spec = request.manifest.get("spec") or {}
     if MIRROR_POD not in (meta.get("annotations") or {}):
         raise request.forbidden(
-            f'pod does not have "{MIRROR_POD}" annotation, node "{node}" can only create mirror pods'
+            f'pod does not have "{MIRROR_POD}" annotation, '
+            f'node "{node}" can only create mirror pods'
         )
     if spec.get("nodeName", "") != node:
         raise request.forbidden(

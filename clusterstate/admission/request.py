@@ -23,6 +23,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The switches of admission. The defaults are Kubernetes' defaults.
 
+    ``dedicated_nodes`` is on, yet acts only on pods of namespaces that say so, as does
+    ``limit_pod_hard_anti_affinity_topology``, which is off but for namespaces that ask for it.
     ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` are the configuration of
     PodTolerationRestriction; ``None`` means that none is configured.
     """
@@ -34,7 +36,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     limit_pod_hard_anti_affinity_topology: bool = False
     extended_resource_toleration: bool = False
     pod_toleration_restriction: bool = False
-    dedicated_nodes: bool = False
+    dedicated_nodes: bool = True
     node_restriction: bool = True
     taint_nodes_by_condition: bool = True
     priority: bool = True

@@ -53,10 +53,11 @@ def _node_warnings(spec: Manifest) -> list[str]:
 
 def pod_warnings(spec: Manifest, path: str, meta: Manifest) -> list[str]:
     """Return the warnings for a pod spec, of a pod or of a template."""
-    warnings: list[str] = []
-    for key in spec.get("nodeSelector") or ():
-        if key in _DEPRECATED_LABELS:
-            warnings.append(f"{path}.nodeSelector[{key}]: {_DEPRECATED_LABELS[key]}")
+    warnings = [
+        f"{path}.nodeSelector[{key}]: {_DEPRECATED_LABELS[key]}"
+        for key in spec.get("nodeSelector") or ()
+        if key in _DEPRECATED_LABELS
+    ]
     if affinity := spec.get("affinity"):
         warnings += _affinity_warnings(affinity, f"{path}.affinity")
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
@@ -154,8 +155,6 @@ def _spread_warnings(constraint: Manifest, path: str, meta: Manifest) -> list[st
     unmatched = {k: v for k, v in (selector.get("matchLabels") or {}).items() if own.get(k) != v}
     if unmatched:
         listed = ", ".join(f"{k}={v}" for k, v in sorted(unmatched.items()))
-        return [
-            f"{path}: the pod itself is not counted by its labelSelector ({listed}), so that it "
-            "spreads other pods"
-        ]
+        text = f"the pod itself is not counted by its labelSelector ({listed})"
+        return [f"{path}: {text}, so that it spreads other pods"]
     return []

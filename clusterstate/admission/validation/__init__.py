@@ -36,7 +36,7 @@ def validate(
     subresource: str,
     settings: AdmissionSettings,
 ) -> Errors:
-    """Return everything that is wrong with the manifest; kinds without rules get metadata checked."""
+    """Return everything that is wrong; of kinds without rules the metadata is checked."""
     if kind == "Pod":
         return _validate_pod(operation, manifest, old, subresource, settings)
     updated = old if operation == UPDATE else None

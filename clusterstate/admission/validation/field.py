@@ -1,4 +1,4 @@
-"""Short constructors of `FieldError`, with the words of apimachinery's ``field`` package (v1.36)."""
+"""Short constructors of `FieldError`, in the words of apimachinery's ``field`` package (v1.36)."""
 
 from collections.abc import Iterable
 from typing import Any

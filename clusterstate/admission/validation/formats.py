@@ -42,7 +42,6 @@ _HEADER_FORMAT: Final = "[-A-Za-z0-9]+"
 _HEADER: Final = re.compile(_HEADER_FORMAT)
 _PORT_NAME: Final = re.compile("[-a-z0-9]+")
 _LETTER: Final = re.compile("[a-z]")
-_PROCESS_FORMAT: Final = "[a-zA-Z0-9]"
 
 
 def range_problem(low: int, high: int) -> str:
@@ -118,10 +117,11 @@ def relaxed_env_var_name(text: str) -> Problems:
         return ("environment variable name " + _EMPTY,)
     if all(" " <= char <= "~" and char != "=" for char in text):
         return ()
-    return (
+    problem = (
         "a valid environment variable name must consist only of printable ASCII characters "
-        "other than '='",
+        "other than '='"
     )
+    return (problem,)
 
 
 def _backsteps(text: str) -> list[str]:
@@ -153,10 +153,11 @@ def http_header_name(text: str) -> Problems:
     """Return what keeps ``text`` from being the name of an HTTP header."""
     if _HEADER.fullmatch(text):
         return ()
-    return (
+    problem = (
         "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. "
-        f"'X-Header-Name', regex used for validation is '{_HEADER_FORMAT}')",
+        f"'X-Header-Name', regex used for validation is '{_HEADER_FORMAT}')"
     )
+    return (problem,)
 
 
 _LEADING_ZERO: Final = re.compile(r"(^|\.)0[0-9]")

@@ -131,7 +131,10 @@ def _declared_features(features: list[str], path: str) -> Errors:
             )
             errors.append(invalid(at, feature, detail))
         if len(feature) > _FEATURE_LENGTH:
-            detail = f'invalid feature name "{feature}": must be no more than {_FEATURE_LENGTH} characters'
+            detail = (
+                f'invalid feature name "{feature}": '
+                f"must be no more than {_FEATURE_LENGTH} characters"
+            )
             errors.append(invalid(at, feature, detail))
         if index and features[index - 1] > feature:
             errors.append(invalid(at, feature, "list must be sorted alphabetically"))

@@ -3,6 +3,7 @@
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
+import json
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -50,8 +51,10 @@ _UPDATABLE: Final = ",".join(
         "`spec.initContainers[*].image`",
         "`spec.activeDeadlineSeconds`",
         "`spec.tolerations` (only additions to existing tolerations)",
-        "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously "
-        "negative)",
+        (
+            "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously "
+            "negative)"
+        ),
     )
 )
 
@@ -132,8 +135,6 @@ def validate_pod_annotations(
 
 
 def _tolerations_annotation(text: str, path: str) -> Errors:
-    import json
-
     try:
         tolerations = json.loads(text)
     except ValueError as error:

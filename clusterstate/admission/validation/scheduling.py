@@ -5,7 +5,7 @@ checked with `validate_node_affinity` too.
 """
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from clusterstate.admission.validation import formats
 from clusterstate.admission.validation.field import (
@@ -18,6 +18,7 @@ from clusterstate.admission.validation.field import (
     required,
 )
 from clusterstate.admission.validation.metadata import validate_label_selector
+from clusterstate.objects.errors import DUPLICATE, FieldError
 from clusterstate.objects.labels import parse_int64
 from clusterstate.objects.meta import Manifest
 
@@ -416,14 +417,10 @@ def validate_taints(taints: list[Manifest], path: str) -> Errors:
             errors.append(invalid(f"{where}.value", value, ";".join(problems)))
         errors += validate_taint_effect(effect, f"{where}.effect", allow_empty=False)
         if (key, effect) in seen:
-            errors.append(_taint_twice(where, taint))
+            detail = "taints must be unique by key and effect pair"
+            errors.append(FieldError(DUPLICATE, where, taint, detail))
         seen.add((key, effect))
     return errors
-
-
-def _taint_twice(path: str, taint: Manifest) -> Any:
-    error = duplicate(path, taint)
-    return type(error)(error.type, path, taint, "taints must be unique by key and effect pair")
 
 
 def validate_only_added_tolerations(

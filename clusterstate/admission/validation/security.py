@@ -58,22 +58,21 @@ def validate_pod_security_context(
         errors.append(invalid(f"{path}.shareProcessNamespace", True, detail))
     if sysctls := context.get("sysctls"):
         errors += _sysctls(sysctls, spec, f"{path}.sysctls", options)
-    if (policy := context.get("fsGroupChangePolicy")) is not None:
-        supported = ("Always", "OnRootMismatch")
-        if policy not in supported:
-            errors.append(not_supported(f"{path}.fsGroupChangePolicy", policy, supported))
     errors += _seccomp_profile(context.get("seccompProfile"), f"{path}.seccompProfile")
     errors += _windows_options(context.get("windowsOptions"), f"{path}.windowsOptions")
     errors += _app_armor_profile(context.get("appArmorProfile"), f"{path}.appArmorProfile")
-    if (policy := context.get("supplementalGroupsPolicy")) is not None:
-        if policy not in ("Merge", "Strict"):
-            at = f"{path}.supplementalGroupsPolicy"
-            errors.append(not_supported(at, policy, ("Merge", "Strict")))
-    if (policy := context.get("seLinuxChangePolicy")) is not None:
-        only = options.allow_only_recursive_se_linux_change_policy
-        supported = ("Recursive",) if only else ("MountOption", "Recursive")
-        if policy not in supported:
-            errors.append(not_supported(f"{path}.seLinuxChangePolicy", policy, supported))
+    only_recursive = options.allow_only_recursive_se_linux_change_policy
+    for field, allowed in (
+        ("fsGroupChangePolicy", ("Always", "OnRootMismatch")),
+        ("supplementalGroupsPolicy", ("Merge", "Strict")),
+        (
+            "seLinuxChangePolicy",
+            ("Recursive",) if only_recursive else ("MountOption", "Recursive"),
+        ),
+    ):
+        policy = context.get(field)
+        if policy is not None and policy not in allowed:
+            errors.append(not_supported(f"{path}.{field}", policy, allowed))
     return errors
 
 

@@ -158,11 +158,13 @@ _EMPTY: Final[dict[str, Any]] = {"s": "", "b": False, "i": 0, "q": "0"}
 
 def spec_diff(old: Manifest, new: Manifest) -> str:
     """Return the unified diff of two pod specs in Kubernetes' internal form."""
-    lines = [
-        [f"{line}\n" for line in json.dumps(_internal(spec), indent=1).split("\n")]
-        for spec in (old, new)
-    ]
-    return "".join(list(difflib.unified_diff(*lines, n=3))[2:])
+    before, after = _lines(old), _lines(new)
+    # Two header lines name the files; upstream leaves them out.
+    return "".join(list(difflib.unified_diff(before, after, n=3))[2:])
+
+
+def _lines(spec: Manifest) -> list[str]:
+    return [f"{line}\n" for line in json.dumps(_internal(spec), indent=1).split("\n")]
 
 
 def _internal(spec: Manifest) -> dict[str, Any]:

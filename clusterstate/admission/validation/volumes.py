@@ -365,7 +365,10 @@ def _azure_file(source: Manifest, path: str) -> Errors:
     return _needs("secretName", "shareName")(source, path)
 
 
-_MANAGED_DISK: Final = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+_MANAGED_DISK: Final = (
+    "/subscriptions/{sub-id}/resourcegroups/{group-name}"
+    "/providers/microsoft.compute/disks/{disk-id}"
+)
 _BLOB_DISK: Final = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 
 
@@ -542,26 +545,36 @@ _SIGNER: Final = "must be a fully qualified domain and path of the form 'example
 
 
 def _signer_name(name: str, path: str) -> Errors:
-    """Return what keeps ``name`` from being a signer (certificates.k8s.io ``ValidateSignerName``)."""
+    """Return what keeps ``name`` from being a signer.
+
+    Rule: pkg/apis/certificates/validation/validation.go ``ValidateSignerName``.
+    """
     if not name:
         return [required(path)]
-    domain, slash, rest = name.partition("/")
-    if not slash or not rest:
+    parts = name.split("/")
+    if len(parts) != 2:
         return [invalid(path, name, _SIGNER)]
+    domain, rest = parts
     errors: Errors = []
-    if "/" in rest:
-        # Only the first slash separates; what follows must be a path of one segment.
-        return [invalid(path, name, _SIGNER)]
-    problems = formats.dns_subdomain(domain)
-    for problem in problems:
-        errors.append(invalid(path, domain, f'validating label "{domain}": {problem}'))
+    if len(domain) > 253:
+        errors.append(too_long(path, domain, 253))
+    errors += _labels_of(domain, formats.dns_label, path)
     if "." not in domain:
-        errors.append(
-            invalid(path, domain, "should be a domain with at least two segments separated by dots")
-        )
-    for problem in formats.dns_subdomain(rest):
-        errors.append(invalid(path, rest, f'validating label "{rest}": {problem}'))
+        detail = "should be a domain with at least two segments separated by dots"
+        errors.append(invalid(path, domain, detail))
+    errors += _labels_of(rest, formats.dns_subdomain, path)
+    longest = 253 + 1 + 253 + 1 + 63
+    if len(name) > longest:
+        errors.append(too_long(path, name, longest))
     return errors
+
+
+def _labels_of(text: str, check: Callable[[str], formats.Problems], path: str) -> Errors:
+    """Return what is wrong with the first wrong label; the errors of more would look alike."""
+    for label in text.split("."):
+        if problems := check(label):
+            return [invalid(path, text, f'validating label "{label}": {p}') for p in problems]
+    return []
 
 
 def _trust_bundle(source: Manifest, path: str, projection: _Projection) -> Errors:

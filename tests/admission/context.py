@@ -1,0 +1,73 @@
+"""A `Context` over plain dictionaries, and one call that admits."""
+
+from typing import Any
+
+from clusterstate.admission import CREATE, AdmissionSettings, Admitted, User, admit
+from clusterstate.objects.meta import Manifest
+
+NOBODY = User()
+
+
+class Known:
+    """What admission may look up in a test. Every namespace exists unless said otherwise."""
+
+    def __init__(
+        self,
+        *,
+        runtime_classes: tuple[Manifest, ...] = (),
+        priority_classes: tuple[Manifest, ...] = (),
+        namespaces: dict[str, Manifest | None] | None = None,
+        nodes: tuple[Manifest, ...] = (),
+        pods: tuple[Manifest, ...] = (),
+        **switches: Any,
+    ) -> None:
+        self._runtime_classes = _by_name(runtime_classes)
+        self._priority_classes = _by_name(priority_classes)
+        self._namespaces = namespaces or {}
+        self._nodes = _by_name(nodes)
+        self._pods = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
+        self.settings = AdmissionSettings(**switches)
+
+    def runtime_class(self, name: str) -> Manifest | None:
+        return self._runtime_classes.get(name)
+
+    def priority_class(self, name: str) -> Manifest | None:
+        return self._priority_classes.get(name)
+
+    def default_priority_class(self) -> Manifest | None:
+        classes = [c for c in self._priority_classes.values() if c.get("globalDefault")]
+        return min(classes, key=lambda c: c["value"], default=None)
+
+    def namespace(self, name: str) -> Manifest | None:
+        return self._namespaces.get(name, {"metadata": {"name": name}})
+
+    def node(self, name: str) -> Manifest | None:
+        return self._nodes.get(name)
+
+    def pod(self, namespace: str, name: str) -> Manifest | None:
+        return self._pods.get((namespace, name))
+
+
+def _by_name(manifests: tuple[Manifest, ...]) -> dict[str, Manifest]:
+    return {manifest["metadata"]["name"]: manifest for manifest in manifests}
+
+
+def create(
+    manifest: Manifest,
+    known: Known | None = None,
+    *,
+    kind: str = "Pod",
+    user: User = NOBODY,
+    subresource: str = "",
+) -> Admitted:
+    return admit(kind, CREATE, manifest, None, subresource, known or Known(), user)
+
+
+def pod(spec: Manifest | None = None, **metadata: Any) -> Manifest:
+    """A pod with one container, and with the given parts of spec and metadata."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default", **metadata},
+        "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}], **(spec or {})},
+    }

@@ -1,0 +1,151 @@
+"""The chain as a whole: order, purity, errors, namespaces."""
+
+import copy
+
+import pytest
+
+from clusterstate.admission import CREATE, DELETE, UPDATE, admit
+from clusterstate.objects.errors import Forbidden, Invalid, NotFound
+from tests.admission.context import NOBODY, Known, create, pod
+
+
+def test_the_given_manifest_is_not_changed():
+    manifest = pod({"tolerations": [{"key": "a", "operator": "Exists"}]}, labels={"a": "b"})
+    before = copy.deepcopy(manifest)
+    create(manifest)
+    assert manifest == before
+
+
+def test_two_equal_specs_do_not_share_what_is_stored():
+    one, other = create(pod()).manifest, create(pod(name="other")).manifest
+    one["spec"]["containers"][0]["image"] = "changed"
+    assert other["spec"]["containers"][0]["image"] == "nginx:1.25"
+    assert create(pod()).manifest["spec"]["containers"][0]["image"] == "nginx:1.25"
+
+
+def test_nulls_of_go_clients_are_absent():
+    manifest = pod({"tolerations": None, "nodeSelector": None}, creationTimestamp=None)
+    admitted = create(manifest).manifest
+    assert "nodeSelector" not in admitted["spec"]
+    assert "creationTimestamp" not in admitted["metadata"]
+
+
+def test_unknown_fields_survive():
+    admitted = create(pod({"fromTheFuture": {"a": 1}})).manifest
+    assert admitted["spec"]["fromTheFuture"] == {"a": 1}
+
+
+def test_all_errors_are_told_at_once():
+    manifest = pod(
+        {
+            "containers": [{"name": "Not A Name", "image": ""}],
+            "tolerations": [{"operator": "Sometimes", "key": "k"}],
+        },
+        name="No_Name",
+    )
+    with pytest.raises(Invalid) as refused:
+        create(manifest)
+    assert refused.value.code == 422
+    assert [error.field for error in refused.value.errors] == [
+        "metadata.name",
+        "spec.containers[0].name",
+        "spec.containers[0].image",
+        "spec.tolerations[0].operator",
+    ]
+
+
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_wrong_spec_stays_wrong_when_it_comes_again(again):
+    with pytest.raises(Invalid):
+        create(pod({"containers": []}, name=f"web-{again}"))
+
+
+def test_a_negative_quantity_is_refused():
+    resources = {"requests": {"cpu": "-1"}}
+    with pytest.raises(Invalid) as refused:
+        create(pod({"containers": [{"name": "a", "image": "b", "resources": resources}]}))
+    assert [(e.field, e.detail) for e in refused.value.errors] == [
+        ("spec.containers[0].resources.requests[cpu]", "must be greater than or equal to 0")
+    ]
+
+
+def test_a_pod_for_a_missing_namespace_is_not_found():
+    with pytest.raises(NotFound, match='namespaces "default" not found') as refused:
+        create(pod(), Known(namespaces={"default": None}))
+    assert refused.value.code == 404
+
+
+def test_a_terminating_namespace_takes_no_new_content():
+    going = {"metadata": {"name": "default"}, "status": {"phase": "Terminating"}}
+    with pytest.raises(Forbidden, match="because it is being terminated") as refused:
+        create(pod(), Known(namespaces={"default": going}))
+    assert refused.value.details["causes"][0]["reason"] == "NamespaceTerminating"
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_the_namespaces_of_the_system_stay(name):
+    namespace = {"metadata": {"name": name}}
+    with pytest.raises(Forbidden, match="this namespace may not be deleted"):
+        admit("Namespace", DELETE, None, namespace, "", Known(), NOBODY)
+
+
+def test_an_update_keeps_the_priority_that_the_client_does_not_know():
+    stored = create(pod()).manifest
+    stored["metadata"]["resourceVersion"] = "1"
+    changed = copy.deepcopy(stored)
+    del changed["spec"]["priority"], changed["spec"]["preemptionPolicy"]
+    changed["metadata"]["labels"] = {"new": "label"}
+    admitted = admit("Pod", UPDATE, changed, stored, "", Known(), NOBODY).manifest
+    assert admitted["spec"]["priority"] == 0
+    assert admitted["metadata"]["labels"] == {"new": "label"}
+
+
+def test_a_pod_may_not_move_by_update():
+    stored = create(pod()).manifest
+    stored["metadata"]["resourceVersion"] = "1"
+    changed = copy.deepcopy(stored)
+    changed["spec"]["nodeName"] = "elsewhere"
+    with pytest.raises(Invalid) as refused:
+        admit("Pod", UPDATE, changed, stored, "", Known(), NOBODY)
+    (error,) = refused.value.errors
+    assert error.field == "spec"
+    assert '- "NodeName": "",\n+ "NodeName": "elsewhere",' in error.detail
+
+
+def test_a_binding_must_name_a_node():
+    binding = {"metadata": {"name": "web", "namespace": "default"}, "target": {"kind": "Node"}}
+    with pytest.raises(Invalid) as refused:
+        admit("Pod", CREATE, binding, None, "binding", Known(), NOBODY)
+    assert [error.field for error in refused.value.errors] == ["target.name"]
+
+
+def test_match_label_keys_become_part_of_the_selector():
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "matchLabelKeys": ["pod-template-hash"],
+        "mismatchLabelKeys": ["tenant"],
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    labels = {"app": "web", "pod-template-hash": "abc", "tenant": "t1"}
+    admitted = create(pod({"affinity": affinity}, labels=labels)).manifest
+    (merged,) = admitted["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert merged["labelSelector"]["matchExpressions"] == [
+        {"key": "pod-template-hash", "operator": "In", "values": ["abc"]},
+        {"key": "tenant", "operator": "NotIn", "values": ["t1"]},
+    ]
+
+
+def test_deprecated_labels_are_warned_of():
+    warnings = create(pod({"nodeSelector": {"beta.kubernetes.io/os": "linux"}})).warnings
+    (warning,) = warnings
+    assert warning.startswith("spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14")
+
+
+def test_milli_bytes_are_warned_of():
+    resources = {"requests": {"memory": "128m"}}
+    containers = [{"name": "a", "image": "b", "resources": resources}]
+    (warning,) = create(pod({"containers": containers})).warnings
+    assert 'fractional byte value "128m" is invalid' in warning

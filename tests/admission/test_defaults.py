@@ -1,0 +1,112 @@
+"""API defaults."""
+
+import pytest
+
+from clusterstate.admission.defaults import pull_policy, set_defaults
+from tests.admission.context import create, pod
+
+
+def _container(**fields):
+    return {"name": "main", "image": "nginx:1.25", **fields}
+
+
+def test_requests_default_to_limits():
+    """R143, C15: limits alone are requests too."""
+    resources = {"limits": {"cpu": "500m", "memory": "100Mi"}, "requests": {"cpu": "100m"}}
+    admitted = create(pod({"containers": [_container(resources=resources)]})).manifest
+    assert admitted["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "100m",
+        "memory": "100Mi",
+    }
+
+
+def test_pod_level_requests_default_to_those_of_the_containers():
+    containers = [_container(resources={"requests": {"cpu": "100m", "memory": "64Mi"}})]
+    manifest = pod({"containers": containers, "resources": {"limits": {"cpu": "1"}}})
+    assert create(manifest).manifest["spec"]["resources"] == {
+        "limits": {"cpu": "1"},
+        "requests": {"cpu": "100m", "memory": "64Mi"},
+    }
+
+
+def test_a_pod_in_the_hosts_network_takes_host_ports():
+    containers = [_container(ports=[{"containerPort": 80}])]
+    admitted = create(pod({"hostNetwork": True, "containers": containers})).manifest
+    assert admitted["spec"]["containers"][0]["ports"] == [
+        {"containerPort": 80, "hostPort": 80, "protocol": "TCP"}
+    ]
+
+
+def test_a_template_does_not_get_what_pods_alone_get():
+    deployment = {"spec": {"template": {"spec": {"containers": [_container()]}}}}
+    set_defaults("Deployment", deployment)
+    spec = deployment["spec"]["template"]["spec"]
+    assert spec["restartPolicy"] == "Always"
+    assert "enableServiceLinks" not in spec
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("nginx", "Always"),
+        ("nginx:latest", "Always"),
+        ("nginx:1.25", "IfNotPresent"),
+        ("registry.example.com:5000/team/app", "Always"),
+        ("registry.example.com:5000/team/app:v1", "IfNotPresent"),
+        ("nginx@sha256:" + "a" * 64, "IfNotPresent"),
+        ("nginx:latest@sha256:" + "a" * 64, "Always"),
+        ("", "IfNotPresent"),
+        ("Not An Image", "IfNotPresent"),
+    ],
+)
+def test_the_tag_decides_the_pull_policy(image, policy):
+    assert pull_policy(image) == policy
+
+
+def test_preferred_terms_of_the_first_design_are_read():
+    """R19, C2: requirements beside the weight become a preference."""
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    rule = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {rule: [{"weight": 1, "matchExpressions": [expression]}]}}
+    admitted = create(pod({"affinity": affinity})).manifest
+    assert admitted["spec"]["affinity"]["nodeAffinity"][rule] == [
+        {"weight": 1, "preference": {"matchExpressions": [expression]}}
+    ]
+
+
+def test_node_selector_and_affinity_stay_apart():
+    """R22: neither is written into the other."""
+    required = {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+    }
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {rule: required}}
+    spec = create(pod({"nodeSelector": {"disk": "ssd"}, "affinity": affinity})).manifest["spec"]
+    assert (spec["nodeSelector"], spec["affinity"]) == ({"disk": "ssd"}, affinity)
+
+
+def test_nothing_is_invented_for_affinity():
+    """R23."""
+    spec = create(pod()).manifest["spec"]
+    assert not {"affinity", "nodeSelector", "topologySpreadConstraints", "overhead"} & spec.keys()
+
+
+def test_a_node_hands_out_what_it_has():
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4", "memory": "8Gi"}}}
+    admitted = create(node, kind="Node").manifest
+    assert admitted["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi"}
+
+
+def test_a_namespace_is_labelled_with_its_name():
+    admitted = create({"metadata": {"name": "team"}}, kind="Namespace").manifest
+    assert admitted["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
+    assert admitted["status"] == {"phase": "Active"}
+
+
+def test_amounts_finer_than_a_thousandth_are_rounded_up():
+    resources = {"requests": {"cpu": "100u", "memory": "1.5Gi"}}
+    admitted = create(pod({"containers": [_container(resources=resources)]})).manifest
+    assert admitted["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "1m",
+        "memory": "1.5Gi",
+    }

@@ -1,0 +1,146 @@
+"""Validation where scheduling depends on it; the vectors cover the breadth."""
+
+import pytest
+
+from clusterstate.objects.errors import Invalid
+from tests.admission.context import create, pod
+
+RDSRDE = "requiredDuringSchedulingRequiredDuringExecution"
+RDSIDE = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _errors(manifest, kind="Pod"):
+    try:
+        create(manifest, kind=kind)
+    except Invalid as refused:
+        return {error.field: error.detail for error in refused.errors}
+    return {}
+
+
+def _node_affinity(rule, *expressions):
+    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return pod({"affinity": {"nodeAffinity": {rule: terms}}})
+
+
+@pytest.mark.parametrize("rule", [RDSRDE, RDSIDE])
+@pytest.mark.parametrize(
+    ("expression", "field"),
+    [
+        ({"key": "k", "operator": "Near", "values": ["a"]}, "operator"),
+        ({"key": "k", "operator": "In"}, "values"),
+        ({"key": "k", "operator": "NotIn", "values": []}, "values"),
+        ({"key": "k", "operator": "Exists", "values": ["a"]}, "values"),
+        ({"key": "k", "operator": "DoesNotExist", "values": ["a"]}, "values"),
+        ({"key": "k", "operator": "Gt", "values": ["1", "2"]}, "values"),
+        ({"key": "-k-", "operator": "Exists"}, "key"),
+    ],
+    ids=["R11", "R12", "R12-NotIn", "R13", "R13-DoesNotExist", "R14", "key"],
+)
+def test_wrong_node_requirements_are_refused(rule, expression, field):
+    """R1, R2, R11-R14: both required fields, during execution too."""
+    path = f"spec.affinity.nodeAffinity.{rule}.nodeSelectorTerms[0].matchExpressions[0].{field}"
+    assert list(_errors(_node_affinity(rule, expression))) == [path]
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_numbers_are_compared_on_nodes(operator):
+    """R11, R14, R29."""
+    assert not _errors(
+        _node_affinity(RDSIDE, {"key": "kernel", "operator": operator, "values": ["4"]})
+    )
+
+
+def test_an_empty_term_is_legal_and_no_terms_are_not():
+    """R9, C1: what an empty term matches is the plugin's switch."""
+    assert not _errors(pod({"affinity": {"nodeAffinity": {RDSIDE: {"nodeSelectorTerms": [{}]}}}}))
+    errors = _errors(pod({"affinity": {"nodeAffinity": {RDSIDE: {"nodeSelectorTerms": []}}}}))
+    assert list(errors.values()) == ["must have at least one node selector term"]
+
+
+@pytest.mark.parametrize(("weight", "valid"), [(0, False), (1, True), (100, True), (101, False)])
+def test_weights_are_1_to_100(weight, valid):
+    """R17, R85, C3."""
+    term = {"weight": weight, "preference": {}}
+    errors = _errors(pod({"affinity": {"nodeAffinity": {PREFERRED: [term]}}}))
+    assert (not errors) is valid
+
+
+@pytest.mark.parametrize("affinity", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_pods_are_not_selected_by_number(affinity, operator):
+    """R35, R91."""
+    expression = {"key": "k", "operator": operator, "values": ["1"]}
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [expression]}}
+    (field,) = _errors(pod({"affinity": {affinity: {RDSIDE: [term]}}}))
+    assert field.endswith("labelSelector.matchExpressions[0].operator")
+
+
+@pytest.mark.parametrize("affinity", ["podAffinity", "podAntiAffinity"])
+def test_a_topology_key_is_required(affinity):
+    """R92, R93: required and preferred, affinity and anti-affinity."""
+    term = {"labelSelector": {}}
+    required = _errors(pod({"affinity": {affinity: {RDSIDE: [term]}}}))
+    weighted = {"weight": 1, "podAffinityTerm": term}
+    preferred = _errors(pod({"affinity": {affinity: {PREFERRED: [weighted]}}}))
+    assert f"spec.affinity.{affinity}.{RDSIDE}[0].topologyKey" in required
+    assert f"spec.affinity.{affinity}.{PREFERRED}[0].podAffinityTerm.topologyKey" in preferred
+
+
+@pytest.mark.parametrize(
+    ("toleration", "field"),
+    [
+        ({"operator": "Equal", "value": "v"}, "operator"),
+        ({"key": "k", "operator": "Exists", "value": "v"}, "operator"),
+        ({"key": "k", "operator": "Exists", "tolerationSeconds": 5}, "effect"),
+        ({"key": "k", "operator": "Exists", "effect": "Never"}, "effect"),
+        ({"key": "k", "operator": "Gt", "value": "5"}, "operator"),
+    ],
+)
+def test_wrong_tolerations_are_refused(toleration, field):
+    """R116-R118, R122."""
+    assert list(_errors(pod({"tolerations": [toleration]}))) == [f"spec.tolerations[0].{field}"]
+
+
+def test_a_taint_is_named_once():
+    """R112."""
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+    node = {"metadata": {"name": "n"}, "spec": {"taints": [taint, taint]}}
+    assert _errors(node, "Node") == {
+        "metadata.taints[1]": "taints must be unique by key and effect pair"
+    }
+
+
+@pytest.mark.parametrize("field", ["nodeSelector", "tolerations"])
+def test_a_runtime_class_is_checked_like_a_pod(field):
+    """R42, R45, R56: exact pairs and tolerations, nothing softer."""
+    wrong = {"nodeSelector": {"a b": "c"}, "tolerations": [{"operator": "Sometimes", "key": "k"}]}
+    runtime_class = {
+        "metadata": {"name": "r"},
+        "handler": "h",
+        "scheduling": {field: wrong[field]},
+    }
+    (path,) = _errors(runtime_class, "RuntimeClass")
+    assert path.startswith(f"scheduling.{field}")
+
+
+def test_a_budget_states_one_bound():
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"minAvailable": 1, "maxUnavailable": "101%"},
+    }
+    assert _errors(budget, "PodDisruptionBudget") == {
+        "spec": "minAvailable and maxUnavailable cannot be both set",
+        "spec.maxUnavailable": "must not be greater than 100%",
+    }
+
+
+def test_a_replica_set_must_select_its_own_pods():
+    template = {"metadata": {"labels": {"app": "b"}}, "spec": pod()["spec"]}
+    replica_set = {
+        "metadata": {"name": "r", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": template},
+    }
+    assert _errors(replica_set, "ReplicaSet") == {
+        "spec.template.metadata.labels": "`selector` does not match template `labels`"
+    }
