@@ -11,6 +11,7 @@ Waiting happens on the client side of a subscription: a blocking list pop with a
 by the server's 10 Hz cron and would be up to 100 ms late.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ SCHEDULER = "stowage:scheduler"
 TIMERS = "stowage:timers"
 _DISPATCHED = "stowage:scheduler:dispatched"
 _RETRY_SECONDS = 1.0
+_GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
 _local = threading.local()
 
 
@@ -59,11 +61,54 @@ def without_scheduler() -> Iterator[None]:
 
 
 def announce(*, revision: int) -> None:
-    """Tell followers that ``revision`` was committed. Never raises for a Redis that is away."""
+    """Tell followers that ``revision`` was committed; returns at once, never raises.
+
+    A thread of this process publishes: a request does not wait for Redis, and what is committed
+    while one message is on its way is announced together by the next.
+    """
+    _announcer.add(revision, scheduler=not getattr(_local, "quiet", False))
+
+
+class _Announcer:
+    """The latest revision that waits to be published, and the thread that publishes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._revision = 0
+        self._scheduler = False
+        self._pid = 0
+
+    def add(self, revision: int, *, scheduler: bool) -> None:
+        with self._lock:
+            self._revision = max(self._revision, revision)
+            self._scheduler = self._scheduler or scheduler
+            if self._pid != os.getpid():  # first use, or a worker that was forked since
+                self._pid = os.getpid()
+                self._news = threading.Event()
+                threading.Thread(target=self._run, name="announcer", daemon=True).start()
+            self._news.set()
+
+    def _run(self) -> None:
+        while True:
+            self._news.wait()
+            with self._lock:
+                self._news.clear()
+                revision, scheduler = self._revision, self._scheduler
+                self._scheduler = False
+            _publish(revision, scheduler=scheduler)
+            time.sleep(_GAP_SECONDS)
+
+
+_announcer = _Announcer()
+
+
+def _publish(revision: int, *, scheduler: bool) -> None:
+    """Publish on both channels, or on ``CHANGES`` alone; never raises for a Redis that is away."""
     if time.monotonic() < _pause.until:
         return
     try:
-        if getattr(_local, "quiet", False):
+        if not scheduler:
             client().publish(CHANGES, revision)
             return
         pipeline = client().pipeline(transaction=False)
