@@ -136,11 +136,17 @@ def discard() -> None:
         scheduler.binder.close()
 
 
-def run(*, longest: float, clock: Callable[[], float] = time.time) -> int:
+def run(
+    *,
+    longest: float,
+    clock: Callable[[], float] = time.time,
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
     """Schedule until ``longest`` seconds are over; return how many pods were decided.
 
     Returns at once when another runner works. Lingers while there is nothing to do, so that the
-    next pod meets a warm runner.
+    next pod meets a warm runner. ``stopping`` says that the process was asked to end: then what is
+    left waits for the next runner.
     """
     if not _lock():
         return 0
@@ -152,7 +158,7 @@ def run(*, longest: float, clock: Callable[[], float] = time.time) -> int:
                 scheduler.mirror.load(clock())
             end = clock() + longest
             idle_since = clock()
-            while (now := clock()) < end:
+            while (now := clock()) < end and not stopping():
                 count = scheduler.cycle(now)
                 decided += count
                 if count:
@@ -168,7 +174,7 @@ def run(*, longest: float, clock: Callable[[], float] = time.time) -> int:
                 subscription.wait(wait)
             scheduler.binder.tell(clock())
         # What was announced between the last look and the end of the subscription.
-        while scheduler.cycle(clock()):
+        while not stopping() and scheduler.cycle(clock()):
             pass
         scheduler.binder.tell(clock())
     except DatabaseError:

@@ -7,6 +7,7 @@ and do without NumPy and the compiled kernels.
 from datetime import UTC, datetime
 
 from celery import shared_task
+from celery.worker import state
 
 from clusterstate import queries
 from clusterstate.actions import history, namespaces
@@ -18,12 +19,18 @@ def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  # a task is an edge
 
 
+def _stopping() -> bool:
+    """Return whether this worker was asked to shut down; then a flag holds an exit code, also 0."""
+    flags = (state.should_stop, state.should_terminate)
+    return any(flag is not None and flag is not False for flag in flags)
+
+
 @shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
 def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     """Run scheduling cycles, lingering for more work; see ``scheduling.runner``."""
     from scheduling import runner
 
-    return runner.run(longest=longest)
+    return runner.run(longest=longest, stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
