@@ -18,10 +18,11 @@ from clusterstate.admission import (
     taint_nodes_by_condition,
 )
 from clusterstate.admission.defaults import default_pod, set_defaults
-from clusterstate.admission.request import CREATE, DELETE, RESOURCES, Context, Request, User
+from clusterstate.admission.request import CREATE, DELETE, Context, Request, User
 from clusterstate.admission.validation import validate
 from clusterstate.admission.warnings import warnings_for
 from clusterstate.objects.errors import Invalid
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
 
 
@@ -84,8 +85,7 @@ def admit(
         match_label_keys.merge(new)
     errors = validate(kind, operation, new, old_manifest, request.subresource, context.settings)
     if errors:
-        plural_group = RESOURCES[kind][1]
-        raise Invalid(kind, request.display_name(), errors, plural_group)
+        raise Invalid(kind, request.display_name(), errors, KINDS[kind].group)
     run_validating(request)
     request.warnings.extend(warnings_for(kind, new, old_manifest))
     return Admitted(new, request.warnings)

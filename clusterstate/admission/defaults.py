@@ -1,7 +1,7 @@
 """API defaults: what the v1 API promises to fill in.
 
 ``set_defaults`` edits a manifest in place and adds only; it never changes a value that is there.
-Sources: pkg/apis/core/v1/defaults.go, pkg/apis/apps/v1/defaults.go, pkg/apis/batch/v1/defaults.go,
+Sources: pkg/apis/core/v1/defaults.go, pkg/apis/apps/v1/defaults.go,
 pkg/apis/scheduling/v1/defaults.go and the generated ``zz_generated.defaults.go``, v1.36.
 """
 
@@ -432,24 +432,6 @@ def default_stateful_set(stateful_set: Manifest) -> None:
     _template(spec)
 
 
-def default_job(job: Manifest) -> None:
-    """Fill in a job: one pod, six retries."""
-    spec = job.setdefault("spec", {})
-    if spec.get("completions") is None and spec.get("parallelism") is None:
-        spec["completions"] = spec["parallelism"] = 1
-    spec.setdefault("parallelism", 1)
-    if spec.get("backoffLimit") is None:
-        spec["backoffLimit"] = 6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    if spec.get("podReplacementPolicy") is None:
-        spec["podReplacementPolicy"] = (
-            "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
-        )
-    spec.setdefault("manualSelector", False)
-    _template(spec)
-
-
 def default_priority_class(priority_class: Manifest) -> None:
     """Fill in a priority class: its pods preempt."""
     if priority_class.get("preemptionPolicy") is None:
@@ -480,7 +462,6 @@ def default_runtime_class(runtime_class: Manifest) -> None:
 _BY_KIND: Final[dict[str, Callable[[Manifest], None]]] = {
     "DaemonSet": default_daemon_set,
     "Deployment": default_deployment,
-    "Job": default_job,
     "LimitRange": default_limit_range,
     "Namespace": default_namespace,
     "Node": default_node,

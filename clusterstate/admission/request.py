@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import msgspec
 
 from clusterstate.objects.errors import BadRequest, Forbidden
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
 CREATE = "CREATE"
@@ -72,34 +73,6 @@ class Context(Protocol):
         """Return the Pod ``namespace/name``."""
 
 
-# Kind -> (plural, API group): the resource that error messages name.
-RESOURCES: dict[str, tuple[str, str]] = {
-    "Binding": ("pods", ""),
-    "ConfigMap": ("configmaps", ""),
-    "CronJob": ("cronjobs", "batch"),
-    "DaemonSet": ("daemonsets", "apps"),
-    "Deployment": ("deployments", "apps"),
-    "Event": ("events", ""),
-    "Eviction": ("pods", ""),
-    "Job": ("jobs", "batch"),
-    "Lease": ("leases", "coordination.k8s.io"),
-    "LimitRange": ("limitranges", ""),
-    "Namespace": ("namespaces", ""),
-    "Node": ("nodes", ""),
-    "Pod": ("pods", ""),
-    "PodDisruptionBudget": ("poddisruptionbudgets", "policy"),
-    "PodTemplate": ("podtemplates", ""),
-    "PriorityClass": ("priorityclasses", "scheduling.k8s.io"),
-    "ReplicaSet": ("replicasets", "apps"),
-    "ReplicationController": ("replicationcontrollers", ""),
-    "ResourceQuota": ("resourcequotas", ""),
-    "RuntimeClass": ("runtimeclasses", "node.k8s.io"),
-    "Service": ("services", ""),
-    "ServiceAccount": ("serviceaccounts", ""),
-    "StatefulSet": ("statefulsets", "apps"),
-}
-
-
 class Request(msgspec.Struct, kw_only=True):
     """One request on its way through the plugins; mutating plugins edit ``manifest`` in place.
 
@@ -118,17 +91,6 @@ class Request(msgspec.Struct, kw_only=True):
     context: Context
     warnings: list[str] = []
 
-    @property
-    def resource(self) -> str:
-        """Return the plural, ``pods``."""
-        return RESOURCES[self.kind][0]
-
-    @property
-    def qualified_resource(self) -> str:
-        """Return the plural with its group, ``leases.coordination.k8s.io``."""
-        plural, group = RESOURCES[self.kind]
-        return f"{plural}.{group}" if group else plural
-
     def display_name(self) -> str:
         """Return the name for messages: the name, else generateName, else ``Unknown``."""
         if self.name:
@@ -138,10 +100,9 @@ class Request(msgspec.Struct, kw_only=True):
 
     def forbidden(self, reason: str) -> Forbidden:
         """Return the error ``pods "x" is forbidden: reason`` (apiserver admission/errors.go)."""
-        name = self.display_name()
+        name, resource = self.display_name(), KINDS[self.kind].resource
         return Forbidden(
-            f'{self.qualified_resource} "{name}" is forbidden: {reason}',
-            {"name": name, "kind": self.qualified_resource},
+            f'{resource} "{name}" is forbidden: {reason}', {"name": name, "kind": resource}
         )
 
     def is_pod(self) -> bool:

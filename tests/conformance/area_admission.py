@@ -18,13 +18,12 @@ from clusterstate.admission import (
     runtime_class,
     taint_nodes_by_condition,
 )
-from clusterstate.admission.request import RESOURCES, AdmissionSettings, Request, User
+from clusterstate.admission.request import AdmissionSettings, Request, User
 from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kinds import ALL_KINDS
 from tests.conformance.manifests import difference
 
-_KINDS = {
-    plural: kind for kind, (plural, _) in RESOURCES.items() if kind not in ("Binding", "Eviction")
-}
+_KINDS = {kind.plural: kind.name for kind in ALL_KINDS}
 
 
 class CaseContext:

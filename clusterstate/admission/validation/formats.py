@@ -171,6 +171,8 @@ def ip_address(text: str, *, strict: bool = False) -> Problems:
     """
     plain = _without_leading_zeros(text)
     try:
+        if "%" in text:  # zones mean something on one host only
+            raise ValueError(text)
         address = ipaddress.ip_address(plain)
     except ValueError:
         return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)

@@ -1,7 +1,7 @@
 """The kinds beside pods, nodes and namespaces: classes, budgets, leases, events, workloads.
 
 A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
-pkg/apis/{apps,batch,coordination,core,node,policy,scheduling}/validation/validation.go, v1.36.
+pkg/apis/{apps,coordination,core,node,policy,scheduling}/validation/validation.go, v1.36.
 """
 
 import re
@@ -426,41 +426,10 @@ def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
     return errors
 
 
-def _job(new: Manifest, old: Manifest | None) -> Errors:
-    spec = new.get("spec") or {}
-    errors = _numbers(
-        spec,
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-    )
-    template = spec.get("template")
-    if template is None:
-        return [*errors, required("spec.template")]
-    errors += validate_pod_template(template, "spec.template", CURRENT_TEMPLATE)
-    restart = (template.get("spec") or {}).get("restartPolicy") or ""
-    if restart not in ("OnFailure", "Never"):
-        at = "spec.template.spec.restartPolicy"
-        detail = 'valid values: "OnFailure", "Never"'
-        errors.append(
-            required(at, detail)
-            if restart == "Always"
-            else not_supported(at, restart, ("OnFailure", "Never"))
-        )
-    if old is not None:
-        before = old.get("spec") or {}
-        for name in ("completions", "selector", "template", "completionMode"):
-            errors += validate_immutable(spec.get(name), before.get(name), f"spec.{name}")
-    return errors
-
-
 _RULES: Final[dict[str, _Rule]] = {
     "DaemonSet": _daemon_set,
     "Deployment": _deployment,
     "Event": _event,
-    "Job": _job,
     "Lease": _lease,
     "LimitRange": lambda new, old: validate_limit_range(new),
     "PodDisruptionBudget": _pod_disruption_budget,

@@ -152,13 +152,10 @@ _POD_RESOURCES: Final = frozenset(
         "pods",
         "cpu",
         "memory",
-        "ephemeral-storage",
         "requests.cpu",
         "requests.memory",
-        "requests.ephemeral-storage",
         "limits.cpu",
         "limits.memory",
-        "limits.ephemeral-storage",
     }
 )
 
@@ -196,9 +193,7 @@ def _valid_for(scope: str, resource: str) -> bool:
         "PriorityClass",
         "CrossNamespacePodAffinity",
     ):
-        return resource in _POD_RESOURCES or resource.startswith(
-            ("hugepages-", "requests.hugepages-")
-        )
+        return resource in _POD_RESOURCES
     if scope == "BestEffort":
         return resource == "pods"
     if scope == "VolumeAttributesClass":
