@@ -3,7 +3,7 @@
 ``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
 for many in order and assumes each decision, so that the next pod sees it (R150). This is the plain
 path: every plugin is asked about every node. ``engine.class_cache`` gives the same decisions from
-what it kept of earlier pods of the class; ``Scheduler`` chooses between the two.
+what it kept of earlier pods of the class, and is asked first where the caller has one.
 
 Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
 decision is derived from the batch's seed and the pod's number in it, both kept in the decision, so
@@ -11,7 +11,7 @@ that any decision can be made again (ruling C21). Source: pkg/scheduler/schedule
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from scheduling.engine.decision import (
     SCHEDULED,
     UNSCHEDULABLE,
     Decision,
-    best_nodes,
+    best_scores,
     count_rejections,
     full_table,
 )
@@ -110,6 +110,20 @@ def schedule_pod(
     return _Cycle(snapshot, framework, pod, options, draw, start).run()
 
 
+class Shortcut(Protocol):
+    """Something that may know the decision already; see ``engine.class_cache.Cache``."""
+
+    def decide(
+        self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
+    ) -> Decision | None:
+        """Return the decision that the plain path would make, ``None`` to have it made there.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        ...
+
+
 def schedule_batch(
     snapshot: Snapshot,
     framework: Framework,
@@ -117,11 +131,30 @@ def schedule_batch(
     options: Options = Options(),  # noqa: B008
     *,
     start: int = 0,
+    draw: int = 0,
+    cache: Shortcut | None = None,
 ) -> list[Decision]:
-    """Return a decision for each pod in order; placed pods are assumed, nominations noted."""
+    """Return a decision for each pod in order; placed pods are assumed, nominations noted.
+
+    Args:
+        snapshot: the cluster; it follows the decisions.
+        framework: the profile that all of the pods ask for.
+        pods: in the order in which they are decided.
+        options: seed, tie break and detail.
+        start: where in the node order the search begins, when not all nodes are looked at.
+        draw: number of the first decision under the seed.
+        cache: of this snapshot and framework; without one every pod takes the plain path.
+    """
     decisions = []
-    for draw, pod in enumerate(pods):
-        decision = schedule_pod(snapshot, framework, pod, options, draw=draw, start=start)
+    for number, pod in enumerate(pods, draw):
+        decision: Decision | None = None
+        if cache is not None:
+            try:
+                decision = cache.decide(pod, options, draw=number, start=start)
+            except PluginFailed:
+                decision = None  # fails in the same way on the plain path, which records it
+        if decision is None:
+            decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
         start = decision.next_start
         settle(snapshot, pod, decision)
         decisions.append(decision)
@@ -162,7 +195,7 @@ class _Cycle:
         self.state = CycleState(
             pod_key=pod.key,
             nominated_node=pod.nominated_node,
-            random=np.random.Generator(np.random.PCG64(mix(options.seed, draw))),
+            seed=mix(options.seed, draw),
         )
 
     def run(self) -> Decision:
@@ -215,6 +248,7 @@ class _Cycle:
         )
         total = self.snapshot.node_count
         if wanted >= len(rows):
+            self.next_start = next_start(self.start, len(rows), total)
             return self.framework.filter(self.state, self.info, self.snapshot, rows)
         order = self.snapshot.ordered_rows()
         if len(rows) != total:
@@ -231,6 +265,7 @@ class _Cycle:
         feasible = filtered.feasible
         options = self.options
         winner, ties, margin, total = 0, 1, None, 0
+        tied = np.zeros(1, np.intp)
         if scores is not None:
             total = int(scores.total.max())
             tied = np.flatnonzero(scores.total == total)
@@ -253,7 +288,9 @@ class _Cycle:
             evaluated=len(filtered.rows),
             feasible=len(feasible),
             plugins=() if scores is None else scores.plugins,
-            best=() if scores is None else best_nodes(self.snapshot, scores, winner),
+            best_scores=(
+                None if scores is None else best_scores(self.snapshot, scores, tied, winner)
+            ),
             rejections=count_rejections(filtered),
             full=(
                 full_table(self.snapshot, filtered, begun.absent, scores) if options.full else None

@@ -37,6 +37,28 @@ class Best(msgspec.Struct, frozen=True):
     weighted: tuple[int, ...]
 
 
+class BestScores:
+    """The best nodes as arrays; written out when somebody reads ``Decision.best``.
+
+    ``weighted``: int64, shape (nodes, plugins), in the order of ``Decision.plugins``.
+    """
+
+    __slots__ = ("names", "weighted")
+
+    def __init__(self, names: tuple[str, ...], weighted: npt.NDArray[np.int64]) -> None:
+        self.names = names
+        self.weighted = weighted
+
+    def written_out(self, winner: str) -> tuple[Best, ...]:
+        """Return the nodes, the winner first, then by total and name."""
+        rows = self.weighted.tolist()
+        found = [
+            Best(name, sum(row), tuple(row)) for name, row in zip(self.names, rows, strict=True)
+        ]
+        found.sort(key=lambda b: (b.node_name != winner, -b.total, b.node_name))
+        return tuple(found)
+
+
 class NodeVerdict(msgspec.Struct, frozen=True):
     """What every plugin said of one node; scores only for feasible nodes that were scored.
 
@@ -79,7 +101,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: int = 0
     feasible: int = 0
     plugins: tuple[str, ...] = ()
-    best: tuple[Best, ...] = ()
+    best_scores: BestScores | None = None
     rejections: tuple[Rejection, ...] = ()
     message: str = ""
     rejected_by: tuple[str, ...] = ()
@@ -93,39 +115,52 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     full: FullTable | None = None
 
     @property
+    def best(self) -> tuple[Best, ...]:
+        """The ten best nodes with their scores, the winner first."""
+        return () if self.best_scores is None else self.best_scores.written_out(self.node_name)
+
+    @property
     def scheduled(self) -> bool:
         """Whether a node was chosen."""
         return self.outcome == SCHEDULED
 
 
-def best_nodes(
-    snapshot: NodeTable,
-    scores: ScoreTable,
+def top_positions(
+    total: npt.NDArray[np.integer],
+    feasible: int,
+    tied: npt.NDArray[np.intp],
     winner: int,
-) -> tuple[Best, ...]:
-    """Return the ten best nodes, the winner first, then by total and name.
+) -> npt.NDArray[np.intp]:
+    """Return the positions of the ten highest totals, the winner among them.
 
-    ``winner``: position in ``scores.rows``.
+    Of equal totals at the border the first positions are taken.
+
+    Args:
+        total: totals; positions that are not feasible are lower than all that are.
+        feasible: number of feasible positions.
+        tied: positions of the highest total, ascending.
+        winner: one of ``tied``.
     """
-    total = scores.total
-    count = len(total)
-    if count > BEST_KEPT:
-        border = np.partition(total, count - BEST_KEPT)[count - BEST_KEPT]
-        above = np.flatnonzero(total > border)
-        level = np.flatnonzero(total == border)[: BEST_KEPT - len(above)]
-        chosen = np.concatenate((above, level))
-        if winner not in chosen:
-            chosen[-1] = winner
+    if len(tied) >= BEST_KEPT:
+        chosen = tied[:BEST_KEPT].copy()
     else:
-        chosen = np.arange(count)
-    positions = chosen.tolist()
-    names = {p: snapshot.node_name(int(scores.rows[p])) for p in positions}
-    positions.sort(key=lambda p: (p != winner, -int(total[p]), names[p]))
-    columns = scores.weighted[:, positions].T.tolist()
-    return tuple(
-        Best(names[p], int(total[p]), tuple(column))
-        for p, column in zip(positions, columns, strict=True)
-    )
+        kept = min(BEST_KEPT, feasible)
+        border = np.partition(total, len(total) - kept)[len(total) - kept]
+        above = np.flatnonzero(total > border)
+        level = np.flatnonzero(total == border)[: kept - len(above)]
+        chosen = np.sort(np.concatenate((above, level)))
+    if winner not in chosen:
+        chosen[-1] = winner
+    return chosen
+
+
+def best_scores(
+    snapshot: NodeTable, scores: ScoreTable, tied: npt.NDArray[np.intp], winner: int
+) -> BestScores:
+    """Return the ten best nodes; ``tied`` and ``winner`` are positions in ``scores.rows``."""
+    chosen = top_positions(scores.total, len(scores.total), tied, winner)
+    names = tuple(snapshot.node_name(row) for row in scores.rows[chosen].tolist())
+    return BestScores(names, np.ascontiguousarray(scores.weighted[:, chosen].T))
 
 
 def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:

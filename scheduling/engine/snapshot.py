@@ -814,6 +814,14 @@ class Snapshot:
         """Return the node a pod is nominated to, empty when to none."""
         return self._nominated_node.get(key, "")
 
+    def has_nominations(self, priority: int, key: Hashable) -> bool:
+        """Return whether another pod of at least this priority is nominated to any node."""
+        return bool(self._nominated_node) and any(
+            other != key and info.priority >= priority
+            for there in self._nominated.values()
+            for other, info in there.items()
+        )
+
     def nominated_nodes(self) -> Iterable[str]:
         """Return the names of nodes that pods are nominated to."""
         return self._nominated.keys()

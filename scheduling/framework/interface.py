@@ -53,21 +53,33 @@ class CycleState:
     seeded generator, ``None`` where nothing may be left to chance.
     """
 
-    __slots__ = ("_notes", "nominated_node", "pod_key", "random", "skip_filter", "skip_score")
+    __slots__ = (
+        "_notes",
+        "_random",
+        "_seed",
+        "nominated_node",
+        "pod_key",
+        "skip_filter",
+        "skip_score",
+    )
 
     def __init__(
-        self,
-        *,
-        pod_key: Hashable = None,
-        nominated_node: str = "",
-        random: np.random.Generator | None = None,
+        self, *, pod_key: Hashable = None, nominated_node: str = "", seed: int | None = None
     ) -> None:
         self._notes: dict[str, object] = {}
+        self._random: np.random.Generator | None = None
+        self._seed = seed
         self.pod_key = pod_key
         self.nominated_node = nominated_node
-        self.random = random
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
+
+    @property
+    def random(self) -> np.random.Generator | None:
+        """The cycle's seeded generator; made on first use, since few cycles need one."""
+        if self._random is None and self._seed is not None:
+            self._random = np.random.Generator(np.random.PCG64(self._seed))
+        return self._random
 
     def write(self, key: str, value: object) -> None:
         """Keep ``value`` under ``key``, replacing what was there."""
@@ -96,9 +108,8 @@ class CycleState:
 
     def clone(self) -> "CycleState":
         """Return a state with the same notes (shared values, own table)."""
-        copy = CycleState(
-            pod_key=self.pod_key, nominated_node=self.nominated_node, random=self.random
-        )
+        copy = CycleState(pod_key=self.pod_key, nominated_node=self.nominated_node)
+        copy._random = self.random
         copy._notes = dict(self._notes)
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
@@ -497,6 +508,37 @@ class Locality(IntEnum):
     """Whatever ``group_keys`` returns for the row, and counters of the snapshot."""
     UNKNOWN = 3
     """Anything: never cached."""
+
+
+@runtime_checkable
+class RowWise(Plugin, Protocol):
+    """A plugin of locality ROW that can also judge one row with plain numbers.
+
+    Arrays of one element cost more than the arithmetic; a cache that follows single changes asks
+    here. The answers must equal those over rows.
+    """
+
+    def filter_row(
+        self, pod: PodInfo, snapshot: NodeTable, row: int
+    ) -> tuple[Code, tuple[str, ...]] | None:
+        """Return code and reasons of a rejection, ``None`` when the row passes."""
+        ...
+
+    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
+        """Return the raw score."""
+        ...
+
+
+@runtime_checkable
+class Involved(Plugin, Protocol):
+    """A plugin of locality GROUP that can tell that it has nothing to say about a class."""
+
+    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
+        """Return whether Filter may reject, and whether Score may differ between nodes.
+
+        The answer holds as long as the snapshot's versions do.
+        """
+        ...
 
 
 @runtime_checkable

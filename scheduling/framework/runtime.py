@@ -319,11 +319,26 @@ class Framework:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> Filtered:
         """Run Filter without looking at nominated pods."""
+        return self.filter_some(self.filter_plugins, state, pod, snapshot, rows)
+
+    def filter_some(
+        self,
+        plugins: Sequence[Filter],
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+    ) -> Filtered:
+        """Run the Filter of some plugins, in order.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
         count = len(rows)
         verdict = np.zeros(count, np.int32)
         statuses = [SUCCESS]
         remaining: npt.NDArray[np.intp] | None = None  # positions that still pass; None: all
-        for plugin in self.filter_plugins:
+        for plugin in plugins:
             if plugin.name in state.skip_filter:
                 continue
             here = rows if remaining is None else rows[remaining]

@@ -133,6 +133,25 @@ def allocation(
     return table.allocatable[rows, column], table.requested[rows, column] + asked
 
 
+def allocation_of_row(
+    table: NodeTable, pod: PodInfo, resource: str, row: int, *, nonzero: bool
+) -> tuple[int, int] | None:
+    """Return what ``allocation`` does for one row, as plain numbers."""
+    asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
+    if resource in ("cpu", "memory") and nonzero:
+        column = 0 if resource == "cpu" else 1
+        return (
+            table.allocatable.item(row, column),
+            table.nonzero_requested.item(row, column) + asked,
+        )
+    if resource not in ("cpu", "memory", "ephemeral-storage") and (
+        asked == 0 or not table.is_counted(resource)
+    ):
+        return None
+    column = table.resource(resource)
+    return table.allocatable.item(row, column), table.requested.item(row, column) + asked
+
+
 def default_normalize(scores: Scores, *, reverse: bool) -> Scores:
     """Return scores scaled so that the highest is 100; ``reverse`` turns them around.
 

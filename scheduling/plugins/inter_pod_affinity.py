@@ -236,6 +236,11 @@ class InterPodAffinity:
 
     # --- caching ---------------------------------------------------------------------------------
 
+    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
+        """Return whether any rule can reject, and whether any preference can differ."""
+        filters = bool(pod.affinity or self._anti(pod, snapshot) or self._existing(pod, snapshot))
+        return filters, bool(self._scored(pod, snapshot))
+
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:

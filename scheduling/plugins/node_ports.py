@@ -52,6 +52,18 @@ class NodePorts:
         taken = self._taken(pod, snapshot).rows[rows] > 0
         return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, REASON)
 
+    def filter_row(
+        self, pod: PodInfo, snapshot: NodeTable, row: int
+    ) -> tuple[Code, tuple[str, ...]] | None:
+        """Judge one row."""
+        if not pod.host_ports or not self._taken(pod, snapshot).rows[row]:
+            return None
+        return Code.UNSCHEDULABLE, (REASON,)
+
+    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
+        """Return 0: no score."""
+        return 0
+
     def _taken(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
         wanted = pod.host_ports
 

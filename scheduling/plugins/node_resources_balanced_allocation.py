@@ -5,6 +5,8 @@ pod that leaves it as it is, 100 where it removes the widest spread, 50 where it
 plugins/noderesources/balanced_allocation.go, v1.36 (which scores the change, not the result).
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,9 +19,9 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.plugin_args import NodeResourcesBalancedAllocationArgs
-from scheduling.framework.status import SKIP, SUCCESS, Status
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
-from scheduling.framework.vectors import allocation
+from scheduling.framework.vectors import allocation, allocation_of_row
 
 NAME = "NodeResourcesBalancedAllocation"
 
@@ -72,6 +74,26 @@ class NodeResourcesBalancedAllocation:
         half = MAX_NODE_SCORE // 2
         return half + (half + with_pod - without) // 2
 
+    def filter_row(
+        self, pod: PodInfo, snapshot: NodeTable, row: int
+    ) -> tuple[Code, tuple[str, ...]] | None:
+        """Return ``None``: no filter."""
+        return None
+
+    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
+        """Return the score of one row."""
+        after: list[float] = []
+        before: list[float] = []
+        for name in self._resources:
+            found = allocation_of_row(snapshot, pod, name, row, nonzero=False)
+            if found is None or found[0] == 0:
+                continue
+            allocatable, requested = found
+            after.append(min(requested / allocatable, 1.0))
+            before.append(min((requested - pod.requests.get(name, 0)) / allocatable, 1.0))
+        half = MAX_NODE_SCORE // 2
+        return half + (half + _balance_of_row(after) - _balance_of_row(before)) // 2
+
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
@@ -120,3 +142,22 @@ def _deviation(fractions: list[Float64], has: list[npt.NDArray[np.bool_]], count
         deviation[pair] = np.abs((highest[pair] - lowest[pair]) / 2)
     deviation[number < 2] = 0.0
     return deviation
+
+
+def _balance_of_row(fractions: list[float]) -> int:
+    return int((1.0 - _deviation_of_row(fractions)) * MAX_NODE_SCORE)
+
+
+def _deviation_of_row(fractions: list[float]) -> float:
+    if len(fractions) < 2:
+        return 0.0
+    if len(fractions) == 2:
+        return abs((fractions[0] - fractions[1]) / 2)
+    total = 0.0
+    for fraction in fractions:
+        total += fraction
+    mean = total / len(fractions)
+    squares = 0.0
+    for fraction in fractions:
+        squares += (fraction - mean) * (fraction - mean)
+    return math.sqrt(squares / len(fractions))

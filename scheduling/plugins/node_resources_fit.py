@@ -25,7 +25,7 @@ from scheduling.framework.plugin_args import (
 )
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
-from scheduling.framework.vectors import allocation
+from scheduling.framework.vectors import allocation, allocation_of_row
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
@@ -48,12 +48,14 @@ class NodeResourcesFit:
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         strategy = args.scoring_strategy
         self._resources = strategy.resources
+        self._strategy = strategy
         self._round = strategy.type == "RequestedToCapacityRatio"
         self._resource_score: ResourceScore
         if strategy.type == "MostAllocated":
             self._resource_score = most_allocated
         elif strategy.type == "RequestedToCapacityRatio":
-            self._resource_score = requested_to_capacity(strategy.shape)
+            self._table = utilization_table(strategy.shape)
+            self._resource_score = requested_to_capacity(self._table)
         else:
             self._resource_score = least_allocated
 
@@ -71,8 +73,7 @@ class NodeResourcesFit:
         failed = (snapshot.pod_count[rows] + 1 > snapshot.allowed_pods[rows]).astype(np.int64)
         unresolvable = np.zeros(len(rows), np.bool_)
         reasons = [TOO_MANY_PODS]
-        for name, amount in self._checked(pod, snapshot):
-            column = snapshot.resource(name)
+        for name, amount, column in self._checked(pod, snapshot):
             allocatable = snapshot.allocatable[rows, column]
             short = amount > allocatable - snapshot.requested[rows, column]
             if short.any():
@@ -90,13 +91,13 @@ class NodeResourcesFit:
         codes[unresolvable] = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return FilterResult(codes, index.astype(np.int32), texts)
 
-    def _checked(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[str, int]]:
-        """Return the requests that count, cpu, memory and ephemeral-storage first."""
+    def _checked(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[str, int, int]]:
+        """Return (name, amount, column) of what counts, cpu, memory, ephemeral-storage first."""
         key = (NAME, self._ignored, self._ignored_groups)
         found = pod.memo.get(key)
         if isinstance(found, list):
             return found
-        checked = [(name, pod.requests[name]) for name in _BASE if pod.requests.get(name, 0) > 0]
+        names = [name for name in _BASE if pod.requests.get(name, 0) > 0]
         for name in sorted(pod.requests):
             if name in _BASE or not snapshot.is_counted(name) or pod.requests[name] == 0:
                 continue
@@ -104,9 +105,50 @@ class NodeResourcesFit:
             extended = slash and "kubernetes.io/" not in name
             if extended and (name in self._ignored or group in self._ignored_groups):
                 continue
-            checked.append((name, pod.requests[name]))
+            names.append(name)
+        checked = [(name, pod.requests[name], snapshot.resource(name)) for name in names]
         pod.memo[key] = checked
         return checked
+
+    def filter_row(
+        self, pod: PodInfo, snapshot: NodeTable, row: int
+    ) -> tuple[Code, tuple[str, ...]] | None:
+        """Judge one row."""
+        reasons: list[str] = []
+        code = Code.UNSCHEDULABLE
+        if snapshot.pod_count.item(row) + 1 > snapshot.allowed_pods.item(row):
+            reasons.append(TOO_MANY_PODS)
+        for name, amount, column in self._checked(pod, snapshot):
+            allocatable = snapshot.allocatable.item(row, column)
+            if amount > allocatable - snapshot.requested.item(row, column):
+                reasons.append(f"Insufficient {name}")
+                if amount > allocatable:
+                    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return (code, tuple(reasons)) if reasons else None
+
+    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
+        """Return the score of one row."""
+        total = weights = 0
+        kind = self._strategy.type
+        for resource in self._resources:
+            found = allocation_of_row(snapshot, pod, resource.name, row, nonzero=True)
+            if found is None or found[0] == 0:
+                continue
+            allocatable, requested = found
+            if kind == "LeastAllocated":
+                score = max(allocatable - requested, 0) * MAX_NODE_SCORE // allocatable
+            elif kind == "MostAllocated":
+                score = min(requested, allocatable) * MAX_NODE_SCORE // allocatable
+            else:
+                full = requested > allocatable
+                score = self._table.item(100 if full else requested * 100 // allocatable)
+                if score <= 0:
+                    continue
+            total += score * resource.weight
+            weights += resource.weight
+        if not weights:
+            return 0
+        return (2 * total + weights) // (2 * weights) if self._round else total // weights
 
     def pre_score(
         self,
@@ -199,12 +241,19 @@ def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
     return points[-1][1]
 
 
-def requested_to_capacity(
+def utilization_table(
     shape: Sequence[UtilizationShapePoint], *, scale: int = MAX_NODE_SCORE // MAX_SHAPE_SCORE
-) -> ResourceScore:
-    """Return the scoring function of a shape; ``scale`` 10 for scores up to 100, 1 for up to 10."""
+) -> Int64:
+    """Return the score of each utilization 0..100, int64 (101,).
+
+    ``scale`` 10 for scores up to 100, 1 for up to 10.
+    """
     points = [(point.utilization, point.score * scale) for point in shape]
-    table = np.array([broken_linear(points, p) for p in range(101)], np.int64)
+    return np.array([broken_linear(points, at) for at in range(101)], np.int64)
+
+
+def requested_to_capacity(table: Int64) -> ResourceScore:
+    """Return the function that scores by the table's entry for the utilization."""
 
     def score(requested: Int64, allocatable: Int64) -> Int64:
         utilization = np.where(requested > allocatable, 100, requested * 100 // allocatable)

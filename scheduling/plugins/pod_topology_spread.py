@@ -383,6 +383,11 @@ class PodTopologySpread:
 
     # --- caching ---------------------------------------------------------------------------------
 
+    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
+        """Return whether there are hard constraints, and soft ones."""
+        plan = self._plan(pod, snapshot)
+        return bool(plan.hard), bool(plan.soft)
+
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:

@@ -1,0 +1,133 @@
+"""The cache decides as the plain path does, whatever happened to the cluster in between."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod, settle
+from scheduling.engine.decision import Decision
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from tests import strategies
+from tests.builders import make_node, make_pod
+from tests.harness import build_snapshot, kubernetes_framework
+
+Manifest = dict[str, Any]
+
+
+def told(decision: Decision) -> dict[str, Any]:
+    """What the decision says, without names of nodes that only tie at the border."""
+    fields = msgspec.structs.asdict(decision)
+    del fields["best_scores"]
+    fields["best"] = decision.best
+    return fields
+
+
+def same(snapshot: Snapshot, cache: Cache, pod: PodToPlace, seed: int, draw: int) -> Decision:
+    options = Options(seed=seed)
+    plain = schedule_pod(snapshot, kubernetes_framework(), pod, options, draw=draw)
+    cached = cache.decide(pod, options, draw=draw)
+    if cached is not None:
+        assert told(cached) == told(plain)
+    else:
+        assert not plain.scheduled or plain.nomination or snapshot.has_nominations(-1, None)
+    return plain
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("place"), st.integers(0, 3)),
+        st.tuples(st.just("place"), st.integers(0, 3)),
+        st.tuples(st.just("place"), st.integers(0, 3)),
+        st.tuples(st.just("remove"), st.integers(0, 30)),
+        st.tuples(st.just("replace node"), st.integers(0, 4)),
+        st.tuples(st.just("remove node"), st.integers(0, 4)),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    strategies.clusters(),
+    st.lists(strategies.pods(), min_size=4, max_size=4),
+    steps,
+    st.data(),
+    st.integers(0, 2**32),
+)
+def test_the_cache_decides_as_the_plain_path(
+    world: Manifest,
+    templates: list[Manifest],
+    happenings: list[tuple[str, int]],
+    data: st.DataObject,
+    seed: int,
+) -> None:
+    snapshot = build_snapshot(world)
+    cache = Cache(snapshot, kubernetes_framework())
+    assert cache.usable
+    infos = [snapshot.intern(from_pod(msgspec.convert(t, Pod))) for t in templates]
+    placed: list[str] = [str(record.key) for record in snapshot.pods()]
+    for number, (what, which) in enumerate(happenings):
+        if what == "place":
+            pod = PodToPlace(f"default/new-{number}", infos[which])
+            decision = same(snapshot, cache, pod, seed, number)
+            if decision.scheduled:
+                settle(snapshot, pod, decision)
+                placed.append(str(pod.key))
+        elif what == "remove" and placed:
+            snapshot.remove_pod(placed.pop(which % len(placed)))
+        elif what == "replace node":
+            snapshot.set_node(msgspec.convert(data.draw(strategies.nodes(which)), Node))
+        elif what == "remove node":
+            snapshot.remove_node(f"node-{which}")
+
+
+def test_the_cache_decides_a_batch_as_the_plain_path() -> None:
+    def world() -> Snapshot:
+        snapshot = Snapshot()
+        for number in range(40):
+            node = make_node(f"node-{number}").labelled(
+                {
+                    "topology.kubernetes.io/zone": f"z{number % 3}",
+                    "kubernetes.io/hostname": f"n{number}",
+                }
+            )
+            if number % 7 == 0:
+                node = node.tainted("spot", effect="PreferNoSchedule")
+            snapshot.set_node(node.build())
+        return snapshot
+
+    base = make_pod("p").asks(cpu="300m", memory="500Mi").labelled(app="web")
+    spread = base.with_(
+        "spec",
+        "topologySpreadConstraints",
+        value=[
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": action,
+                "labelSelector": {"matchLabels": {"app": "web"}},
+            }
+            for key, action in (
+                ("topology.kubernetes.io/zone", "DoNotSchedule"),
+                ("kubernetes.io/hostname", "ScheduleAnyway"),
+            )
+        ],
+    )
+    decided = []
+    for cached in (False, True):
+        snapshot = world()
+        infos = [snapshot.intern(from_pod(b.build())) for b in (base, spread)]
+        pods = [PodToPlace(f"default/p-{i}", infos[i % 2]) for i in range(200)]
+        framework = kubernetes_framework()
+        cache = Cache(snapshot, framework) if cached else None
+        decisions = schedule_batch(snapshot, framework, pods, Options(seed=7), cache=cache)
+        decided.append([told(d) for d in decisions])
+    assert decided[0] == decided[1]
+    assert all(d["node_name"] for d in decided[0])
