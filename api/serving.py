@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django.conf import settings
-from django.core.handlers.wsgi import WSGIHandler
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
+from django.db import connection
 from django.http import HttpResponse
 
 from api import connections, errors, metrics, waiting, watch
@@ -29,6 +30,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Answer = tuple[int, Headers, bytes]
+_BROWSER = tuple(settings.BROWSER_PATHS)
 
 MAX_WAITING = 1024
 """Requests that may wait for a thread; more are answered 429, which clients repeat."""
@@ -157,9 +160,24 @@ class Application:
         metrics.observe(scope["method"], scope["path"], answer[0], started)
         await _reply(send, *answer)
 
-    def _run(self, environ: dict[str, Any]) -> tuple[int, Headers, bytes]:
-        """Run one request through Django on this thread; return status, headers, body."""
+    def _run(self, environ: dict[str, Any]) -> Answer:
+        """Run one request through Django on this thread."""
         connections.check()
+        if environ["PATH_INFO"].startswith(_BROWSER):
+            return self._run_signalled(environ)
+        # Without the signals around a request: what they do (closing or checking connections,
+        # clearing caches) is either done here already or not used by the API, and costs more than
+        # reading an object.
+        response = self._django.get_response(WSGIRequest(environ))
+        if connection.errors_occurred:
+            connection.close_if_unusable_or_obsolete()
+        headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
+        body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
+        headers.append((b"content-length", str(len(body)).encode()))
+        return response.status_code, headers, body
+
+    def _run_signalled(self, environ: dict[str, Any]) -> Answer:
+        """Run a request as any WSGI server would."""
         head: list[tuple[int, Headers]] = []
 
         def start_response(

@@ -14,9 +14,7 @@ urlpatterns = [
     re_path(r"^api/?$", documents.CoreVersionsView.as_view()),
     re_path(r"^apis/?$", documents.GroupsView.as_view()),
     re_path(r"^apis/(?P<group>[^/]+)/?$", documents.GroupView.as_view()),
-    re_path(
-        r"^apis/(?P<group>[^/]+)/(?P<version>[^/]+)/?$", documents.GroupVersionView.as_view()
-    ),
+    re_path(r"^apis/(?P<group>[^/]+)/(?P<version>[^/]+)/?$", documents.GroupVersionView.as_view()),
     re_path(
         r"^apis/authorization\.k8s\.io/v1/selfsubjectaccessreviews/?$",
         viewsets.AccessReviewView.as_view(),

@@ -21,7 +21,7 @@ from clusterstate.admission.request import User
 from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import BadRequest, Conflict, NotFound, TooLarge
 from clusterstate.objects.kinds import KINDS, Kind
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.meta import Manifest, strip_nulls
 
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
@@ -212,9 +212,9 @@ class ResourceView(StatusView):
                 f"accepted media types include: {', '.join(PATCH_TYPES)}"
             )
         self._limit(request)
-        value = wire.decode(request.body, content_type)
         if content_type == APPLY_PATCH:
-            return self._apply(request, value)
+            return self._apply(request, wire.decode(request.body, content_type))
+        value = wire.decode_patch(request.body, content_type)
         scale = target.subresource == "scale"
         wire_type = wire_types.Scale if scale else target.kind.wire_type
 
@@ -227,7 +227,7 @@ class ResourceView(StatusView):
         mode = request.query_params.get("fieldValidation", "")
 
         def patched(current: Manifest) -> Manifest:
-            manifest, found = wire.manifest(change(current), target.kind, mode)
+            manifest, found = wire.manifest(strip_nulls(change(current)), target.kind, mode)
             warnings[:] = found
             metadata = _metadata(manifest)
             _in_namespace(metadata, target.namespace)
@@ -359,7 +359,10 @@ class ResourceView(StatusView):
 
         def scaled(current: Manifest) -> Manifest:
             scale = wire.request(
-                change(_scale_of(target.kind, current)), "Scale", wire_types.Scale, *_SCALE
+                strip_nulls(change(_scale_of(target.kind, current))),
+                "Scale",
+                wire_types.Scale,
+                *_SCALE,
             )
             metadata = _metadata(scale)
             replicas = (scale.get("spec") or {}).get("replicas", 0)

@@ -111,12 +111,13 @@ def test_another_kind_or_version_is_refused():
         wire.manifest({"kind": 5}, POD)
 
 
-def test_nulls_mean_absent():
-    body = pod(nodeName=None, tolerations=None)
-    body["metadata"]["creationTimestamp"] = None
-    manifest, _ = wire.manifest(body, POD)
-    assert "nodeName" not in manifest["spec"]
-    assert "creationTimestamp" not in manifest["metadata"]
+@pytest.mark.parametrize(
+    ("raw", "content_type"),
+    [(b'{"a": null, "b": [{"c": null}]}', None), (b"a: ~\nb: [{c: }]\n", "application/yaml")],
+)
+def test_nulls_mean_absent_but_not_in_patches(raw, content_type):
+    assert wire.decode(raw, content_type) == {"b": [{}]}
+    assert wire.decode_patch(raw, content_type) == {"a": None, "b": [{"c": None}]}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +137,9 @@ def test_a_field_of_the_wrong_type_is_named(spec, path):
         wire.manifest(pod(**spec), POD)
 
 
-def test_quantities_may_be_numbers():
+def test_quantities_may_be_numbers_and_become_text():
     node = {"status": {"capacity": {"cpu": 4, "memory": "8Gi"}}}
-    assert wire.manifest(node, NODE)[0]["status"]["capacity"]["cpu"] == 4
+    assert wire.manifest(node, NODE)[0]["status"]["capacity"]["cpu"] == "4"
 
 
 def test_unknown_fields_are_warned_about_with_their_paths():
