@@ -5,9 +5,15 @@ cover and ports clash often. All strategies give manifests (JSON objects); ``clu
 worlds.
 """
 
+import os
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "20"))
+"""How many worlds each property is tried on."""
+by_chance = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=EXAMPLES)
 
 Manifest = dict[str, Any]
 Objects = st.SearchStrategy[Manifest]
@@ -93,7 +99,7 @@ _node_selectors = st.builds(
     lambda terms: {"nodeSelectorTerms": terms},
     st.lists(node_selector_terms, min_size=1, max_size=2),
 )
-_weights = st.integers(1, 100)
+_weights = st.sampled_from((1, 1, 5, 100))
 node_affinities = _object(
     requiredDuringSchedulingRequiredDuringExecution=st.one_of(
         st.none(), st.none(), st.none(), _node_selectors

@@ -3,28 +3,25 @@
 Every law is checked on worlds of chance; the plain scheduler says what is right.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.cycle import Options, schedule_batch, schedule_pod
-from scheduling.framework.runtime import Framework
+from scheduling.framework.configuration import default_configuration
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.reference.node_resources import allocatable, requested
 from scheduling.plugins.reference.scheduler import (
     default_rules,
-    filter_node,
-    pre_filter,
     schedule,
 )
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
 from tests.conformance.cluster_cases import differences, read_cluster, read_pod
-from tests.strategies import Manifest, clusters, pods
+from tests.strategies import Manifest, by_chance, clusters, pods
 
-COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=25)
 worlds = clusters(most_nodes=7, most_pods=8)
 incoming = pods()
 
@@ -33,7 +30,7 @@ def _case(world: Manifest, pod: Manifest, **more: Any) -> Manifest:
     return {**world, "pod": pod, **more}
 
 
-@COMMON
+@by_chance
 @given(worlds, incoming)
 def test_the_engine_decides_as_the_plain_scheduler(world: Manifest, pod: Manifest) -> None:
     """Feasible and rejected nodes with reasons, scores by plugin, totals, the best, the message."""
@@ -44,7 +41,20 @@ def test_the_engine_decides_as_the_plain_scheduler(world: Manifest, pod: Manifes
     assert differences(plain, decided) == []
 
 
-@COMMON
+@by_chance
+@given(worlds, incoming)
+def test_an_empty_term_matches_everything_unless_the_profile_says_otherwise(
+    world: Manifest, pod: Manifest
+) -> None:
+    """C1: the engine's default against the plain rules' default."""
+    profile = default_configuration().profile("default-scheduler")
+    assert profile is not None
+    decided = harness.decide(world, read_pod({"pod": pod}), framework=build_framework(profile))
+    plain = schedule(read_pod({"pod": pod}), read_cluster(world))
+    assert harness.decision_outcome(decided)["best"] == sorted(plain.best)
+
+
+@by_chance
 @given(worlds, incoming, st.integers(0, 2))
 def test_the_engine_preempts_as_the_plain_scheduler(
     world: Manifest, pod: Manifest, more: int
@@ -64,7 +74,7 @@ def test_the_engine_preempts_as_the_plain_scheduler(
     assert differences(plain, decided) == []
 
 
-@COMMON
+@by_chance
 @given(worlds, incoming, st.lists(pods("waiting"), min_size=1, max_size=2), st.data())
 def test_nominated_pods_count_where_room_is_made_for_them(
     world: Manifest, pod: Manifest, waiting: list[Manifest], data: st.DataObject
@@ -84,10 +94,16 @@ def test_nominated_pods_count_where_room_is_made_for_them(
     assert differences(plain["rejected"], decided["rejected"]) == []
 
 
-def _settled(
-    world: Manifest, waiting: list[Manifest], framework: Framework | None = None
-) -> tuple[Manifest, list[Manifest]]:
-    """Schedule pods one after the other; return the world they end in, and those left over."""
+class Step(NamedTuple):
+    """A pod that was scheduled, the world that it found, and its node (empty: none)."""
+
+    pod: Manifest
+    world: Manifest
+    node: str
+
+
+def _settled(world: Manifest, waiting: list[Manifest]) -> tuple[Manifest, list[Step]]:
+    """Schedule pods one after the other; return the world they end in, and the way there."""
     snapshot = harness.build_snapshot(world)
     numbered = [
         {**pod, "metadata": {**pod["metadata"], "name": f"new-{n}", "uid": f"new-{n}"}}
@@ -95,23 +111,21 @@ def _settled(
     ]
     to_place = [harness.to_place(snapshot, read_pod({"pod": pod})) for pod in numbered]
     options = Options(seed=7, preempt=False)
-    decisions = schedule_batch(
-        snapshot, framework or harness.kubernetes_framework(), to_place, options
-    )
-    placed, left = [], []
+    decisions = schedule_batch(snapshot, harness.kubernetes_framework(), to_place, options)
+    steps = []
     for pod, decision in zip(numbered, decisions, strict=True):
+        steps.append(Step(pod, world, decision.node_name))
         if decision.scheduled:
-            placed.append({**pod, "spec": {**pod["spec"], "nodeName": decision.node_name}})
-        else:
-            left.append(pod)
-    return {**world, "pods": [*world["pods"], *placed]}, left
+            placed = {**pod, "spec": {**pod["spec"], "nodeName": decision.node_name}}
+            world = {**world, "pods": [*world["pods"], placed]}
+    return world, steps
 
 
 def _empty(world: Manifest) -> Manifest:
     return {**world, "pods": []}
 
 
-@COMMON
+@by_chance
 @given(worlds, st.lists(pods(), min_size=1, max_size=6))
 def test_no_node_is_ever_overcommitted(world: Manifest, waiting: list[Manifest]) -> None:
     after, _ = _settled(_empty(world), waiting)
@@ -122,41 +136,21 @@ def test_no_node_is_ever_overcommitted(world: Manifest, waiting: list[Manifest])
             assert amount <= has.get(name, 0) or amount == 0, (node.name, name)
 
 
-@COMMON
+@by_chance
 @given(worlds, st.lists(pods(), min_size=1, max_size=6))
-def test_no_placed_pod_violates_a_hard_rule_when_it_is_placed(
+def test_a_pod_is_placed_exactly_if_it_fits_and_where_it_is_best(
     world: Manifest, waiting: list[Manifest]
 ) -> None:
-    """Each pod would be let through again by the plain rules, with those before it in place."""
-    after, _ = _settled(world, waiting)
+    """Safety and liveness: no hard rule is violated, and nobody is left over whom they let in."""
+    _, steps = _settled(world, waiting)
     rules = default_rules(empty_term="none")
-    before = len(world["pods"])
-    for count in range(before, len(after["pods"])):
-        manifest = after["pods"][count]
-        cluster = read_cluster({**after, "pods": after["pods"][:count]})
-        pod = read_pod({"pod": manifest})
-        free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-        run = pre_filter(rules, free, cluster)
-        node = cluster.node(pod.spec.node_name)
-        assert run.verdict.success
-        assert node is not None
-        assert run.node_names is None or node.name in run.node_names
-        assert filter_node(rules, run, free, node).success
+    for step in steps:
+        plain = schedule(read_pod({"pod": step.pod}), read_cluster(step.world), rules)
+        assert bool(step.node) is bool(plain.feasible)
+        assert not step.node or step.node in plain.best
 
 
-@COMMON
-@given(worlds, st.lists(pods(), min_size=1, max_size=6))
-def test_a_pod_that_fits_is_placed(world: Manifest, waiting: list[Manifest]) -> None:
-    """Nobody is left over whom the plain rules would let in at the end, nor before it."""
-    _, left = _settled(world, waiting)
-    if len(left) == len(waiting):
-        cluster = read_cluster(world)
-        for manifest in left:
-            pod = read_pod({"pod": manifest})
-            assert not schedule(pod, cluster, default_rules(empty_term="none")).feasible
-
-
-@COMMON
+@by_chance
 @given(worlds, pods("first"), pods("second"), st.data())
 def test_required_anti_affinity_holds_in_both_directions(
     world: Manifest, first: Manifest, second: Manifest, data: st.DataObject
@@ -182,7 +176,7 @@ def test_required_anti_affinity_holds_in_both_directions(
             assert values[0] is None or values[0] != values[1]
 
 
-@COMMON
+@by_chance
 @given(worlds, incoming, st.integers(1, 100), st.integers(0, 6), st.integers(0, 9))
 def test_sampling_never_changes_feasibility(
     world: Manifest, pod: Manifest, percentage: int, floor: int, start: int
@@ -205,7 +199,7 @@ def test_sampling_never_changes_feasibility(
         assert verdict.rejected == everything.full.nodes[name].rejected
 
 
-@COMMON
+@by_chance
 @given(worlds, st.lists(pods(), min_size=1, max_size=4), st.integers(0, 2**32))
 def test_equal_inputs_give_equal_decisions(
     world: Manifest, waiting: list[Manifest], seed: int

@@ -3,15 +3,21 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import harness
 from tests.conformance import plugin_cases
 from tests.conformance.cluster_cases import differences
-from tests.strategies import EXTENDED, Manifest, clusters, node_affinities, pods, spread_constraints
-
-COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
+from tests.strategies import (
+    EXTENDED,
+    Manifest,
+    by_chance,
+    clusters,
+    node_affinities,
+    pods,
+    spread_constraints,
+)
 
 _weights = st.integers(1, 5)
 _resources = st.lists(
@@ -104,7 +110,7 @@ def _agree(case: Manifest) -> None:
 
 
 @pytest.mark.parametrize("plugin", FILTERS)
-@COMMON
+@by_chance
 @given(data=st.data())
 def test_filter_agrees_with_the_plain_rule(plugin: str, data: st.DataObject) -> None:
     case = data.draw(clusters())
@@ -115,7 +121,7 @@ def test_filter_agrees_with_the_plain_rule(plugin: str, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("plugin", SCORES)
-@COMMON
+@by_chance
 @given(data=st.data())
 def test_score_agrees_with_the_plain_rule(plugin: str, data: st.DataObject) -> None:
     case = data.draw(clusters())
