@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from clusterstate import embedded, environment
+from clusterstate import embedded, environment, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -276,10 +276,8 @@ LOGGING = {
                     ]
                     if LOG_FORMAT == "json"
                     else [
-                        structlog.processors.ExceptionRenderer(),
-                        structlog.processors.KeyValueRenderer(
-                            key_order=["timestamp", "level", "logger", "event"], drop_missing=True
-                        ),
+                        structlog.processors.format_exc_info,
+                        logs.render_text,
                     ]
                 ),
             ],
