@@ -21,6 +21,7 @@ from clusterstate import queries
 from clusterstate.actions import events, pods
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods import Binding, BindResult, QueueMove, Unschedulable
+from clusterstate.objects.errors import StatusError
 from scheduling import wake
 from scheduling.engine.decision import ERROR, Decision
 from scheduling.engine.queue import Place, Stage
@@ -123,6 +124,9 @@ class Binder:
                     stage=_stage(place),
                     attempts=place.attempts,
                     not_before=_moment(place),
+                    nominated_node_name=(
+                        None if decision.nomination is None else decision.nomination.node_name
+                    ),
                 )
             )
             self._news.append((pod_id, "Warning", "FailedScheduling", decision.message))
@@ -144,6 +148,38 @@ class Binder:
             ]
             if moves:
                 pods.move_pending(moves)
+            for decision in refused:
+                if decision.nomination is not None and decision.nomination.victims:
+                    self._preempt(decision, moment)
+
+    def _preempt(self, decision: Decision, now: datetime) -> None:
+        """Delete the victims gracefully, each with the name of the pod that it makes room for."""
+        assert decision.nomination is not None
+        preemptor = cast(int, decision.key)
+        victims = [cast(int, record.key) for record in decision.nomination.victims]
+        rows = queries.pods_by_id([preemptor, *victims])
+        if preemptor not in rows:
+            return
+        name = f"{rows[preemptor].namespace}/{rows[preemptor].name}"
+        for pod_id in victims:
+            if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
+                continue
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": f"{decision.profile}: preempting to accommodate {name}, a pod of"
+                f" higher priority ({rows[preemptor].priority} over {row.priority})",
+            }
+            try:
+                pods.delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
+            except StatusError as error:
+                # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
+                logger.info("victim_kept", pod=row.name, error=error.message)
+                continue
+            self._news.append(
+                (pod_id, "Normal", "Preempted", f"Preempted by {name} on node {row.node_name}")
+            )
 
     # --- news ------------------------------------------------------------------------------------
 
