@@ -115,6 +115,12 @@ def new_uid() -> uuid.UUID:
     return uuid.uuid4()
 
 
+@lru_cache(maxsize=16)
+def stamp(moment: datetime) -> str:
+    """Return a moment as manifests write it; remembered, since a batch asks for one many times."""
+    return document.format_time(moment)
+
+
 def name_suffix() -> str:
     """Return five letters that spell no words (apiserver ``names.SimpleNameGenerator``)."""
     return "".join(_random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
@@ -152,7 +158,7 @@ def prepare(
     else:
         metadata.pop("namespace", None)
     metadata["uid"] = str(uid)
-    metadata["creationTimestamp"] = document.format_time(now)
+    metadata["creationTimestamp"] = stamp(now)
     if kind.name in GENERATIONS:
         metadata["generation"] = 1
     result = {**manifest, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}

@@ -1,0 +1,215 @@
+"""Binding: never twice, never on a node that changed since the decision."""
+
+import threading
+
+import pytest
+from django.db import transaction
+
+from clusterstate import bulk, changes, queries, sql
+from clusterstate.actions import objects, pods
+from clusterstate.objects.errors import Conflict, NotFound
+from tests.clusterstate.support import (
+    NOW,
+    Worker,
+    bind,
+    create_node,
+    create_pod,
+    everything_since,
+    manifest,
+    pod,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def bind_all(pairs: list[tuple[int, str]], snapshot: int, binder: str = "one") -> pods.BindResult:
+    return pods.bind_pods(
+        [pods.Binding(pod_id, name) for pod_id, name in pairs],
+        snapshot_revision=snapshot,
+        now=NOW,
+        binder=binder,
+    )
+
+
+def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
+    create_node("n1")
+    create_node("n2")
+    ids = [create_pod(f"p{i}") for i in range(4)]
+    pods.set_unschedulable([pods.Unschedulable(pod_id=ids[0], message="no")], now=NOW)
+    documents = sql.fetch("SELECT count(*) FROM document")
+    start = changes.watermark()
+    result = bind_all([(ids[i], f"n{1 + i % 2}") for i in range(4)], start)
+    assert result.stale == []
+    log = everything_since(start)
+    assert sorted(result.bound) == sorted((c.object_id, c.revision) for c in log)
+    assert {(c.previous_node_name, c.verb) for c in log} == {("", changes.MODIFIED)}
+    assert sql.fetch("SELECT count(*) FROM document") == documents
+    assert queries.load_pending() == []
+    found = manifest("Pod", "default", "p0")
+    assert found["spec"]["nodeName"] == "n1"
+    assert found["status"]["conditions"] == [
+        {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": "2026-11-21T12:00:00Z",
+        }
+    ]
+
+
+def test_bound_terminating_finished_and_vanished_pods_and_nodes_are_stale() -> None:
+    create_node("n1")
+    bound, gone, terminating, failed, free = (create_pod(f"p{i}") for i in range(5))
+    assert bind(bound, "n1")
+    objects.delete("Pod", "default", "p1", now=NOW)
+    objects.update(
+        "Pod",
+        "default",
+        "p2",
+        lambda m: {**m, "metadata": {**m["metadata"], "finalizers": ["example.com/x"]}},
+        now=NOW,
+    )
+    objects.delete("Pod", "default", "p2", now=NOW)
+    pods.fail_pods([(failed, "r", "m")], now=NOW)
+    everything = [(bound, "n1"), (gone, "n1"), (terminating, "n1"), (failed, "n1"), (free, "none")]
+    result = bind_all(everything, changes.watermark())
+    assert result.bound == []
+    assert result.stale == [bound, gone, terminating, failed, free]
+
+
+def test_a_node_that_changed_its_offer_since_the_snapshot_refuses() -> None:
+    create_node("n1")
+    pod_id = create_pod("a")
+    snapshot = changes.watermark()
+    objects.update("Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
+    assert bind_all([(pod_id, "n1")], snapshot).stale == [pod_id]
+    assert bind_all([(pod_id, "n1")], changes.watermark()).stale == []
+
+
+def test_a_heartbeat_does_not_refuse() -> None:
+    create_node("n1")
+    pod_id = create_pod("a")
+    snapshot = changes.watermark()
+    objects.update(
+        "Node",
+        "",
+        "n1",
+        lambda m: {
+            **m,
+            "status": {**m["status"], "conditions": [{"type": "Ready", "status": "True"}]},
+        },
+        subresource="status",
+        now=NOW,
+    )
+    assert bind_all([(pod_id, "n1")], snapshot).stale == []
+
+
+@pytest.mark.parametrize("how", ["create", "binding", "node"])
+def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None:
+    """The race that the placement lock guards: the other transaction is open while this binds."""
+    create_node("n1")
+    pod_id = create_pod("a")
+    create_pod("other")
+    snapshot = changes.watermark()
+    placed, go_on = threading.Event(), threading.Event()
+
+    def foreign() -> None:
+        with transaction.atomic():
+            if how == "create":
+                pods.create_pod(pod("direct", nodeName="n1"), now=NOW)
+            elif how == "binding":
+                pods.bind_pod("default", "other", "n1", now=NOW)
+            else:
+                objects.update(
+                    "Node",
+                    "",
+                    "n1",
+                    lambda m: {**m, "metadata": {**m["metadata"], "labels": {"x": "y"}}},
+                    now=NOW,
+                )
+            placed.set()
+            assert go_on.wait(10)
+
+    stranger = Worker(foreign)
+    assert placed.wait(10)
+    binder = Worker(lambda: bind_all([(pod_id, "n1")], snapshot))
+    binder.join(0.3)
+    assert binder.is_alive(), "the bind did not wait"
+    go_on.set()
+    stranger.result()
+    assert binder.result().stale == [pod_id]
+
+
+def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
+    create_node("n1")
+    first, second, third = (create_pod(f"p{i}") for i in range(3))
+    snapshot = changes.watermark()
+    assert bind_all([(first, "n1")], snapshot, "one").bound
+    assert bind_all([(second, "n1")], snapshot, "one").bound
+    assert bind_all([(third, "n1")], snapshot, "two").stale == [third]
+    assert bind_all([(third, "n1")], changes.watermark(), "two").bound
+
+
+def test_two_binders_never_bind_a_pod_twice() -> None:
+    create_node("n1")
+    create_node("n2")
+    ids = [create_pod(f"p{i}") for i in range(60)]
+    start = changes.watermark()
+    barrier = threading.Barrier(2)
+
+    def run(node_name: str) -> int:
+        barrier.wait(10)
+        count = 0
+        for i in range(0, 60, 5):
+            pairs = [(pod_id, node_name) for pod_id in ids[i : i + 5]]
+            count += len(bind_all(pairs, 2**40, node_name).bound)
+        return count
+
+    workers = [Worker(lambda n=n: run(n)) for n in ("n1", "n2")]
+    assert sum(worker.result() for worker in workers) == 60
+    log = everything_since(start)
+    assert len(log) == len({change.object_id for change in log}) == 60
+
+
+def test_a_clients_binding_binds_once() -> None:
+    create_node("n1")
+    create_pod("a")
+    revision = pods.bind_pod("default", "a", "n1", now=NOW)
+    found = manifest("Pod", "default", "a")
+    assert found["spec"]["nodeName"] == "n1"
+    assert found["metadata"]["resourceVersion"] == str(revision)
+    assert queries.load_pending() == []
+    with pytest.raises(Conflict) as caught:
+        pods.bind_pod("default", "a", "n2", now=NOW)
+    assert caught.value.message == (
+        'Operation cannot be fulfilled on pods/binding "a": pod a is already assigned to node "n1"'
+    )
+    with pytest.raises(NotFound, match='pods "b" not found'):
+        pods.bind_pod("default", "b", "n1", now=NOW)
+
+
+def test_bound_pods_come_as_columns() -> None:
+    create_node("n1")
+    ids = [create_pod(f"p{i}") for i in range(3)]
+    for pod_id in ids[:2]:
+        assert bind(pod_id, "n1")
+    pods.create_pod(pod("stray", nodeName="nowhere"), now=NOW)
+    columns = bulk.bound_pods()
+    (node,) = queries.load_nodes()
+    by_id = dict(zip(columns.ids.tolist(), columns.nodes.tolist(), strict=True))
+    assert [by_id[pod_id] for pod_id in ids[:2]] == [node.id, node.id]
+    assert len(by_id) == 3
+    assert ids[2] not in by_id
+
+
+def test_overcommitted_nodes_are_found_by_resource() -> None:
+    create_node("n1", allocatable={"cpu": "1", "pods": "2", "example.com/gpu": "1"})
+    for number in range(2):
+        pods.create_pod(pod(f"p{number}", cpu="500m", nodeName="n1"), now=NOW)
+    assert queries.overcommitted_nodes() == []
+    body = pod("p2", cpu="100m", nodeName="n1")
+    gpu = {"example.com/gpu": "2"}
+    body["spec"]["containers"][0]["resources"]["requests"] |= gpu
+    body["spec"]["containers"][0]["resources"]["limits"] = gpu
+    pods.create_pod(body, now=NOW)
+    found = {one.resource: (one.used, one.allocatable) for one in queries.overcommitted_nodes()}
+    assert found == {"cpu": (1100, 1000), "pods": (3, 2), "example.com/gpu": (2, 1)}

@@ -1,0 +1,303 @@
+"""The change log: nothing missed, nothing out of order, nothing twice."""
+
+import random
+import threading
+import time
+
+import pytest
+from django.db import connection, transaction
+
+from clusterstate import changes, queries, sql
+from clusterstate.actions import history, objects, pods
+from clusterstate.objects.errors import Expired
+from tests.clusterstate.support import (
+    LATER,
+    NOW,
+    Worker,
+    create_node,
+    create_pod,
+    everything_since,
+    items,
+    pod,
+    replay,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+_APPEND = (
+    changes.WITH_GATE
+    + f", n AS MATERIALIZED (SELECT {changes.NEXT} AS revision, pg_sleep(%s) FROM gate"
+    + " WHERE opened = 1) INSERT INTO change (revision, at, kind, verb, object_id, namespace, name)"
+    + " SELECT revision, now(), 4, 1, 0, '', 'x' FROM n RETURNING revision"
+)
+
+
+def test_a_follower_misses_nothing_under_eight_writers_that_sleep_and_roll_back() -> None:
+    """Design idea 2; performance.md section 2: a bare sequence loses a quarter of the events."""
+    start = changes.watermark()
+    done = threading.Event()
+    committed: list[int] = []
+    seconds = 5.0
+
+    def write(seed: int) -> list[int]:
+        rng = random.Random(seed)
+        mine = []
+        stop = time.monotonic() + seconds
+        while time.monotonic() < stop:
+            revisions: list[int] = []
+            try:
+                with transaction.atomic():
+                    for _ in range(rng.choice((1, 1, 1, 3))):
+                        pause = rng.choice((0, 0, 0.001, 0.01)) * rng.random()
+                        rows = sql.fetch(_APPEND, (float(pause),))
+                        revisions.append(rows[0][0])
+                        if rng.random() < 0.5:
+                            time.sleep(rng.random() * 0.01)
+                    if rng.random() < 0.1:
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                continue
+            mine += revisions
+        return mine
+
+    def follow() -> list[int]:
+        cursor, seen = start, []
+        while True:
+            last_round = done.is_set()
+            read = changes.read_since(cursor, kinds=["RuntimeClass"], limit=100)
+            seen += [change.revision for change in read.items]
+            cursor = read.cursor
+            if last_round and not read.more:
+                return seen
+
+    writers = [Worker(lambda seed=seed: write(seed)) for seed in range(8)]
+    follower = Worker(follow)
+    for writer in writers:
+        committed += writer.result(60)
+    done.set()
+    seen = follower.result(60)
+    assert len(committed) > 200
+    assert seen == sorted(committed)
+
+
+def test_the_watermark_stays_below_an_open_transaction() -> None:
+    opened, let_go = threading.Event(), threading.Event()
+
+    def hold() -> int:
+        with transaction.atomic():
+            (row,) = sql.fetch(_APPEND, (0.0,))
+            opened.set()
+            assert let_go.wait(10)
+        return row[0]
+
+    before = changes.watermark()
+    holder = Worker(hold)
+    assert opened.wait(10)
+    create_pod("a")
+    assert changes.watermark() == before
+    assert everything_since(before) == []
+    let_go.set()
+    held = holder.result()
+    assert [change.revision for change in everything_since(before)] == [held, held + 1]
+
+
+def test_revisions_beyond_31_bits_hold_the_watermark_as_well() -> None:
+    opened, let_go = threading.Event(), threading.Event()
+    large = 2**33 + 5
+    sql.run("SELECT setval('change_revision', %s::bigint)", (large,))
+
+    def hold() -> None:
+        with transaction.atomic():
+            sql.fetch(_APPEND, (0.0,))
+            opened.set()
+            assert let_go.wait(10)
+
+    holder = Worker(hold)
+    assert opened.wait(10)
+    create_pod("a")
+    assert changes.watermark() == large
+    let_go.set()
+    holder.result()
+    assert changes.watermark() == large + 2
+
+
+def test_a_transaction_sees_its_own_changes() -> None:
+    with transaction.atomic():
+        before = changes.watermark()
+        create_pod("a")
+        assert [change.name for change in everything_since(before)] == ["a"]
+
+
+def test_revisions_of_one_object_rise_in_commit_order_after_lock_waits() -> None:
+    create_node("n1")
+    pod_id = create_pod("a")
+    start = changes.watermark()
+
+    def relabel(number: int) -> None:
+        for i in range(12):
+            objects.update(
+                "Pod",
+                "default",
+                "a",
+                lambda m, i=i: {
+                    **m,
+                    "metadata": {**m["metadata"], "annotations": {"by": f"{number}-{i}"}},
+                },
+                now=NOW,
+            )
+
+    def mark(number: int) -> None:
+        for i in range(12):
+            pods.set_unschedulable(
+                [pods.Unschedulable(pod_id=pod_id, message=f"{number}-{i}")], now=NOW
+            )
+
+    workers = [Worker(lambda n=n: relabel(n)) for n in range(3)]
+    workers += [Worker(lambda n=n: mark(n)) for n in range(3)]
+    for worker in workers:
+        worker.result(60)
+    log = everything_since(start, "Pod")
+    assert len(log) == 72
+    for earlier, later in zip(log, log[1:], strict=False):
+        assert later.previous_revision == earlier.revision
+        assert later.previous_document_id == earlier.document_id
+        assert later.previous_unschedulable == earlier.unschedulable
+    assert log[-1].revision == queries.pods_by_id([pod_id])[pod_id].revision
+
+
+def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write() -> None:
+    """The law of design.md: watch over list = list; with in-flight transactions all the time."""
+    for number in range(4):
+        create_node(f"n{number}")
+    stop = threading.Event()
+
+    def churn(seed: int) -> None:
+        rng = random.Random(seed)
+        known: list[str] = []
+        serial = 0
+        while not stop.is_set():
+            action = rng.random()
+            with transaction.atomic():
+                if action < 0.4 or not known:
+                    batch = [f"p{seed}-{serial + i}" for i in range(rng.randint(1, 3))]
+                    serial += len(batch)
+                    pods.create_pods([pod(name, labels={"a": "b"}) for name in batch], now=NOW)
+                    known += batch
+                elif action < 0.6:
+                    pods.delete_pod("default", known.pop(), now=NOW, grace_seconds=0)
+                elif action < 0.8:
+                    found = queries.pod_id("default", rng.choice(known))
+                    if found is not None:
+                        pods.bind_pods(
+                            [pods.Binding(found, f"n{rng.randint(0, 3)}")],
+                            snapshot_revision=2**40,
+                            now=NOW,
+                        )
+                else:
+                    label = str(rng.random())
+                    objects.update(
+                        "Pod",
+                        "default",
+                        rng.choice(known),
+                        lambda m, label=label: {
+                            **m,
+                            "metadata": {**m["metadata"], "labels": {"a": "b", "x": label}},
+                        },
+                        now=NOW,
+                    )
+                time.sleep(rng.random() * 0.01)
+
+    workers = [Worker(lambda s=s: churn(s)) for s in range(4)]
+    lists: list[queries.Page] = []
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        # In pages of 7, so that later pages are read long after the first.
+        pages = [queries.list_page("Pod", limit=7)]
+        while pages[-1].continue_token:
+            pages.append(queries.list_page("Pod", limit=7, continue_token=pages[-1].continue_token))
+        assert len({page.revision for page in pages}) == 1
+        lists.append(queries.Page([i for page in pages for i in page.items], pages[0].revision))
+    stop.set()
+    for worker in workers:
+        worker.result(30)
+    lists.append(queries.list_page("Pod"))
+    assert len(lists) > 5
+    for earlier, later in zip(lists, lists[1:], strict=False):
+        log = [c for c in everything_since(earlier.revision, "Pod") if c.revision <= later.revision]
+        assert replay(items(earlier), log) == items(later)
+
+
+def test_changes_older_than_the_history_are_expired() -> None:
+    create_pod("a")
+    start = changes.watermark()
+    objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 0}, now=NOW)
+    create_pod("b")
+    trimmed = history.trim(now=LATER, keep_seconds=60)
+    assert trimmed.changes >= 3
+    assert trimmed.trimmed_revision == changes.watermark()
+    pods.create_pod(pod("c"), now=LATER)
+    with pytest.raises(Expired, match=rf"^too old resource version: {start} \("):
+        changes.read_since(start)
+    assert [c.name for c in everything_since(trimmed.trimmed_revision)] == ["c"]
+
+
+def test_trimming_drops_superseded_documents_and_keeps_current_ones() -> None:
+    create_pod("a")
+    create_pod("gone")
+    for value in "xyz":
+        objects.update(
+            "Pod",
+            "default",
+            "a",
+            lambda m, value=value: {
+                **m,
+                "metadata": {**m["metadata"], "annotations": {"v": value}},
+            },
+            now=NOW,
+        )
+    objects.delete("Pod", "default", "gone", now=NOW)
+    assert history.trim(now=NOW, keep_seconds=60).documents == 0
+    assert history.trim(now=LATER, keep_seconds=60).documents == 4
+    assert sql.fetch("SELECT count(*) FROM superseded_document") == [(0,)]
+    assert queries.get_manifest("Pod", "default", "a")["metadata"]["annotations"] == {"v": "z"}
+    orphans = sql.fetch(
+        "SELECT count(*) FROM document d WHERE NOT EXISTS"
+        " (SELECT 1 FROM pod WHERE document_id = d.id) AND NOT EXISTS"
+        " (SELECT 1 FROM namespace WHERE document_id = d.id) AND NOT EXISTS"
+        " (SELECT 1 FROM priority_class WHERE document_id = d.id)"
+    )
+    assert orphans == [(0,)]
+
+
+def test_a_continued_list_whose_revision_was_trimmed_is_expired() -> None:
+    for number in range(4):
+        create_pod(f"p{number}")
+    token = queries.list_page("Pod", limit=2).continue_token
+    pods.create_pod(pod("later"), now=NOW)
+    history.trim(now=LATER, keep_seconds=60)
+    with pytest.raises(Expired, match="The provided continue parameter is too old"):
+        queries.list_page("Pod", limit=2, continue_token=token)
+
+
+def test_the_signal_comes_after_the_commit_and_not_after_a_rollback() -> None:
+    heard: list[tuple[int, frozenset[str]]] = []
+
+    def hear(sender: object, revision: int, kinds: frozenset[str], **_: object) -> None:
+        heard.append((revision, kinds))
+        assert not connection.in_atomic_block
+
+    changes.committed.connect(hear)
+    try:
+        stored = pods.create_pod(pod("a"), now=NOW)
+        assert heard == [(stored.revision, frozenset({"Pod"}))]
+        with transaction.atomic():
+            pods.create_pod(pod("b"), now=NOW)
+            transaction.set_rollback(True)
+        pods.create_pod(pod("c"), now=NOW, dry_run=True)
+        assert len(heard) == 1
+        with transaction.atomic():
+            inner = pods.create_pod(pod("d"), now=NOW)
+            assert len(heard) == 1
+        assert heard[1:] == [(inner.revision, frozenset({"Pod"}))]
+    finally:
+        changes.committed.disconnect(hear)

@@ -1,0 +1,521 @@
+"""Pods: creation, updates, graceful deletion, the queue's rows."""
+
+import datetime as dt
+import re
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from clusterstate import changes, queries, sql
+from clusterstate.actions import objects, pods
+from clusterstate.actions.storing import Stored
+from clusterstate.objects.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Invalid,
+    NotFound,
+    StatusError,
+    TooManyRequests,
+)
+from tests.clusterstate.support import (
+    NOW,
+    bind,
+    create_node,
+    create_pod,
+    everything_since,
+    manifest,
+    pod,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def labelled(**labels: str) -> Any:
+    return lambda m: {**m, "metadata": {**m["metadata"], "labels": labels}}
+
+
+def counts() -> dict[str, int]:
+    return {
+        table: sql.fetch(f"SELECT count(*) FROM {table}")[0][0]
+        for table in ("pod", "pending_pod", "document", "change", "scheduling_class")
+    }
+
+
+def test_a_created_pod_has_identity_status_and_a_place_in_the_queue() -> None:
+    stored = objects.create(
+        "Pod",
+        "default",
+        {
+            "metadata": {"name": "a", "uid": "mine", "generation": 7, "selfLink": "/x"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running"},
+        },
+        now=NOW,
+    )
+    found = queries.decode(stored.manifest)
+    assert queries.get("Pod", "default", "a") == stored.manifest
+    metadata = found["metadata"]
+    assert re.fullmatch(r"[0-9a-f-]{36}", metadata.pop("uid"))
+    assert metadata == {
+        "name": "a",
+        "namespace": "default",
+        "generation": 1,
+        "creationTimestamp": "2026-11-21T12:00:00Z",
+        "resourceVersion": str(stored.revision),
+    }
+    assert found["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert (found["kind"], found["apiVersion"]) == ("Pod", "v1")
+    (row,) = queries.load_pending()
+    assert (row.name, row.stage, row.attempts, row.since) == ("a", "active", 0, NOW)
+
+
+def test_a_taken_name_is_refused_and_writes_nothing() -> None:
+    create_pod("a")
+    before = counts()
+    with pytest.raises(AlreadyExists) as caught:
+        pods.create_pod(pod("a"), now=NOW)
+    assert caught.value.message == 'pods "a" already exists'
+    assert caught.value.details == {"name": "a", "kind": "pods"}
+    assert counts() == before
+
+
+def test_a_missing_namespace_is_not_found() -> None:
+    with pytest.raises(NotFound) as caught:
+        pods.create_pod(pod("a", namespace="nowhere"), now=NOW)
+    assert caught.value.message == 'namespaces "nowhere" not found'
+
+
+def test_a_manifest_with_a_resource_version_cannot_be_created() -> None:
+    body = pod("a")
+    body["metadata"]["resourceVersion"] = "5"
+    with pytest.raises(BadRequest, match="resourceVersion should not be set"):
+        pods.create_pod(body, now=NOW)
+
+
+def test_generate_name_gives_five_random_letters_and_survives_collisions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from clusterstate.actions import storing
+
+    suffixes = iter(["aaaaa", "aaaaa", "aaaaa", "bbbbb"])
+    monkeypatch.setattr(storing, "name_suffix", lambda: next(suffixes))
+    first = pods.create_pod(pod(generateName="job-"), now=NOW)
+    second = pods.create_pod(pod(generateName="job-"), now=NOW)
+    assert queries.decode(first.manifest)["metadata"]["name"] == "job-aaaaa"
+    assert queries.decode(second.manifest)["metadata"]["name"] == "job-bbbbb"
+
+
+def test_many_pods_are_one_revision_each_in_the_order_of_the_list() -> None:
+    start = changes.watermark()
+    stored = pods.create_pods([pod(f"p{i}", labels={"n": str(i % 3)}) for i in range(50)], now=NOW)
+    assert all(isinstance(one, Stored) for one in stored)
+    log = everything_since(start)
+    assert [change.name for change in log] == [f"p{i}" for i in range(50)]
+    assert [change.revision for change in log] == [
+        one.revision for one in stored if isinstance(one, Stored)
+    ]
+    assert counts()["scheduling_class"] == 3
+    assert len({change.class_id for change in log}) == 3
+
+
+def test_all_or_nothing_stores_nothing_when_one_name_is_taken() -> None:
+    create_pod("p1")
+    before = counts()
+    with pytest.raises(AlreadyExists, match='pods "p1" already exists'):
+        pods.create_pods([pod(f"p{i}") for i in range(3)], now=NOW)
+    with pytest.raises(AlreadyExists, match='pods "x" already exists'):
+        pods.create_pods([pod("x"), pod("x")], now=NOW)
+    with pytest.raises(Invalid):
+        pods.create_pods([pod("ok"), pod("Not Valid")], now=NOW)
+    assert counts() == before
+
+
+def test_without_all_or_nothing_the_others_are_stored() -> None:
+    create_pod("p1")
+    results = pods.create_pods(
+        [pod("p0"), pod("p1"), pod("Not Valid"), pod("p0"), pod("p4")],
+        now=NOW,
+        all_or_nothing=False,
+    )
+    kinds = [type(one) for one in results]
+    assert kinds == [Stored, AlreadyExists, Invalid, AlreadyExists, Stored]
+    assert counts()["pod"] == counts()["pending_pod"] == 3
+
+
+def test_an_error_inside_a_callers_transaction_leaves_it_usable() -> None:
+    create_pod("a")
+    with transaction.atomic():
+        with pytest.raises(AlreadyExists):
+            pods.create_pod(pod("a"), now=NOW)
+        pods.create_pod(pod("b"), now=NOW)
+    assert queries.find("Pod", "default", "b")
+
+
+def test_a_dry_run_answers_and_stores_nothing() -> None:
+    before = counts()
+    stored = pods.create_pod(pod("a"), now=NOW, dry_run=True)
+    assert queries.decode(stored.manifest)["spec"]["schedulerName"] == "default-scheduler"
+    assert counts() == before
+    create_pod("b")
+    after = counts()
+    objects.update("Pod", "default", "b", labelled(x="y"), now=NOW, dry_run=True)
+    objects.delete("Pod", "default", "b", {"dryRun": True}, now=NOW)
+    assert counts() == after
+    # A class that was rolled back must not be remembered.
+    pods.create_pod(pod("c", labels={"x": "y"}), now=NOW)
+    assert sql.fetch(
+        "SELECT count(*) FROM pod p LEFT JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE c.id IS NULL"
+    ) == [(0,)]
+
+
+def test_a_gated_pod_waits_gated_until_its_gates_are_gone() -> None:
+    create_pod("a", schedulingGates=[{"name": "example.com/wait"}])
+    condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
+    assert condition["reason"] == "SchedulingGated"
+    assert condition["message"] == "Scheduling is blocked due to non-empty scheduling gates"
+    assert [row.stage for row in queries.load_pending()] == ["gated"]
+    objects.update(
+        "Pod",
+        "default",
+        "a",
+        lambda m: {**m, "spec": {k: v for k, v in m["spec"].items() if k != "schedulingGates"}},
+        now=NOW,
+    )
+    assert [row.stage for row in queries.load_pending()] == ["active"]
+    assert "conditions" not in manifest("Pod", "default", "a")["status"]
+
+
+def test_a_pod_that_names_its_node_is_not_queued() -> None:
+    pods.create_pod(pod("a", nodeName="n1"), now=NOW)
+    found = manifest("Pod", "default", "a")
+    assert found["spec"]["nodeName"] == "n1"
+    assert queries.load_pending() == []
+
+
+def test_an_update_that_changes_nothing_has_no_revision_and_no_change() -> None:
+    create_pod("a", labels={"x": "y"})
+    start = changes.watermark()
+    before = queries.get("Pod", "default", "a")
+    for change in (
+        lambda m: m,
+        lambda m: {**m, "status": {"phase": "Running"}},
+        lambda m: {**m, "metadata": {**m["metadata"], "generation": 9, "uid": None}},
+        lambda m: {"spec": m["spec"], "metadata": {"labels": {"x": "y"}}},
+    ):
+        stored = objects.update("Pod", "default", "a", change, now=NOW)
+        assert not stored.changed
+        assert stored.manifest == before
+    assert everything_since(start) == []
+
+
+def test_an_update_moves_revision_class_and_document_and_keeps_the_former_ones() -> None:
+    create_pod("a", labels={"x": "y"})
+    start = changes.watermark()
+    stored = objects.update("Pod", "default", "a", labelled(x="z"), now=NOW)
+    (change,) = everything_since(start)
+    assert change.revision == stored.revision
+    assert change.class_id != change.previous_class_id
+    assert change.document_id != change.previous_document_id
+    assert change.previous_revision == start
+    assert queries.get("Pod", "default", "a") == stored.manifest
+
+
+def test_a_stale_resource_version_and_a_wrong_uid_are_conflicts() -> None:
+    create_pod("a")
+    for key, value, message in (
+        (
+            "resourceVersion",
+            "1",
+            'Operation cannot be fulfilled on pods "a": the object has been modified; please apply'
+            " your changes to the latest version and try again",
+        ),
+        ("uid", "0", 'Operation cannot be fulfilled on pods "a": Precondition failed: UID in'),
+    ):
+        with pytest.raises(Conflict) as caught:
+            objects.update(
+                "Pod",
+                "default",
+                "a",
+                lambda m, k=key, v=value: {**m, "metadata": {**m["metadata"], k: v}},
+                now=NOW,
+            )
+        assert caught.value.message.startswith(message)
+
+
+def test_updating_a_pod_that_is_not_there_is_not_found() -> None:
+    with pytest.raises(NotFound, match='^pods "a" not found$'):
+        objects.update("Pod", "default", "a", lambda m: m, now=NOW)
+
+
+def test_the_status_subresource_changes_the_status_only() -> None:
+    pod_id = create_pod("a")
+    create_node("n1")
+    assert bind(pod_id, "n1")
+
+    def run(m: dict[str, Any]) -> dict[str, Any]:
+        return {
+            **m,
+            "metadata": {**m["metadata"], "labels": {"not": "this"}},
+            "status": {**m["status"], "phase": "Running", "podIP": "10.0.0.1"},
+        }
+
+    objects.update("Pod", "default", "a", run, subresource="status", now=NOW)
+    found = manifest("Pod", "default", "a")
+    assert found["status"]["phase"] == "Running"
+    assert "labels" not in found["metadata"]
+    assert queries.pods_by_id([pod_id])[pod_id].phase == "Running"
+    # The condition lives in columns and must survive.
+    assert found["status"]["conditions"][0]["type"] == "PodScheduled"
+
+
+def test_a_finished_pod_leaves_the_queue() -> None:
+    pod_id = create_pod("a")
+    assert pods.fail_pods([(pod_id, "OutOfcpu", "Node didn't have enough resource: cpu")], now=NOW)
+    assert queries.load_pending() == []
+    status = manifest("Pod", "default", "a")["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "OutOfcpu")
+    assert pods.fail_pods([(pod_id, "Again", "")], now=NOW) == []
+
+
+# Deletion -------------------------------------------------------------------------------------
+
+
+def test_an_unbound_pod_is_gone_at_once_with_a_new_revision() -> None:
+    create_pod("a")
+    start = changes.watermark()
+    deleted = objects.delete("Pod", "default", "a", now=NOW)
+    assert deleted.gone
+    (change,) = everything_since(start)
+    assert (change.verb, change.revision) == (changes.DELETED, deleted.revision)
+    assert queries.decode(deleted.manifest)["metadata"]["resourceVersion"] == str(deleted.revision)
+    assert queries.find("Pod", "default", "a") is None
+    assert counts()["pending_pod"] == 0
+
+
+def test_a_bound_pod_stays_for_its_grace_period() -> None:
+    pod_id = create_pod("a")
+    create_node("n1")
+    assert bind(pod_id, "n1")
+    deleted = objects.delete("Pod", "default", "a", now=NOW)
+    metadata = queries.decode(deleted.manifest)["metadata"]
+    assert not deleted.gone
+    assert metadata["deletionTimestamp"] == "2026-11-21T12:00:30Z"
+    assert metadata["deletionGracePeriodSeconds"] == 30
+    # The same again, or longer, changes nothing; shorter brings it forward.
+    again = objects.delete("Pod", "default", "a", now=NOW + dt.timedelta(seconds=3))
+    assert again.revision == deleted.revision
+    longer = objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 60}, now=NOW)
+    assert longer.revision == deleted.revision
+    shorter = objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 10}, now=NOW)
+    metadata = queries.decode(shorter.manifest)["metadata"]
+    assert metadata["deletionTimestamp"] == "2026-11-21T12:00:10Z"
+    assert metadata["deletionGracePeriodSeconds"] == 10
+    assert objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 0}, now=NOW).gone
+
+
+def test_due_deletions_are_finished_in_bulk() -> None:
+    create_node("n1")
+    ids = [create_pod(f"p{i}") for i in range(3)]
+    for pod_id in ids:
+        assert bind(pod_id, "n1")
+    for name in ("p0", "p1"):
+        objects.delete("Pod", "default", name, {"gracePeriodSeconds": 5}, now=NOW)
+    assert queries.due_deletions(now=NOW + dt.timedelta(seconds=4)) == []
+    due = queries.due_deletions(now=NOW + dt.timedelta(seconds=5))
+    assert [row.name for row in due] == ["p0", "p1"]
+    assert [id_ for id_, _ in pods.finish_deletions(ids, now=NOW)] == ids[:2]
+    assert queries.find("Pod", "default", "p2")
+
+
+def test_finalizers_keep_a_pod_until_they_are_removed() -> None:
+    create_pod("a", finalizers=["example.com/hold"])
+    deleted = objects.delete("Pod", "default", "a", now=NOW)
+    assert not deleted.gone
+    assert pods.finish_deletions([queries.pod_id("default", "a") or 0], now=NOW) == []
+    start = changes.watermark()
+    stored = objects.update(
+        "Pod",
+        "default",
+        "a",
+        lambda m: {**m, "metadata": {k: v for k, v in m["metadata"].items() if k != "finalizers"}},
+        now=NOW,
+    )
+    assert queries.find("Pod", "default", "a") is None
+    (change,) = everything_since(start)
+    assert (change.verb, change.revision) == (changes.DELETED, stored.revision)
+
+
+def test_a_deletion_with_another_uid_is_a_conflict() -> None:
+    create_pod("a")
+    with pytest.raises(Conflict, match="Precondition failed: UID in precondition: 1"):
+        objects.delete("Pod", "default", "a", {"preconditions": {"uid": "1"}}, now=NOW)
+
+
+def test_a_collection_is_deleted_by_selector() -> None:
+    for number in range(4):
+        create_pod(f"p{number}", labels={"half": str(number % 2)})
+    deleted = objects.delete_collection("Pod", "default", {}, label_selector="half=1", now=NOW)
+    assert len(deleted) == 2
+    left = [queries.decode(i)["metadata"]["name"] for i in queries.list_page("Pod").items]
+    assert left == ["p0", "p2"]
+
+
+# The queue ------------------------------------------------------------------------------------
+
+
+def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> None:
+    pod_id = create_pod("a")
+    first = pods.Unschedulable(
+        pod_id=pod_id,
+        message='0/3 nodes are available: 3 "tight".',
+        rejected_by=("NodeResourcesFit", "TaintToleration"),
+        attempts=2,
+    )
+    ((found, revision),) = pods.set_unschedulable([first], now=NOW)
+    assert found == pod_id
+    stored = manifest("Pod", "default", "a")
+    assert stored["metadata"]["resourceVersion"] == str(revision)
+    assert stored["status"]["conditions"] == [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": '0/3 nodes are available: 3 "tight".',
+            "lastTransitionTime": "2026-11-21T12:00:00Z",
+        }
+    ]
+    (row,) = queries.load_pending()
+    assert (row.stage, row.attempts, row.rejected_by) == (
+        "unschedulable",
+        2,
+        ["NodeResourcesFit", "TaintToleration"],
+    )
+    # The same again: the queue moves, the pod does not.
+    start = changes.watermark()
+    later = NOW + dt.timedelta(seconds=9)
+    again = pods.Unschedulable(
+        pod_id=pod_id, message=first.message, stage="backoff", not_before=later, attempts=3
+    )
+    assert pods.set_unschedulable([again], now=later) == []
+    assert everything_since(start) == []
+    (row,) = queries.load_pending()
+    assert (row.stage, row.attempts, row.not_before) == ("backoff", 3, later)
+    # Another message: a change, the old transition time.
+    other = pods.Unschedulable(pod_id=pod_id, message="0/4 nodes are available.")
+    assert pods.set_unschedulable([other], now=later)
+    condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
+    assert condition["lastTransitionTime"] == "2026-11-21T12:00:00Z"
+
+
+def test_a_nomination_is_shown_and_cleared() -> None:
+    pod_id = create_pod("a")
+    item = pods.Unschedulable(pod_id=pod_id, message="m", nominated_node_name="n1")
+    pods.set_unschedulable([item], now=NOW)
+    assert manifest("Pod", "default", "a")["status"]["nominatedNodeName"] == "n1"
+    assert queries.load_pending()[0].nominated_node_name == "n1"
+    assert pods.nominate(pod_id, "", now=NOW)
+    assert "nominatedNodeName" not in manifest("Pod", "default", "a")["status"]
+    assert pods.nominate(pod_id, "", now=NOW) is None
+
+
+def test_queue_moves_write_no_change() -> None:
+    pod_id = create_pod("a")
+    start = changes.watermark()
+    assert pods.move_pending([pods.QueueMove(pod_id=pod_id, stage="backoff", attempts=4)]) == 1
+    assert everything_since(start) == []
+    assert queries.pending_counts() == {"backoff": 1}
+
+
+# Eviction -------------------------------------------------------------------------------------
+
+
+def running(name: str) -> int:
+    pod_id = create_pod(name, labels={"app": "web"})
+    assert bind(pod_id, "n1")
+    objects.update(
+        "Pod",
+        "default",
+        name,
+        lambda m: {**m, "status": {**m["status"], "phase": "Running"}},
+        subresource="status",
+        now=NOW,
+    )
+    return pod_id
+
+
+def test_an_eviction_deletes_with_a_condition() -> None:
+    create_node("n1")
+    running("a")
+    deleted = pods.evict_pod("default", "a", {}, now=NOW)
+    found = queries.decode(deleted.manifest)
+    assert not deleted.gone
+    assert found["metadata"]["deletionTimestamp"]
+    reasons = {c["type"]: c.get("reason") for c in found["status"]["conditions"]}
+    assert reasons["DisruptionTarget"] == "EvictionByEvictionAPI"
+
+
+def test_a_used_up_budget_forbids_an_eviction() -> None:
+    create_node("n1")
+    running("a")
+    running("b")
+    objects.create(
+        "PodDisruptionBudget",
+        "default",
+        {
+            "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        },
+        now=NOW,
+    )
+    with pytest.raises(TooManyRequests):
+        pods.evict_pod("default", "a", {}, now=NOW)
+    objects.update(
+        "PodDisruptionBudget",
+        "default",
+        "web",
+        lambda m: {
+            **m,
+            "status": {
+                "observedGeneration": 1,
+                "disruptionsAllowed": 1,
+                "currentHealthy": 2,
+                "desiredHealthy": 1,
+                "expectedPods": 2,
+            },
+        },
+        subresource="status",
+        now=NOW,
+    )
+    pods.evict_pod("default", "a", {"dryRun": True}, now=NOW)
+    pods.evict_pod("default", "a", {}, now=NOW)
+    status = manifest("PodDisruptionBudget", "default", "web")["status"]
+    assert status["disruptionsAllowed"] == 0
+    assert list(status["disruptedPods"]) == ["a"]
+    with pytest.raises(TooManyRequests) as caught:
+        pods.evict_pod("default", "b", {}, now=NOW)
+    assert (
+        caught.value.message == "Cannot evict pod as it would violate the pod's disruption budget."
+    )
+
+
+def test_evicting_what_is_not_there_is_not_found() -> None:
+    with pytest.raises(StatusError, match='pods "a" not found'):
+        pods.evict_pod("default", "a", {}, now=NOW)
+
+
+def test_every_waiting_pod_has_one_row_and_no_other_has() -> None:
+    create_node("n1")
+    create_pod("waiting")
+    assert bind(create_pod("bound"), "n1")
+    pods.fail_pods([(create_pod("failed"), "r", "m")], now=NOW)
+    create_pod("gated", schedulingGates=[{"name": "g"}])
+    objects.delete("Pod", "default", "gated", now=NOW)
+    rows = sql.fetch(
+        "SELECT p.name FROM pod p FULL JOIN pending_pod q ON q.pod_id = p.id"
+        " WHERE (q.pod_id IS NULL) <> (p.node_name <> '' OR p.phase IN ('Succeeded', 'Failed'))"
+        " OR p.id IS NULL"
+    )
+    assert rows == []
