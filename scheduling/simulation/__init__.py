@@ -1,0 +1,39 @@
+"""Simulations: a document in, results out. The live cycle's own core, and no state is touched.
+
+A ``Simulation`` states a world (empty, or the live one with changes) and pods to place in it::
+
+    document.read    document -> Simulation, or Invalid with every wrong field
+    world            the base with the document's objects; what admission looks up
+    running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
+    simulate         all of it, on an empty world
+
+Nothing here queries, reads a clock or keeps anything: a ``Base`` gives the snapshot to start from,
+which then belongs to the run, and the lookups of admission. ``Base`` itself is the empty world; the
+live one is made by ``scheduling.whatif``.
+"""
+
+from clusterstate.objects.meta import Manifest
+from scheduling.simulation.document import Given, Simulation, read
+from scheduling.simulation.running import described_error, explain_table, run
+from scheduling.simulation.world import Base
+
+__all__ = [
+    "Base",
+    "Given",
+    "Simulation",
+    "described_error",
+    "explain_table",
+    "read",
+    "run",
+    "simulate",
+]
+
+
+def simulate(document: object, base: Base | None = None) -> Manifest:
+    """Return the answer to a document in an empty world, or in ``base``.
+
+    Raises:
+        Invalid: with every wrong field of the document.
+        BadRequest: the document is nested too deeply.
+    """
+    return run(read(document, default_base="empty"), base or Base())

@@ -1,0 +1,269 @@
+"""The ``Simulation`` document: what may stand in it, and everything that is wrong with one."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import msgspec
+
+from clusterstate.objects.errors import (
+    NOT_SUPPORTED,
+    REQUIRED,
+    TYPE_INVALID,
+    BadRequest,
+    FieldError,
+    Invalid,
+)
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.schema import type_problem
+from clusterstate.objects.schema import unknown_fields as all_unknown_fields
+from scheduling.engine.cycle import TieBreak
+from scheduling.framework.configuration import KubeSchedulerConfiguration, load
+from scheduling.framework.reading import Errors, Field
+
+GROUP: Final = "stowage.dev"
+API_VERSION: Final = f"{GROUP}/v1"
+KIND: Final = "Simulation"
+
+NONE, SUMMARY, FULL = "none", "summary", "full"
+_LIST_KINDS: Final = frozenset({"List", *(f"{kind}List" for kind in KINDS)})
+_LARGEST_SEED: Final = 2**63 - 1
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """An object to delete from the world; ``path`` is where the document says so."""
+
+    kind: str
+    namespace: str
+    name: str
+    path: str
+
+
+class Given(msgspec.Struct, frozen=True):
+    """An object of the document and where it stands there."""
+
+    manifest: Manifest
+    path: str
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was read: what to change, what to place, and how.
+
+    ``percentage_of_nodes_to_score`` ``None``: as the configuration says.
+    """
+
+    metadata: Manifest
+    live: bool
+    objects: tuple[Given, ...]
+    delete: tuple[Gone, ...]
+    pods: tuple[Given, ...]
+    sequential: bool
+    configuration: KubeSchedulerConfiguration | None
+    percentage_of_nodes_to_score: int | None
+    seed: int
+    tie_break: TieBreak
+    admission: bool
+    explain: str
+    warnings: tuple[str, ...] = ()
+
+
+def read(document: object, *, default_base: str = "live") -> Simulation:
+    """Return what a ``Simulation`` document asks for.
+
+    Args:
+        document: the JSON object.
+        default_base: what ``spec.base`` means when it is absent.
+
+    Raises:
+        Invalid: with every wrong field; fields that nobody knows are named too.
+        BadRequest: the document is nested too deeply.
+    """
+    errors: Errors = []
+    if not isinstance(document, dict):
+        errors.append(FieldError(TYPE_INVALID, "", None, "must be an object"))
+        raise Invalid(KIND, "", errors, GROUP)
+    try:
+        top = Field(strip_nulls(document), "", errors)
+    except RecursionError:
+        raise BadRequest("the document is nested too deeply") from None
+    _constant(top, "apiVersion", API_VERSION)
+    _constant(top, "kind", KIND)
+    metadata = top.take("metadata")
+    top.take("status")
+    spec = top.object("spec")
+    if spec is None:
+        if not top.has("spec"):
+            errors.append(FieldError(REQUIRED, "spec"))
+        spec = Field({}, "spec", errors)
+    live = _choice(spec, "base", ("live", "empty"), default_base) == "live"
+    warnings: list[str] = []
+    found = Simulation(
+        metadata=metadata if isinstance(metadata, dict) else {},
+        live=live,
+        objects=tuple(_objects(spec, warnings)),
+        delete=tuple(_deletions(spec)),
+        pods=tuple(_pods(spec)),
+        sequential=_choice(spec, "mode", ("sequential", "independent")) == "sequential",
+        configuration=_configuration(spec, warnings),
+        percentage_of_nodes_to_score=_percentage(spec, warnings),
+        seed=_seed(spec),
+        tie_break=cast("TieBreak", _choice(spec, "tieBreak", ("random", "first"))),
+        admission=spec.boolean("admission", default=True),
+        explain=_choice(spec, "explain", (NONE, SUMMARY, FULL), SUMMARY),
+        warnings=tuple(warnings),
+    )
+    spec.finish()
+    top.finish()
+    if errors:
+        name = found.metadata.get("name")
+        raise Invalid(KIND, name if isinstance(name, str) else "", errors, GROUP)
+    return found
+
+
+def _constant(top: Field, name: str, wanted: str) -> None:
+    given = top.text(name, wanted)
+    if given != wanted:
+        detail = f'supported values: "{wanted}"'
+        top.errors.append(FieldError(NOT_SUPPORTED, name, given, detail))
+
+
+def _choice(spec: Field, name: str, words: tuple[str, ...], default: str = "") -> str:
+    given = spec.text(name, default or words[0])
+    if given not in words:
+        listed = ", ".join(f'"{word}"' for word in words)
+        path = spec.child(name)
+        spec.errors.append(FieldError(NOT_SUPPORTED, path, given, f"supported values: {listed}"))
+    return given
+
+
+def _seed(spec: Field) -> int:
+    seed = spec.integer("seed", 0)
+    if not 0 <= seed <= _LARGEST_SEED:
+        spec.error("seed", seed, f"must be between 0 and {_LARGEST_SEED}")
+    return seed
+
+
+def _percentage(spec: Field, warnings: list[str]) -> int | None:
+    """Read percentageOfNodesToScore as configurations do: 0 adaptive, above 100 as 100 (C18)."""
+    name = "percentageOfNodesToScore"
+    if not spec.has(name):
+        return None
+    value = spec.integer(name, 100)
+    if value < 0:
+        spec.error(name, value, "not in valid range [0-100]")
+    if value > 100:
+        warnings.append(f"{spec.child(name)}: {value} acts as 100")
+    return min(value, 100)
+
+
+def _configuration(spec: Field, warnings: list[str]) -> KubeSchedulerConfiguration | None:
+    given = spec.object("configuration")
+    if given is None:
+        return None
+    try:
+        found = _loaded(msgspec.json.encode(given.rest()))
+    except Invalid as invalid:
+        spec.errors += [below(given.path, error) for error in invalid.errors]
+        return None
+    warnings += [f"{given.path}: {text}" for text in found.warnings]
+    return found
+
+
+def below(path: str, error: FieldError) -> FieldError:
+    """Return the error with the path of the object that it was found in before its own."""
+    field = error.field
+    joined = f"{path}{field}" if field.startswith("[") else f"{path}.{field}" if field else path
+    return FieldError(error.type, joined, error.bad_value, error.detail)
+
+
+def _objects(spec: Field, warnings: list[str]) -> Iterable[Given]:
+    for given in _flattened(spec.items("objects"), spec.child("objects"), spec.errors):
+        manifest, path = given.manifest, given.path
+        kind = manifest.get("kind")
+        if not kind:
+            spec.errors.append(FieldError(REQUIRED, f"{path}.kind"))
+        elif not isinstance(kind, str) or not isinstance(KINDS.get(kind), msgspec.Struct):
+            detail = "no such kind is known here"
+            spec.errors.append(FieldError(NOT_SUPPORTED, f"{path}.kind", kind, detail))
+        else:
+            problem = type_error(kind, manifest)
+            if problem is not None:
+                spec.errors.append(below(path, problem))
+                continue
+            name = (manifest.get("metadata") or {}).get("name")
+            if not name and kind != "Pod":
+                spec.errors.append(FieldError(REQUIRED, f"{path}.metadata.name"))
+            warnings += [
+                f"{path}.{field}: unknown field" for field in unknown_fields(kind, manifest)
+            ]
+            yield given
+
+
+def _flattened(items: list[Any], path: str, errors: Errors) -> Iterable[Given]:
+    """Return objects, those of lists (``kubectl get -o yaml``) one by one."""
+    for number, item in enumerate(items):
+        where = f"{path}[{number}]"
+        if not isinstance(item, dict):
+            errors.append(FieldError(TYPE_INVALID, where, item, "must be an object"))
+        elif item.get("kind") in _LIST_KINDS:
+            inner = item.get("items") or []
+            if not isinstance(inner, list):
+                detail = "must be a list"
+                errors.append(FieldError(TYPE_INVALID, f"{where}.items", None, detail))
+                continue
+            kind = item["kind"].removesuffix("List")
+            if kind:
+                inner = [{"kind": kind, **i} if isinstance(i, dict) else i for i in inner]
+            yield from _flattened(inner, f"{where}.items", errors)
+        else:
+            yield Given(item, where)
+
+
+def _pods(spec: Field) -> Iterable[Given]:
+    for given in _flattened(spec.items("pods"), spec.child("pods"), spec.errors):
+        kind = given.manifest.get("kind", "Pod")
+        if kind != "Pod":
+            path = f"{given.path}.kind"
+            spec.errors.append(FieldError(NOT_SUPPORTED, path, kind, 'supported values: "Pod"'))
+        yield given
+
+
+def _deletions(spec: Field) -> Iterable[Gone]:
+    for entry in spec.objects("delete"):
+        entry.take("apiVersion")
+        kind, name = entry.text("kind"), entry.text("name")
+        namespace = entry.text("namespace")
+        entry.finish()
+        for member, value in (("kind", kind), ("name", name)):
+            if not value and not entry.has(member):
+                entry.errors.append(FieldError(REQUIRED, entry.child(member)))
+        known = KINDS.get(kind)
+        if kind and not known:
+            detail = "no such kind is known here"
+            entry.errors.append(FieldError(NOT_SUPPORTED, entry.child("kind"), kind, detail))
+        if known:
+            namespace = (namespace or "default") if known.namespaced else ""
+            yield Gone(kind, namespace, name, entry.path)
+
+
+def type_error(kind: str, manifest: Manifest) -> FieldError | None:
+    """Return the first field of the wrong JSON type, with its path in the object."""
+    problem = type_problem(manifest, KINDS[kind].wire_type)
+    if not problem:
+        return None
+    where, colon, reason = problem.partition(": ")
+    if not colon:
+        where, reason = "", problem
+    return FieldError(TYPE_INVALID, where, None, reason)
+
+
+def unknown_fields(kind: str, manifest: Manifest) -> list[str]:
+    """Return the paths of the fields that objects of the kind do not have."""
+    paths = all_unknown_fields(kind, manifest)
+    return [path for path in paths if path not in ("apiVersion", "kind")]
+
+
+@lru_cache(maxsize=64)
+def _loaded(document: bytes) -> KubeSchedulerConfiguration:
+    return load(cast("dict[str, Any]", msgspec.json.decode(document)))

@@ -1,0 +1,417 @@
+"""The world of a simulation: a base, the document's objects, and what admission may look up.
+
+Objects are facts: they get API defaults and, with ``admission: true``, Nodes, Namespaces and
+classes must be valid. Pods on nodes are taken as stored, with what a PriorityClass or RuntimeClass
+would have given them. A PodDisruptionBudget without ``status.disruptionsAllowed`` is worked out,
+every pod on a node counting as healthy.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.admission import CREATE, AdmissionSettings, User, admit
+from clusterstate.admission.defaults import set_defaults
+from clusterstate.admission.runtime_class import Conflict, set_overhead
+from clusterstate.objects import scheduling_class
+from clusterstate.objects.errors import (
+    INVALID,
+    NOT_FOUND,
+    REQUIRED,
+    FieldError,
+    Invalid,
+    StatusError,
+)
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.labels import SelectorError, selector_from_label_selector
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.quantity import QuantityError
+from clusterstate.objects.workloads import (
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduling.engine.requirements import from_class, from_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
+from scheduling.framework.reading import Errors
+from scheduling.framework.types import PodInfo
+from scheduling.simulation.document import Given, Gone, below
+
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+NOBODY: Final = User()
+_SYSTEM_CLASSES: Final[dict[str, Manifest]] = {
+    name: {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    for name, value in (
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    )
+}
+
+
+class Base:
+    """The world before the document's changes; this one is empty.
+
+    ``snapshot`` is changed by the run. ``open_namespaces``: whether a namespace that nobody made
+    exists anyway, as fits a world that is made up.
+    """
+
+    open_namespaces = True
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot | None = None,
+        settings: AdmissionSettings = AdmissionSettings(),  # noqa: B008
+        configuration: KubeSchedulerConfiguration | None = None,
+    ) -> None:
+        self.snapshot = Snapshot() if snapshot is None else snapshot
+        self.settings = settings
+        self._configuration = configuration
+
+    def configuration(self) -> KubeSchedulerConfiguration:
+        """Return the configuration of documents that give none."""
+        return self._configuration or _defaults()
+
+    def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Return an object of the world, or ``None``."""
+        if kind == "PriorityClass":
+            return _SYSTEM_CLASSES.get(name)
+        return None
+
+    def default_priority_class(self) -> Manifest | None:
+        """Return the PriorityClass of pods that name none, if there is one."""
+        return None
+
+    def pod_key(self, namespace: str, name: str) -> Hashable | None:
+        """Return the snapshot's key of a pod on a node, ``None`` when there is none."""
+        return None
+
+    def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
+        """Return ``namespace/name`` of pods on nodes by key."""
+        return {}
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> KubeSchedulerConfiguration:
+    return default_configuration()
+
+
+def name_of(manifest: Manifest) -> tuple[str, str]:
+    """Return namespace (``default`` when absent) and name of an object."""
+    meta = manifest.get("metadata") or {}
+    return meta.get("namespace") or "default", meta.get("name") or ""
+
+
+class World:
+    """The base with the document's changes; what admission may look up (a ``Context``)."""
+
+    def __init__(self, base: Base, *, admission: bool) -> None:
+        self.base = base
+        self.snapshot = base.snapshot
+        self.settings = base.settings
+        self.admission = admission
+        self.errors: Errors = []
+        self.warnings: list[str] = []
+        self._own: dict[tuple[str, str, str], Manifest | None] = {}
+        self._keys: dict[tuple[str, str], Hashable | None] = {}
+        self._open_budgets: list[PodDisruptionBudget] = []
+        self._budget_rules: dict[tuple[str, str], Manifest] = {}
+
+    # What admission asks.
+
+    def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Return an object of the changed world."""
+        key = (kind, namespace, name)
+        return self._own[key] if key in self._own else self.base.find(kind, namespace, name)
+
+    def runtime_class(self, name: str) -> Manifest | None:
+        """Return the RuntimeClass called ``name``."""
+        return self.find("RuntimeClass", "", name)
+
+    def priority_class(self, name: str) -> Manifest | None:
+        """Return the PriorityClass called ``name``."""
+        return self.find("PriorityClass", "", name)
+
+    def default_priority_class(self) -> Manifest | None:
+        """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
+        of_base = self.base.default_priority_class()
+        found = [m for (kind, _, _), m in self._own.items() if kind == "PriorityClass" and m]
+        if of_base is not None and ("PriorityClass", "", name_of(of_base)[1]) not in self._own:
+            found.append(of_base)
+        defaults = [m for m in found if m.get("globalDefault")]
+        return min(defaults, key=lambda m: (m.get("value", 0), name_of(m)[1]), default=None)
+
+    def namespace(self, name: str) -> Manifest | None:
+        """Return the Namespace called ``name``; in an open world there is every one."""
+        found = self.find("Namespace", "", name)
+        if found is None and self.base.open_namespaces and ("Namespace", "", name) not in self._own:
+            found = {"metadata": {"name": name}}
+            set_defaults("Namespace", found)
+            self.put("Namespace", found)
+        return found
+
+    def node(self, name: str) -> Manifest | None:
+        """Return the Node called ``name``."""
+        return self.find("Node", "", name)
+
+    def pod(self, namespace: str, name: str) -> Manifest | None:
+        """Return the Pod ``namespace/name``."""
+        return self.find("Pod", namespace, name)
+
+    # Changes.
+
+    def key(self, namespace: str, name: str) -> Hashable | None:
+        """Return the snapshot's key of a pod that is on a node, ``None`` when there is none."""
+        place = (namespace, name)
+        return self._keys[place] if place in self._keys else self.base.pod_key(namespace, name)
+
+    def note_placed(self, namespace: str, name: str, key: Hashable) -> None:
+        """Remember that a pod of the document is on a node now."""
+        self._keys[namespace, name] = key
+
+    def full_names(self, keys: Iterable[Hashable]) -> Callable[[Hashable], str]:
+        """Return what gives ``namespace/name`` of these keys."""
+        known = self.base.pod_names([key for key in keys if not isinstance(key, str)])
+        return lambda key: key if isinstance(key, str) else known.get(key, str(key))
+
+    def apply(self, objects: Iterable[Given], delete: Iterable[Gone]) -> None:
+        """Add and replace, then delete; classes and namespaces first, since pods refer to them."""
+        first = ("Namespace", "PriorityClass", "RuntimeClass")
+        for given in sorted(objects, key=lambda g: g.manifest["kind"] not in first):
+            try:
+                self._add(given)
+            except Invalid as invalid:
+                self.errors += [below(given.path, error) for error in invalid.errors]
+            except StatusError as error:
+                detail = error.message
+                self.errors.append(FieldError(INVALID, given.path, None, detail))
+            except (QuantityError, SelectorError) as error:
+                self.errors.append(FieldError(INVALID, given.path, None, str(error)))
+        for gone in delete:
+            self._delete(gone)
+        for budget in self._open_budgets:
+            self._settle_budget(budget)
+
+    def put(self, kind: str, manifest: Manifest) -> None:
+        """Note an object, and tell the snapshot of it."""
+        namespace, name = name_of(manifest)
+        if not KINDS[kind].namespaced:
+            namespace = ""
+        self._own[kind, namespace, name] = manifest
+        snapshot = self.snapshot
+        if kind == "Namespace":
+            snapshot.set_namespace(name, manifest["metadata"].get("labels") or {})
+        elif kind == "Node":
+            snapshot.set_node(msgspec.convert(manifest, Node))
+        elif kind == "Service":
+            snapshot.set_service(msgspec.convert(_in(manifest, namespace), Service))
+        elif kind in _CONTROLLERS:
+            controller = msgspec.convert(_in(manifest, namespace), _CONTROLLERS[kind])
+            snapshot.set_controller(controller)
+        elif kind == "PodDisruptionBudget":
+            budget = msgspec.convert(_in(manifest, namespace), PodDisruptionBudget)
+            snapshot.set_budget(budget)
+            if "disruptionsAllowed" not in (manifest.get("status") or {}):
+                self._open_budgets.append(budget)
+                self._budget_rules[namespace, name] = manifest.get("spec") or {}
+
+    def _add(self, given: Given) -> None:
+        kind = given.manifest["kind"]
+        # Admission and defaults change what they get, and the document is the caller's.
+        manifest: Manifest = msgspec.json.decode(msgspec.json.encode(given.manifest))
+        if kind == "Pod":
+            self._add_pod(manifest, given.path)
+            return
+        set_defaults(kind, manifest)
+        if self.admission and kind in _CHECKED:
+            admitted = admit(kind, CREATE, manifest, None, None, self, NOBODY)
+            manifest = admitted.manifest
+        self.put(kind, manifest)
+
+    def _add_pod(self, manifest: Manifest, path: str) -> None:
+        namespace, name = name_of(manifest)
+        if not name:
+            self.errors.append(FieldError(REQUIRED, f"{path}.metadata.name"))
+            return
+        spec = manifest.setdefault("spec", {})
+        status = manifest.get("status") or {}
+        node_name = spec.get("nodeName") or ""
+        nominated = status.get("nominatedNodeName") or ""
+        if not node_name and not nominated:
+            detail = "pods to place belong into spec.pods"
+            self.errors.append(FieldError(REQUIRED, f"{path}.spec.nodeName", None, detail))
+            return
+        set_defaults("Pod", manifest)
+        if self.admission:
+            self._add_class_values(manifest, path)
+            self.namespace(namespace)
+        before = self.key(namespace, name)
+        if before is not None:
+            self.snapshot.remove_pod(before)
+        key = f"{namespace}/{name}" if before is None else before
+        self._own["Pod", namespace, name] = manifest
+        if status.get("phase") in FINISHED:
+            self._keys[namespace, name] = None
+            return
+        info = self.intern(manifest)
+        if not node_name:
+            self.snapshot.nominate(key, info, nominated)
+            return
+        self.place(manifest, key, info)
+
+    def place(self, manifest: Manifest, key: Hashable, info: PodInfo) -> None:
+        """Put a pod on the node that its spec names."""
+        namespace, name = name_of(manifest)
+        pod = msgspec.convert(manifest, Pod)
+        self._keys[namespace, name] = key
+        self.snapshot.add_pod(
+            key,
+            info,
+            pod.spec.node_name,
+            start_time=_seconds(pod.status.start_time),
+            terminating=pod.metadata.deletion_timestamp is not None,
+            preempted=any(
+                c.type == "DisruptionTarget"
+                and c.status == "True"
+                and c.reason == "PreemptionByScheduler"
+                for c in pod.status.conditions
+            ),
+            name=name,
+        )
+
+    def intern(self, manifest: Manifest) -> PodInfo:
+        """Return the pod's scheduling class.
+
+        Raises:
+            QuantityError: an amount does not parse.
+        """
+        status = manifest.get("status") or {}
+        if status.get("containerStatuses") or status.get("initContainerStatuses"):
+            # A pod that is being resized holds what its status says.
+            pod = msgspec.convert(manifest, Pod)
+            spec = msgspec.structs.replace(pod.spec, node_name="")
+            return self.snapshot.intern(from_pod(msgspec.structs.replace(pod, spec=spec)))
+        digest, text = scheduling_class.encode(manifest)
+        return self.snapshot.known_class(digest) or self.snapshot.intern(from_class(digest, text))
+
+    def _add_class_values(self, manifest: Manifest, path: str) -> None:
+        """Give a pod on a node what admission would have given it, where it has none."""
+        spec = manifest["spec"]
+        if spec.get("priority") is None:
+            class_name = spec.get("priorityClassName")
+            found = self.priority_class(class_name) if class_name else self.default_priority_class()
+            if found is not None:
+                spec["priority"] = found.get("value", 0)
+            elif class_name:
+                where = f"{path}.spec.priorityClassName"
+                self.errors.append(FieldError(NOT_FOUND, where, class_name))
+        runtime_class = spec.get("runtimeClassName")
+        if runtime_class and spec.get("overhead") is None:
+            found = self.runtime_class(runtime_class)
+            if found is None:
+                where = f"{path}.spec.runtimeClassName"
+                self.errors.append(FieldError(NOT_FOUND, where, runtime_class))
+            else:
+                try:
+                    set_overhead(manifest, found)
+                except Conflict as conflict:
+                    detail = str(conflict)
+                    self.errors.append(FieldError(INVALID, f"{path}.spec.overhead", None, detail))
+
+    def _delete(self, gone: Gone) -> None:
+        kind, namespace, name = gone.kind, gone.namespace, gone.name
+        snapshot = self.snapshot
+        if kind == "Pod":
+            key = self.key(namespace, name)
+            exists = key is not None or self.find(kind, namespace, name) is not None
+            if key is not None:
+                snapshot.remove_pod(key)
+                self._keys[namespace, name] = None
+        else:
+            exists = self.find(kind, namespace, name) is not None
+        if not exists:
+            self.errors.append(FieldError(NOT_FOUND, f"{gone.path}.name", name))
+            return
+        self._own[kind, namespace, name] = None
+        if kind == "Node":
+            snapshot.remove_node(name)
+        elif kind == "Namespace":
+            snapshot.remove_namespace(name)
+            for record in [r for r in snapshot.pods() if r.info.namespace == name]:
+                snapshot.remove_pod(record.key)
+        elif kind == "Service":
+            snapshot.remove_service(namespace, name)
+        elif kind in _CONTROLLERS:
+            snapshot.remove_controller(kind, namespace, name)
+        elif kind == "PodDisruptionBudget":
+            snapshot.remove_budget(namespace, name)
+            self._open_budgets = [
+                b
+                for b in self._open_budgets
+                if (b.metadata.namespace, b.metadata.name) != (namespace, name)
+            ]
+
+    def _settle_budget(self, budget: PodDisruptionBudget) -> None:
+        """Work out how many pods may go: all on nodes are healthy and all that should be there."""
+        namespace, name = budget.metadata.namespace, budget.metadata.name
+        rules = self._budget_rules[namespace, name]
+        selector = selector_from_label_selector(budget.spec.selector)
+        healthy = sum(
+            1
+            for record in self.snapshot.pods()
+            if record.info.namespace == namespace
+            and not record.terminating
+            and selector.matches(record.info.labels)
+        )
+        if rules.get("maxUnavailable") is not None:
+            desired = healthy - _scaled(rules["maxUnavailable"], healthy)
+        else:
+            desired = _scaled(rules.get("minAvailable", 0), healthy)
+        status = msgspec.structs.replace(
+            budget.status, disruptions_allowed=max(healthy - desired, 0)
+        )
+        self.snapshot.set_budget(msgspec.structs.replace(budget, status=status))
+
+
+_CONTROLLERS: Final[dict[str, Any]] = {
+    "ReplicationController": ReplicationController,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+}
+_CHECKED: Final = frozenset({"Namespace", "Node", "PriorityClass", "RuntimeClass"})
+
+
+def _in(manifest: Manifest, namespace: str) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
+
+
+def _scaled(bound: int | str, total: int) -> int:
+    """Return a number as it is, a percentage of ``total`` rounded up."""
+    if isinstance(bound, int):
+        return bound
+    text = bound.removesuffix("%")
+    return -(-int(text) * total // 100) if text.isascii() and text.isdigit() else 0
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
