@@ -24,6 +24,7 @@ from clusterstate import changes, sql
 from scheduling import wake
 from scheduling.binder import Binder
 from scheduling.controllers import node_admission
+from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.decision import Decision
 from scheduling.engine.queue import Backoff, PendingPod
@@ -65,6 +66,14 @@ class Scheduler:
         )
         self.binder = Binder(self.mirror)
         self._starts = dict.fromkeys(self._frameworks, 0)
+        self._caches: dict[str, Cache] = {}
+
+    def _cache(self, name: str) -> Cache:
+        """Return the profile's cache over the current snapshot: loading again makes a new one."""
+        cache = self._caches.get(name)
+        if cache is None or cache.snapshot is not self.mirror.snapshot:
+            cache = self._caches[name] = Cache(self.mirror.snapshot, self._frameworks[name])
+        return cache
 
     def cycle(self, now: float) -> int:
         """Keep up, decide and write one batch; return how many pods were decided."""
@@ -100,6 +109,7 @@ class Scheduler:
                 ],
                 Options(seed=self._seeds()),
                 start=self._starts[name],
+                cache=self._cache(name),
             )
             self._starts[name] = decisions[-1].next_start
             yield from decisions
