@@ -63,6 +63,7 @@ _TAG_BITS = _REVISION_TAG << 48
 ADMISSION_LOCK = (0x5358 << 48) + 1
 PLACEMENT_LOCK = (0x5358 << 48) + 2
 CYCLE_LOCK = (0x5358 << 48) + 3
+TIMER_LOCK = (0x5358 << 48) + 4
 
 OPEN = (
     f"CASE WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"

@@ -36,6 +36,22 @@ def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
     return value
 
 
+def number(name: str, default: float, *, at_least: float, at_most: float) -> float:
+    """Return a number within the limits, both included."""
+    raw = text(name)
+    if not raw:
+        return default
+    try:
+        value = float(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a number, but it is {raw!r}.") from None
+    if not at_least <= value <= at_most:
+        raise ImproperlyConfigured(
+            f"{name} must be between {at_least:g} and {at_most:g}, but it is {value:g}."
+        )
+    return value
+
+
 def flag(name: str, *, default: bool) -> bool:
     """Return whether the variable says yes (1, true, yes, on) or no (0, false, no, off)."""
     raw = text(name).lower()

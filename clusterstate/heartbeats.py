@@ -17,7 +17,7 @@ from django.conf import settings
 logger = structlog.get_logger(__name__)
 
 KEY = "stowage:heartbeat:"
-PARTS = ("scheduler", "worker", "beat")
+PARTS = ("scheduler", "worker", "timers", "beat")
 _PERIOD_SECONDS = 1.0
 _EXPIRES_SECONDS = 5
 

@@ -56,6 +56,39 @@ def _secret_key() -> str:
 SECRET_KEY = _secret_key()
 ALLOWED_HOSTS = environment.words("STOWAGE_ALLOWED_HOSTS", "*")
 
+# --- Evictions and the life of nodes --------------------------------------------------------------
+
+# requiredDuringSchedulingRequiredDuringExecution: how long a pod stays on a node that no longer
+# matches, and how many such pods leave in a second (0: as many as budgets allow).
+REQUIRED_DURING_EXECUTION_GRACE_SECONDS = environment.number(
+    "STOWAGE_REQUIRED_DURING_EXECUTION_GRACE", 0, at_least=0, at_most=365 * 86400
+)
+REQUIRED_DURING_EXECUTION_RATE = environment.number(
+    "STOWAGE_REQUIRED_DURING_EXECUTION_RATE", 50, at_least=0, at_most=1e6
+)
+# kube-controller-manager: --node-monitor-grace-period, --node-monitor-period, --node-eviction-rate,
+# --secondary-node-eviction-rate, --unhealthy-zone-threshold, --large-cluster-size-threshold.
+NODE_MONITOR_GRACE_SECONDS = environment.number(
+    "STOWAGE_NODE_MONITOR_GRACE", 40, at_least=1, at_most=86400
+)
+NODE_MONITOR_PERIOD_SECONDS = environment.number(
+    "STOWAGE_NODE_MONITOR_PERIOD", 2, at_least=0.1, at_most=600
+)
+NODE_EVICTION_RATE = environment.number("STOWAGE_NODE_EVICTION_RATE", 0.1, at_least=0, at_most=1e6)
+SECONDARY_NODE_EVICTION_RATE = environment.number(
+    "STOWAGE_SECONDARY_NODE_EVICTION_RATE", 0.01, at_least=0, at_most=1e6
+)
+UNHEALTHY_ZONE_THRESHOLD = environment.number(
+    "STOWAGE_UNHEALTHY_ZONE_THRESHOLD", 0.55, at_least=0, at_most=1
+)
+LARGE_CLUSTER_SIZE = environment.integer(
+    "STOWAGE_LARGE_CLUSTER_SIZE", 50, at_least=0, at_most=10**6
+)
+# How long after its grace period a pod is removed by force when its node's agent does not.
+FORCED_DELETION_MARGIN_SECONDS = environment.number(
+    "STOWAGE_FORCED_DELETION_MARGIN", 30, at_least=0, at_most=86400
+)
+
 # --- Django ---------------------------------------------------------------------------------------
 
 # What only people in a browser and callers of the API need. The background processes leave it out:
@@ -71,7 +104,7 @@ _WEB_APPS = [
     "api",
 ]
 INSTALLED_APPS = [
-    *([] if PROCESS in {"scheduler", "worker", "beat"} else _WEB_APPS),
+    *([] if PROCESS in {"scheduler", "worker", "timers", "beat"} else _WEB_APPS),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "clusterstate",

@@ -30,4 +30,4 @@ def _announce(*, revision: int, kinds: frozenset[str], **_: Any) -> None:
         with wake.without_scheduler():
             wake.announce(revision=revision)
     else:
-        wake.announce(revision=revision)
+        wake.announce(revision=revision, kinds=kinds)

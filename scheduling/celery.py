@@ -1,9 +1,10 @@
 """The Celery application: ``celery -A scheduling worker``.
 
-Two kinds of workers run it. The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
-snapshot between tasks; every other task goes to the default queue. Beat sends the backstops listed
-in ``beat_schedule``: each is also triggered by what it waits for, so beat alone or the triggers
-alone are enough.
+Three kinds of workers run it. The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
+snapshot between tasks; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is
+to be evicted; every other task goes to the default queue. Beat sends the backstops listed in
+``beat_schedule``: each is also triggered by what it waits for, so beat alone or the triggers alone
+are enough.
 """
 
 import os
@@ -21,12 +22,20 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 app = Celery("stowage")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-app.conf.task_routes = {"scheduling.tasks.run_cycles": {"queue": "scheduling"}}
+app.conf.task_routes = {
+    "scheduling.tasks.run_cycles": {"queue": "scheduling"},
+    "scheduling.tasks.run_evictions": {"queue": "timers"},
+}
 app.conf.beat_schedule = {
     "schedule": {
         "task": "scheduling.tasks.run_cycles",
         "schedule": 1.0,
         "options": {"expires": 2, "queue": "scheduling"},
+    },
+    "evict": {
+        "task": "scheduling.tasks.run_evictions",
+        "schedule": 1.0,
+        "options": {"expires": 2, "queue": "timers"},
     },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",

@@ -33,6 +33,14 @@ def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     return runner.run(longest=longest, stopping=_stopping)
 
 
+@shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)
+def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
+    """Follow the log and evict what is due, lingering; see ``scheduling.controllers.evictions``."""
+    from scheduling.controllers import evictions
+
+    return evictions.run(longest=longest, stopping=_stopping)
+
+
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents and events that are older than the kept history."""

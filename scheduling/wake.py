@@ -1,7 +1,8 @@
 """Wake-ups through Redis: lossy hints that something was committed.
 
 After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
-tailers of the web processes, ``SCHEDULER`` for the scheduling runner. ``PUBLISH`` answers with the
+tailers of the web processes, ``SCHEDULER`` for the scheduling runner, and on ``TIMERS`` for the
+eviction runner when it could start timers. ``PUBLISH`` answers with the
 number of listeners: none means that no runner lingers, so one Celery task is sent (at most one a
 second waits in the queue). A wake-up may be lost at any point: Redis down, a runner killed between
 subscribing and reading. Beat sends the same task every second and tailers poll, so a lost wake-up
@@ -14,7 +15,7 @@ by the server's 10 Hz cron and would be up to 100 ms late.
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -60,13 +61,18 @@ def without_scheduler() -> Iterator[None]:
         _local.quiet = False
 
 
-def announce(*, revision: int) -> None:
+def announce(*, revision: int, kinds: Collection[str] = ()) -> None:
     """Tell followers that ``revision`` was committed; returns at once, never raises.
+
+    ``kinds`` are the kinds of what changed. Nodes can start eviction timers, and so can what the
+    scheduler binds; for other changes the timers' runner looks by itself, often enough.
 
     A thread of this process publishes: a request does not wait for Redis, and what is committed
     while one message is on its way is announced together by the next.
     """
-    _announcer.add(revision, scheduler=not getattr(_local, "quiet", False))
+    quiet = getattr(_local, "quiet", False)
+    timers = "Node" in kinds or (quiet and "Pod" in kinds)
+    _announcer.add(revision, scheduler=not quiet, timers=timers)
 
 
 class _Announcer:
@@ -77,12 +83,14 @@ class _Announcer:
         self._news = threading.Event()
         self._revision = 0
         self._scheduler = False
+        self._timers = False
         self._pid = 0
 
-    def add(self, revision: int, *, scheduler: bool) -> None:
+    def add(self, revision: int, *, scheduler: bool, timers: bool) -> None:
         with self._lock:
             self._revision = max(self._revision, revision)
             self._scheduler = self._scheduler or scheduler
+            self._timers = self._timers or timers
             if self._pid != os.getpid():  # first use, or a worker that was forked since
                 self._pid = os.getpid()
                 self._news = threading.Event()
@@ -94,27 +102,31 @@ class _Announcer:
             self._news.wait()
             with self._lock:
                 self._news.clear()
-                revision, scheduler = self._revision, self._scheduler
-                self._scheduler = False
-            _publish(revision, scheduler=scheduler)
+                revision, scheduler, timers = self._revision, self._scheduler, self._timers
+                self._scheduler = self._timers = False
+            _publish(revision, scheduler=scheduler, timers=timers)
             time.sleep(_GAP_SECONDS)
 
 
 _announcer = _Announcer()
 
 
-def _publish(revision: int, *, scheduler: bool) -> None:
-    """Publish on both channels, or on ``CHANGES`` alone; never raises for a Redis that is away."""
+def _publish(revision: int, *, scheduler: bool, timers: bool) -> None:
+    """Publish on ``CHANGES`` and the channels asked for; never raises for a Redis that is away."""
     if time.monotonic() < _pause.until:
         return
     try:
         if not scheduler:
+            if timers:
+                client().publish(TIMERS, revision)
             client().publish(CHANGES, revision)
             return
         pipeline = client().pipeline(transaction=False)
         pipeline.publish(CHANGES, revision)
         pipeline.publish(SCHEDULER, revision)
-        _, runners = pipeline.execute()
+        if timers:
+            pipeline.publish(TIMERS, revision)
+        _, runners, *_ = pipeline.execute()
         if runners == 0 and client().set(_DISPATCHED, 1, nx=True, px=1000):
             current_app.send_task("scheduling.tasks.run_cycles", queue="scheduling", expires=5)
     except (redis.RedisError, KombuError, OSError) as error:

@@ -1168,6 +1168,14 @@ def finish_deletions(pod_ids: Sequence[int], *, now: datetime) -> list[tuple[int
 # Evict ----------------------------------------------------------------------------------------
 
 
+_EVICTED_BY_API: Final[Manifest] = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
+
+
 def evict_pod(
     namespace: str,
     name: str,
@@ -1175,8 +1183,11 @@ def evict_pod(
     *,
     now: datetime,
     user: User = NOBODY,
+    condition: Manifest | None = None,
 ) -> Deleted:
     """Delete a pod if its disruption budget allows; ``options`` are checked DeleteOptions.
+
+    ``condition`` says why it is disrupted, by default that the eviction API was asked.
 
     Pods that are finished, pending or terminating need no budget. Rule:
     ``registry/core/pod/storage/eviction.go``, v1.36.
@@ -1198,12 +1209,7 @@ def evict_pod(
             uid=preconditions.get("uid") or "",
             resource_version=preconditions.get("resourceVersion") or "",
             user=user,
-            condition={
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "EvictionByEvictionAPI",
-                "message": "Eviction API: evicting",
-            },
+            condition=condition or _EVICTED_BY_API,
         )
 
 

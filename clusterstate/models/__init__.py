@@ -12,6 +12,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 from clusterstate.models.changes import Binder, Change, History
 from clusterstate.models.documents import Document, SupersededDocument
 from clusterstate.models.events import Event
+from clusterstate.models.evictions import ControllerCursor, EvictionTimer, NodeHeartbeat
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass
 from clusterstate.models.policies import (
@@ -37,15 +38,18 @@ __all__ = [
     "ApiToken",
     "Binder",
     "Change",
+    "ControllerCursor",
     "DaemonSet",
     "Deployment",
     "Document",
     "Event",
+    "EvictionTimer",
     "History",
     "Lease",
     "LimitRange",
     "Namespace",
     "Node",
+    "NodeHeartbeat",
     "PendingPod",
     "Pod",
     "PodDisruptionBudget",

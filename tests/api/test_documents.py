@@ -69,7 +69,7 @@ def test_readiness_names_the_part_that_fails(api, redis_client):
     assert answer.status == 503
     assert b"[+] database ok" in answer.raw
     assert b"[-] scheduler: no heartbeat" in answer.raw
-    for part in ("scheduler", "worker", "beat"):
+    for part in ("scheduler", "worker", "timers", "beat"):
         redis_client.set(f"stowage:heartbeat:{part}", "alive")
     answer = api.get("/readyz", token="")
     assert (answer.status, answer.raw.splitlines()[-1]) == (200, b"ready")

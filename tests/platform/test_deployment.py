@@ -28,6 +28,7 @@ def test_every_role_is_there_with_a_health_check() -> None:
         "migrate",
         "web",
         "scheduler",
+        "timers",
         "worker",
         "beat",
     }

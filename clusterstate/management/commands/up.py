@@ -1,7 +1,7 @@
 """`manage.py up`, the whole service under one supervisor; what `make up` runs.
 
 Starts PostgreSQL and a Redis-protocol server (unless DATABASE_URL and REDIS_URL name some), brings
-the tables up to date, makes the first secrets, and then runs the web servers, the two workers and
+the tables up to date, makes the first secrets, and then runs the web servers, the three workers and
 beat until Ctrl-C. The same processes run in containers with the same settings; this is one machine.
 """
 
@@ -214,6 +214,8 @@ class _Start:
         )
         scheduler = ["-Q", "scheduling", "-P", "solo", "-c", "1", "-n", "scheduler@%h"]
         self._python("scheduler", _WORKERS, *worker, *scheduler)
+        timers = ["-Q", "timers", "-P", "solo", "-c", "1", "-n", "timers@%h"]
+        self._python("timers", _WORKERS, *worker, *timers)
         self._python(
             "worker",
             _WORKERS,

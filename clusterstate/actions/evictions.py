@@ -1,0 +1,464 @@
+"""Eviction timers: set again from a judgement, and fired when they are due.
+
+A timer is a row, so it survives everything: restarts, a lost wake-up, an emptied Redis. It is also
+only a consequence: ``replan`` states for a set of nodes or pods which timers there are, and may be
+called again at any time. ``fire_taints`` claims what is due with SKIP LOCKED, judges each pod once
+more on what the rows say now, and removes timer and pod's place in one transaction: a pod is
+evicted once, never early, and never from a node that it is not on any more.
+
+Who judges comes in as a function: the rules belong to the controllers above.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from django.db import transaction
+
+from clusterstate import changes, sql
+from clusterstate.actions import events, pods
+from clusterstate.actions.events import Occurrence
+from clusterstate.objects import document
+from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
+from clusterstate.objects.meta import Manifest
+from clusterstate.timers import DURING_EXECUTION, TAINT, Place
+
+COMPONENT: Final = "taint-eviction-controller"
+EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
+TAINT_CONDITION: Final[Manifest] = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByTaintManager",
+    "message": "Taint manager: deleting due to NoExecute taint",
+}
+EXECUTION_CONDITION: Final[Manifest] = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByNodeAffinity",
+    "message": "Node affinity: deleting because the node no longer matches"
+    " requiredDuringSchedulingRequiredDuringExecution",
+}
+BUDGET_RETRY: Final = timedelta(seconds=5)
+"""How long a pod waits that its disruption budget does not let go."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of a place must leave at ``due_at``: what their timers say."""
+
+    place: Place
+    started_at: datetime
+    due_at: datetime
+    seconds: int = 0
+    taint_key: str = ""
+    taint_effect: str = ""
+
+
+class Replanned(msgspec.Struct, frozen=True):
+    """How many timers were dropped and how many set or moved; the earliest due of the latter."""
+
+    dropped: int
+    written: int
+    next_due: datetime | None
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What became of a batch of due timers.
+
+    ``evicted`` holds pod ids. ``changed`` counts timers that turned out to be stale, ``busy`` those
+    whose pod somebody else holds at this moment: they stay due. ``news`` are events to record.
+    """
+
+    evicted: list[int]
+    changed: int
+    busy: int
+    news: list[Occurrence]
+    lateness: list[float]
+    """Seconds between due time and ``now``, by evicted pod."""
+
+
+# Planning -------------------------------------------------------------------------------------
+
+
+def _replan_statement(cause: str, scope: str) -> str:
+    """Return the statement for the timers of one cause on some nodes, of some pods, or all.
+
+    A timer for what a taint asks is rewritten as the plan says. One for node labels keeps its
+    start and its postponements while the pod is on that node.
+    """
+    pods_in, timers_in = {
+        "nodes": ("AND p.node_name = ANY(%s)", "AND t.node_name = ANY(%s)"),
+        "pods": ("AND p.id = ANY(%s)", "AND t.pod_id = ANY(%s)"),
+    }[scope]
+    again = (
+        "(t.node_name, t.taint_key, t.taint_effect, t.seconds, t.started_at, t.due_at)"
+        " IS DISTINCT FROM (excluded.node_name, excluded.taint_key, excluded.taint_effect,"
+        " excluded.seconds, excluded.started_at, excluded.due_at)"
+        if cause == TAINT
+        else "t.node_name IS DISTINCT FROM excluded.node_name"
+    )
+    return " ".join(
+        f"""
+        WITH plan AS (
+            SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s)
+                AS g(node_name, class_id, taint_key, taint_effect, seconds, started_at, due_at)),
+        wanted AS MATERIALIZED (
+            SELECT p.id AS pod_id, g.*
+            FROM plan g JOIN pod p ON p.node_name = g.node_name AND p.class_id = g.class_id
+            WHERE p.node_name <> '' AND p.deletion_at IS NULL
+              AND p.phase NOT IN ('Succeeded', 'Failed') {pods_in}),
+        dropped AS (
+            DELETE FROM eviction_timer t
+            WHERE t.cause = '{cause}' {timers_in}
+              AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.pod_id = t.pod_id)
+            RETURNING 1),
+        written AS (
+            INSERT INTO eviction_timer AS t (pod_id, cause, node_name, taint_key, taint_effect,
+                                             seconds, started_at, due_at, blocked_by)
+            SELECT pod_id, '{cause}', node_name, taint_key, taint_effect, seconds, started_at,
+                   due_at, ''
+            FROM wanted ORDER BY pod_id
+            ON CONFLICT (pod_id, cause) DO UPDATE
+            SET node_name = excluded.node_name, taint_key = excluded.taint_key,
+                taint_effect = excluded.taint_effect, seconds = excluded.seconds,
+                started_at = excluded.started_at, due_at = excluded.due_at, blocked_by = ''
+            WHERE {again}
+            RETURNING due_at)
+        SELECT (SELECT count(*) FROM dropped), count(*), min(due_at) FROM written
+        """.split()
+    )
+
+
+_REPLAN = {
+    (cause, scope): _replan_statement(cause, scope)
+    for cause in (TAINT, DURING_EXECUTION)
+    for scope in ("nodes", "pods")
+}
+
+
+def replan(
+    cause: str,
+    plans: Sequence[Plan],
+    *,
+    node_names: Sequence[str] | None = None,
+    pod_ids: Sequence[int] | None = None,
+) -> Replanned:
+    """Make the timers of a cause on these nodes, or of these pods, exactly what the plans say.
+
+    One statement; one of ``node_names`` and ``pod_ids`` is given. A place without a plan has no
+    timers, nor has a pod that is gone, finished or terminating.
+    """
+    assert (node_names is None) != (pod_ids is None)
+    scope: sql.Array = sql.Int8s(list(pod_ids or ()))
+    if node_names is not None:
+        scope = sql.Texts(list(node_names))
+    row = sql.fetch_one(
+        _REPLAN[cause, "pods" if node_names is None else "nodes"],
+        (
+            sql.Texts([plan.place.node_name for plan in plans]),
+            sql.Int8s([plan.place.class_id for plan in plans]),
+            sql.Texts([plan.taint_key for plan in plans]),
+            sql.Texts([plan.taint_effect for plan in plans]),
+            sql.Int8s([plan.seconds for plan in plans]),
+            sql.Times([plan.started_at for plan in plans]),
+            sql.Times([plan.due_at for plan in plans]),
+            scope,
+            scope,
+        ),
+    )
+    assert row is not None
+    return Replanned(*row)
+
+
+def drop_other_nodes(node_names: Sequence[str]) -> int:
+    """Drop the taint timers on all nodes but these; return how many there were."""
+    return sql.run(
+        f"DELETE FROM eviction_timer WHERE cause = '{TAINT}' AND node_name <> ALL(%s)",
+        (sql.Texts(list(node_names)),),
+    )
+
+
+# Firing ---------------------------------------------------------------------------------------
+
+_CLAIM = """
+    SELECT pod_id, due_at, node_name FROM eviction_timer
+    WHERE due_at <= %s::timestamptz AND cause = %s::text
+    ORDER BY due_at, pod_id LIMIT %s::bigint FOR UPDATE SKIP LOCKED
+"""
+_CONDEMNED = """
+    SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.node_name, p.phase, p.deletion_at,
+           d.text
+    FROM pod p JOIN document d ON d.id = p.document_id
+    WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED
+"""
+_EVICT = f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, text, deletion_at)
+        WHERE opened = 1),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
+    updated AS (
+        UPDATE pod p
+        SET document_id = n.document_id, revision = n.revision, deletion_at = n.deletion_at
+        FROM numbered n WHERE p.id = n.pod_id
+        RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
+                  new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
+                  old.revision AS old_revision, old.document_id AS old_document_id),
+    superseded AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT old_document_id, revision FROM updated),
+    done AS (DELETE FROM eviction_timer t USING updated u WHERE t.pod_id = u.id),
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, class_id, previous_class_id,
+                            node_name, previous_node_name, scheduled_at, previous_scheduled_at,
+                            unschedulable, previous_unschedulable, phase, previous_phase,
+                            deletion_at)
+        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
+               namespace, name, document_id, old_document_id, old_revision, class_id, class_id,
+               node_name, node_name, scheduled_at, scheduled_at, unschedulable, unschedulable,
+               phase, phase, deletion_at
+        FROM updated)
+    SELECT max(revision) FROM updated
+"""
+_EVICT = " ".join(_EVICT.split())
+
+NOTHING: Final = Fired([], 0, 0, [], [])
+
+
+def fire_taints(
+    *, now: datetime, limit: int, judge: Callable[[Sequence[Place]], Sequence[Plan]]
+) -> Fired:
+    """Evict up to ``limit`` pods whose taint timers are due, in one transaction of five statements.
+
+    ``judge`` says from the rows as they are now by when the pods of these places must leave. A pod
+    whose deadline moved gets its timer moved; one that may stay loses it.
+    """
+    with transaction.atomic():
+        claimed = sql.fetch(_CLAIM, (now, TAINT, limit))
+        if not claimed:
+            return NOTHING
+        due = {row[0]: row[1] for row in claimed}
+        rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(due)),))
+        places = {Place(row[5], row[4]) for row in rows if row[5]}
+        plans = judge(sorted(places, key=lambda place: (place.node_name, place.class_id)))
+        late = {plan.place for plan in plans if plan.due_at <= now}
+        going = [
+            row
+            for row in rows
+            if row[7] is None
+            and row[6] not in pods.FINISHED
+            and row[5]
+            and Place(row[5], row[4]) in late
+        ]
+        evicted = [row[0] for row in going]
+        held = {row[0] for row in rows}
+        absent = [pod_id for pod_id in due if pod_id not in held]
+        stale = sorted((held - set(evicted)) | _gone(absent))
+        if stale:
+            replan(TAINT, plans, pod_ids=stale)
+        if going:
+            _evict(going, TAINT_CONDITION, now)
+    news = [
+        Occurrence(
+            kind="Pod",
+            namespace=namespace,
+            name=name,
+            uid=uid,
+            reason="TaintManagerEviction",
+            message=f"Marking for deletion Pod {namespace}/{name}",
+            component=COMPONENT,
+        )
+        for _, uid, namespace, name, *_ in going
+    ]
+    busy = len(due) - len(evicted) - len(stale)
+    lateness = [(now - due[pod_id]).total_seconds() for pod_id in evicted]
+    return Fired(evicted, len(stale), busy, news, lateness)
+
+
+def _gone(pod_ids: Sequence[int]) -> set[int]:
+    """Return which of these do not exist."""
+    if not pod_ids:
+        return set()
+    present = sql.fetch("SELECT id FROM pod WHERE id = ANY(%s)", (sql.Int8s(list(pod_ids)),))
+    return set(pod_ids) - {row[0] for row in present}
+
+
+def _evict(rows: Sequence[sql.Row], condition: Manifest, now: datetime) -> None:
+    """Write condition and deletion time of locked pods; those with no grace period are removed."""
+    stamped = {"lastTransitionTime": document.format_time(now), **condition}
+    texts: list[str] = []
+    moments: list[datetime] = []
+    at_once: list[int] = []
+    # The column has what the document has: whole seconds.
+    second = now.replace(microsecond=0)
+    for row in rows:
+        manifest = document.decode(row[8], 0)
+        spec = manifest.get("spec") or {}
+        grace = spec.get("terminationGracePeriodSeconds", pods.DEFAULT_GRACE_SECONDS) or 0
+        moment = second + timedelta(seconds=grace)
+        metadata = manifest["metadata"]
+        metadata["deletionTimestamp"] = document.format_time(moment)
+        metadata["deletionGracePeriodSeconds"] = grace
+        status = manifest.setdefault("status", {})
+        status["conditions"] = [
+            one for one in status.get("conditions") or () if one.get("type") != condition["type"]
+        ] + [stamped]
+        text, _ = document.encode("Pod", manifest)
+        texts.append(text)
+        moments.append(moment)
+        if grace == 0 and not metadata.get("finalizers"):
+            at_once.append(row[0])
+    found = sql.fetch_one(
+        _EVICT,
+        (sql.Int8s([row[0] for row in rows]), sql.Texts(texts), sql.Times(moments), now),
+    )
+    assert found is not None  # the rows are locked
+    changes.announce(found[0], ("Pod",))
+    if at_once:
+        pods.finish_deletions(at_once, now=now)
+
+
+def fire_executions(
+    *,
+    now: datetime,
+    limit: int,
+    judge: Callable[[Sequence[Place]], Collection[Place]],
+) -> Fired:
+    """Evict up to ``limit`` pods whose node no longer matches, one by one, budgets respected.
+
+    ``judge`` says which of the places still break their terms. A pod that its budget holds back
+    is tried again after ``BUDGET_RETRY``, and its timer says why it waits.
+    """
+    evicted: list[int] = []
+    news: list[Occurrence] = []
+    lateness: list[float] = []
+    changed = busy = 0
+    for _ in range(limit):
+        with transaction.atomic():
+            claimed = sql.fetch(_CLAIM, (now, DURING_EXECUTION, 1))
+            if not claimed:
+                break
+            pod_id, due_at, node_name = claimed[0]
+            row = sql.fetch_one(
+                "SELECT uid::text, namespace, name, class_id, node_name FROM pod"
+                " WHERE id = %s::bigint AND deletion_at IS NULL"
+                " AND phase NOT IN ('Succeeded', 'Failed')",
+                (pod_id,),
+            )
+            if row is None or row[4] != node_name or not judge([Place(row[4], row[3])]):
+                _drop(pod_id)
+                changed += 1
+                continue
+            uid, namespace, name, *_ = row
+            try:
+                with transaction.atomic():
+                    pods.evict_pod(
+                        namespace,
+                        name,
+                        {"preconditions": {"uid": uid}},
+                        now=now,
+                        condition=EXECUTION_CONDITION,
+                    )
+            except NotFound:
+                _drop(pod_id)
+                changed += 1
+                continue
+            except TooManyRequests as error:
+                _postpone([pod_id], [now + BUDGET_RETRY], _reason(error))
+                busy += 1
+                continue
+            except StatusError as error:
+                _postpone([pod_id], [now + BUDGET_RETRY], _reason(error))
+                busy += 1
+                continue
+            _drop(pod_id, all_causes=True)
+        evicted.append(pod_id)
+        lateness.append((now - due_at).total_seconds())
+        news.append(
+            Occurrence(
+                kind="Pod",
+                namespace=namespace,
+                name=name,
+                uid=uid,
+                reason="NodeAffinityEviction",
+                message=f"Marking for deletion Pod {namespace}/{name}: node {node_name} no longer"
+                " matches requiredDuringSchedulingRequiredDuringExecution",
+                component=EXECUTION_COMPONENT,
+            )
+        )
+    return Fired(evicted, changed, busy, news, lateness)
+
+
+def spread_executions(*, now: datetime, rate: float) -> int:
+    """Give every overdue label timer its turn at ``rate`` pods a second; return how many wait.
+
+    So everybody can read who leaves when, and nobody asks again before.
+    """
+    with transaction.atomic():
+        claimed = sql.fetch(_CLAIM, (now, DURING_EXECUTION, 1_000_000))
+        turns = [now + timedelta(seconds=(place + 1) / rate) for place in range(len(claimed))]
+        if claimed:
+            _postpone([row[0] for row in claimed], turns, "eviction rate limit")
+    return len(claimed)
+
+
+def _reason(error: StatusError) -> str:
+    causes: list[dict[str, Any]] = (getattr(error, "details", None) or {}).get("causes") or []
+    return "; ".join(cause["message"] for cause in causes) or str(error)
+
+
+def _drop(pod_id: int, *, all_causes: bool = False) -> None:
+    cause = "" if all_causes else f"AND cause = '{DURING_EXECUTION}'"
+    sql.run(f"DELETE FROM eviction_timer WHERE pod_id = %s::bigint {cause}", (pod_id,))
+
+
+def _postpone(pod_ids: Sequence[int], moments: Sequence[datetime], reason: str) -> None:
+    sql.run(
+        "UPDATE eviction_timer t SET due_at = i.due_at, blocked_by = %s::text"
+        " FROM unnest(%s, %s) AS i(pod_id, due_at)"
+        f" WHERE t.pod_id = i.pod_id AND t.cause = '{DURING_EXECUTION}'",
+        (reason, sql.Int8s(list(pod_ids)), sql.Times(list(moments))),
+    )
+
+
+def record(news: Sequence[Occurrence], *, now: datetime) -> None:
+    """Record the events of evictions, after these: they cost as much again."""
+    for first in range(0, len(news), 2000):
+        events.record_many(news[first : first + 2000], now=now)
+
+
+# Cursors --------------------------------------------------------------------------------------
+
+
+def cursor(name: str) -> int | None:
+    """Return up to which revision a controller has acted, ``None`` if it never did."""
+    row = sql.fetch_one("SELECT revision FROM controller_cursor WHERE name = %s", (name,))
+    return None if row is None else row[0]
+
+
+def set_cursor(name: str, revision: int) -> None:
+    """Remember up to which revision a controller has acted."""
+    sql.run(
+        "INSERT INTO controller_cursor (name, revision, state)"
+        " VALUES (%s::text, %s::bigint, '{}'::jsonb)"
+        " ON CONFLICT (name) DO UPDATE SET revision = excluded.revision",
+        (name, revision),
+    )
+
+
+def state(name: str) -> dict[str, Any]:
+    """Return what a controller keeps between passes, empty if nothing."""
+    row = sql.fetch_one("SELECT state::text FROM controller_cursor WHERE name = %s", (name,))
+    return {} if row is None else msgspec.json.decode(row[0])
+
+
+def set_state(name: str, kept: dict[str, Any]) -> None:
+    """Remember what a controller keeps between passes."""
+    sql.run(
+        "INSERT INTO controller_cursor (name, revision, state)"
+        " VALUES (%s::text, 0, %s::text::jsonb)"
+        " ON CONFLICT (name) DO UPDATE SET state = excluded.state",
+        (name, msgspec.json.encode(kept).decode()),
+    )

@@ -1,0 +1,82 @@
+"""Eviction timers, how far each controller has followed the log, and when agents were heard of."""
+
+from django.db import models
+
+from clusterstate.models.base import name_field
+
+
+class EvictionTimer(models.Model):
+    """A pod that must leave its node at ``due_at``; at most one row for each pod and cause.
+
+    ``cause`` is ``taint`` (a NoExecute taint, named by key and effect, that the pod tolerates for
+    ``seconds`` from ``started_at``) or ``requiredDuringExecution`` (node labels no longer match).
+    ``blocked_by`` says why it did not leave when it should have: a budget, or the rate limit.
+    A timer is a consequence of other rows and may be computed again at any time; the start and the
+    postponements of ``requiredDuringExecution`` are its only own facts.
+    """
+
+    pk = models.CompositePrimaryKey("pod_id", "cause")
+    pod_id = models.BigIntegerField()
+    cause = models.TextField()
+    node_name = name_field()
+    taint_key = models.TextField(default="")
+    taint_effect = models.TextField(default="")
+    seconds = models.BigIntegerField(default=0)
+    started_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    blocked_by = models.TextField(default="")
+
+    class Meta:
+        db_table = "eviction_timer"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(cause__in=["taint", "requiredDuringExecution"]),
+                name="eviction_timer_cause_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(due_at__gte=models.F("started_at")),
+                name="eviction_timer_due_after_start",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["due_at", "pod_id"], name="eviction_timer_due"),
+            models.Index(fields=["node_name"], name="eviction_timer_node"),
+        ]
+
+    def __str__(self) -> str:
+        return f"pod {self.pod_id} leaves {self.node_name} at {self.due_at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class ControllerCursor(models.Model):
+    """Up to which revision a controller has acted on the log, and what it keeps between passes.
+
+    Written in the transaction of what the controller wrote, so that neither runs ahead.
+    """
+
+    name = models.TextField(primary_key=True)
+    revision = models.BigIntegerField(default=0)
+    state = models.JSONField(default=dict)
+
+    class Meta:
+        db_table = "controller_cursor"
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.revision}"
+
+
+class NodeHeartbeat(models.Model):
+    """When a node's agent was last heard of, on this service's clock; no row for one without.
+
+    ``sign`` is what it said last (its lease's renewal and its status' heartbeats); only a sign
+    that differs counts, so that an agent with a wrong clock lives.
+    """
+
+    node_name = models.TextField(primary_key=True, db_collation="C")
+    sign = models.TextField()
+    heard_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "node_heartbeat"
+
+    def __str__(self) -> str:
+        return f"{self.node_name} heard of at {self.heard_at:%Y-%m-%dT%H:%M:%SZ}"

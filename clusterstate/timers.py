@@ -1,0 +1,295 @@
+"""Reads for evictions: who waits, who could have to wait, and what changed about that.
+
+All pods of one scheduling class on one node share their fate: same tolerations, same terms, same
+taints, same labels. So a controller judges *places*, pairs of node and class, and never pods; the
+statements in ``actions.evictions`` spread the judgement over the pods.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate import changes, sql
+from clusterstate.objects.node import Node, Taint
+
+TAINT: Final = "taint"
+DURING_EXECUTION: Final = "requiredDuringExecution"
+FIELD: Final = "requiredDuringSchedulingRequiredDuringExecution"
+
+_decode_node = msgspec.json.Decoder(Node).decode
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The pods of one class on one node."""
+
+    node_name: str
+    class_id: int
+
+
+class Timer(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that must leave its node; ``cause``, ``blocked_by`` as in the table."""
+
+    pod_id: int
+    pod_uid: str
+    namespace: str
+    name: str
+    node_name: str
+    cause: str
+    taint_key: str
+    taint_value: str
+    taint_effect: str
+    seconds: int
+    started_at: datetime
+    due_at: datetime
+    blocked_by: str
+
+
+class NodeNews(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node changed: its NoExecute taints, or the labels ``label_keys``; ``at`` is when."""
+
+    name: str
+    at: datetime
+    taints: bool
+    label_keys: frozenset[str]
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened up to ``cursor``: nodes that changed, and pods whose timers may differ now."""
+
+    nodes: list[NodeNews]
+    pod_ids: list[int]
+    cursor: int
+    more: bool
+
+
+# What changed ---------------------------------------------------------------------------------
+
+_NODE_NEWS = """
+SELECT c.name, c.at, c.verb, d.text, p.text
+FROM change c
+LEFT JOIN document d ON d.id = c.document_id
+LEFT JOIN document p ON p.id = c.previous_document_id
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {node}
+  AND (c.verb = {deleted} OR c.document_id IS DISTINCT FROM c.previous_document_id)
+ORDER BY c.revision
+""".format(node=changes.KINDS["Node"], deleted=changes.DELETED)
+
+_POD_NEWS = """
+SELECT DISTINCT c.object_id
+FROM change c
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {pod}
+  AND c.node_name <> ''
+  AND (c.verb = {added} OR c.verb = {deleted}
+       OR c.node_name IS DISTINCT FROM c.previous_node_name
+       OR c.class_id IS DISTINCT FROM c.previous_class_id
+       OR c.phase IS DISTINCT FROM c.previous_phase
+       OR c.deletion_at IS NOT NULL)
+  AND (EXISTS (SELECT 1 FROM eviction_timer t WHERE t.pod_id = c.object_id)
+       OR (c.verb <> {deleted} AND c.deletion_at IS NULL
+           AND (c.node_name IN (SELECT n.name FROM taint t JOIN node n ON n.id = t.node_id
+                                WHERE t.effect = 'NoExecute')
+                OR c.class_id IN (SELECT id FROM scheduling_class
+                                  WHERE strpos(spec, '"{field}"') > 0))))
+""".format(pod=changes.KINDS["Pod"], added=changes.ADDED, deleted=changes.DELETED, field=FIELD)
+
+
+def news(cursor: int, *, limit: int = 20_000) -> News | None:
+    """Return what changed after ``cursor``; ``None`` when that is no longer kept.
+
+    Queries 1-5 times. At most ``limit`` revisions at once. Pods are those that have a timer, are on
+    a node that evicts, or have terms that hold during execution.
+    """
+    mark = changes.watermark()
+    if mark <= cursor:
+        return News(nodes=[], pod_ids=[], cursor=cursor, more=False)
+    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
+    if row is not None and cursor < row[0]:
+        return None
+    end = min(mark, cursor + limit)
+    nodes = [
+        found
+        for name, at, verb, text, previous in sql.fetch(_NODE_NEWS, (cursor, end))
+        if (found := _node_news(name, at, verb, text, previous)) is not None
+    ]
+    pod_ids = [row[0] for row in sql.fetch(_POD_NEWS, (cursor, end))]
+    return News(nodes=nodes, pod_ids=pod_ids, cursor=end, more=end < mark)
+
+
+def _node_news(
+    name: str, at: datetime, verb: int, text: str | None, previous: str | None
+) -> NodeNews | None:
+    """Return what matters of a node's change, ``None`` if nothing does."""
+    new = _lens(text) if verb != changes.DELETED else Node()
+    old = _lens(previous) if verb != changes.ADDED else Node()
+    if verb == changes.DELETED:
+        old = _lens(text or previous)
+    before, after = old.metadata.labels, new.metadata.labels
+    keys: frozenset[str] = frozenset()
+    if before != after:
+        keys = frozenset(
+            key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
+        )
+    taints = _evicting(old) != _evicting(new) or verb == changes.DELETED
+    if not taints and not keys:
+        return None
+    return NodeNews(name=name, at=at, taints=taints, label_keys=keys)
+
+
+def _lens(text: str | None) -> Node:
+    return Node() if text is None else _decode_node(text.replace("\x01", ""))
+
+
+def _evicting(node: Node) -> list[Taint]:
+    return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
+
+
+# Whom it concerns -----------------------------------------------------------------------------
+
+_LIVE = "p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed')"
+
+
+def evicting_nodes() -> list[str]:
+    """Return the names of the nodes with a NoExecute taint. Queries once, by index."""
+    rows = sql.fetch(
+        "SELECT DISTINCT n.name FROM taint t JOIN node n ON n.id = t.node_id"
+        " WHERE t.effect = 'NoExecute' ORDER BY n.name"
+    )
+    return [row[0] for row in rows]
+
+
+def no_execute_taints(node_names: Sequence[str]) -> dict[str, list[Taint]]:
+    """Return the NoExecute taints of those nodes that have some, in order. Queries once."""
+    rows = sql.fetch(
+        "SELECT n.name, t.key, t.value, t.effect, t.added_at"
+        " FROM node n JOIN taint t ON t.node_id = n.id"
+        " WHERE n.name = ANY(%s) AND t.effect = 'NoExecute' ORDER BY n.name, t.position",
+        (sql.Texts(list(node_names)),),
+    )
+    result: dict[str, list[Taint]] = {}
+    for name, key, value, effect, added_at in rows:
+        added = added_at.isoformat() if added_at is not None else None
+        result.setdefault(name, []).append(
+            Taint(key=key, value=value, effect=effect, time_added=added)
+        )
+    return result
+
+
+def places_on(node_names: Sequence[str]) -> list[Place]:
+    """Return which classes have live pods on the nodes. Queries once, by index."""
+    rows = sql.fetch(
+        f"SELECT DISTINCT p.node_name, p.class_id FROM pod p"
+        f" WHERE p.node_name = ANY(%s) AND p.node_name <> '' AND {_LIVE}",
+        (sql.Texts(list(node_names)),),
+    )
+    return [Place(*row) for row in rows]
+
+
+def places_of(pod_ids: Sequence[int]) -> list[Place]:
+    """Return where the live pods among these are. Queries once."""
+    rows = sql.fetch(
+        f"SELECT DISTINCT p.node_name, p.class_id FROM pod p"
+        f" WHERE p.id = ANY(%s) AND p.node_name <> '' AND {_LIVE}",
+        (sql.Int8s(list(pod_ids)),),
+    )
+    return [Place(*row) for row in rows]
+
+
+def executing_places(
+    *, node_names: Sequence[str] | None = None, pod_ids: Sequence[int] | None = None
+) -> list[Place]:
+    """Return where live pods are whose class has terms that hold during execution (R3).
+
+    On all nodes, on some, or of some pods. Queries once; other classes are not looked at.
+    """
+    where, parameters = "", list[Any]()
+    if node_names is not None:
+        where, parameters = "AND p.node_name = ANY(%s)", [sql.Texts(list(node_names))]
+    if pod_ids is not None:
+        where, parameters = "AND p.id = ANY(%s)", [sql.Int8s(list(pod_ids))]
+    rows = sql.fetch(
+        "SELECT DISTINCT p.node_name, p.class_id FROM scheduling_class c"
+        " JOIN pod p ON p.class_id = c.id"
+        f" WHERE strpos(c.spec, '\"{FIELD}\"') > 0 AND p.node_name <> '' AND {_LIVE} {where}",
+        parameters,
+    )
+    return [Place(*row) for row in rows]
+
+
+def specs(class_ids: Sequence[int]) -> dict[int, str]:
+    """Return the specs of scheduling classes by id. Queries once."""
+    rows = sql.fetch(
+        "SELECT id, spec FROM scheduling_class WHERE id = ANY(%s)", (sql.Int8s(list(class_ids)),)
+    )
+    return {class_id: spec for class_id, spec in rows}  # noqa: C416  # typed, unlike dict(rows)
+
+
+def node_labels(node_names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the labels of those nodes that exist. Queries once."""
+    rows = sql.fetch(
+        "SELECT name, labels::text FROM node WHERE name = ANY(%s)", (sql.Texts(list(node_names)),)
+    )
+    return {name: msgspec.json.decode(text) for name, text in rows}
+
+
+# Who waits ------------------------------------------------------------------------------------
+
+_TIMERS = """
+SELECT t.pod_id, p.uid::text, p.namespace, p.name, t.node_name, t.cause, t.taint_key,
+       coalesce((SELECT x.value FROM taint x JOIN node n ON n.id = x.node_id
+                 WHERE n.name = t.node_name AND x.key = t.taint_key
+                   AND x.effect = t.taint_effect), ''),
+       t.taint_effect, t.seconds, t.started_at, t.due_at, t.blocked_by
+FROM eviction_timer t JOIN pod p ON p.id = t.pod_id
+WHERE p.deletion_at IS NULL {where}
+ORDER BY t.due_at, t.pod_id, t.cause LIMIT %s::bigint
+"""
+
+
+def waiting(
+    *,
+    namespace: str = "",
+    name: str = "",
+    node_name: str = "",
+    after: tuple[datetime, int] | None = None,
+    limit: int = 500,
+) -> list[Timer]:
+    """Return timers by due time: all, of a namespace, of one pod, or of one node. Queries once.
+
+    ``after`` is the due time and pod id at which the page before ended.
+    """
+    conditions, parameters = [""], list[Any]()
+    for column, value in (("p.namespace", namespace), ("p.name", name), ("t.node_name", node_name)):
+        if value:
+            conditions.append(f"{column} = %s")
+            parameters.append(value)
+    if after is not None:
+        conditions.append("(t.due_at, t.pod_id) > (%s::timestamptz, %s::bigint)")
+        parameters += after
+    statement = _TIMERS.replace("{where}", " AND ".join(conditions))
+    rows = sql.fetch(statement, [*parameters, limit])
+    return [Timer(**dict(zip(Timer.__struct_fields__, row, strict=True))) for row in rows]
+
+
+def next_due() -> datetime | None:
+    """Return when the next timer is due, ``None`` if none waits. Queries once, by index."""
+    row = sql.fetch_one("SELECT due_at FROM eviction_timer ORDER BY due_at, pod_id LIMIT 1")
+    return None if row is None else row[0]
+
+
+def is_due(cause: str, now: datetime) -> bool:
+    """Return whether a timer of this cause is due. Queries once, by index."""
+    row = sql.fetch_one(
+        "SELECT 1 FROM eviction_timer WHERE due_at <= %s::timestamptz AND cause = %s LIMIT 1",
+        (now, cause),
+    )
+    return row is not None
+
+
+def count() -> int:
+    """Return how many timers wait. Queries once; counts them all."""
+    row = sql.fetch_one("SELECT count(*) FROM eviction_timer")
+    assert row is not None
+    waiting_now: int = row[0]
+    return waiting_now

@@ -1,0 +1,394 @@
+"""Who must leave a node, and when: NoExecute taints, and labels that no longer match.
+
+A follower of the change log with a cursor in a row. It looks at nodes whose NoExecute taints or
+labels changed, and at pods that came to a node that evicts, whose tolerations changed, or that have
+a timer already; judges each pair of node and class once (``taint_eviction_rules``); and states the
+timers in bulk (``actions.evictions.replan``). What it states follows from the rows alone, so doing
+it twice, or after a crash, or from nothing, gives the same timers (C22).
+
+    kubectl taint -> commit -> follow: places on the node -> deadlines -> timers
+    the clock     -> fire:   due timers -> judged once more -> condition, deletion, event
+
+``run`` is the loop that a Celery task calls: one at a time in the whole system, lingering, asleep
+until the next timer is due or somebody commits. The clock comes in as an argument.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection, transaction
+
+from clusterstate import changes, sql, timers
+from clusterstate.actions import evictions
+from clusterstate.actions.events import Occurrence
+from clusterstate.actions.evictions import Plan
+from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
+from clusterstate.objects.pod import Pod, Toleration
+from clusterstate.timers import DURING_EXECUTION, TAINT, Place
+from scheduling import wake
+from scheduling.controllers import taint_eviction_rules as rules
+
+logger = structlog.get_logger(__name__)
+
+Item = TypeVar("Item")
+NAME = "evictions"
+BATCH = 2000
+"""Timers fired in one transaction."""
+_NODES_AT_ONCE = 200
+_PODS_AT_ONCE = 20_000
+_LONGEST_WAIT = 0.25
+"""Pods edited by hand announce themselves to nobody; they are found this soon."""
+_BUSY_WAIT = 0.01
+_LATE_SECONDS = 1.0
+_CLASSES = 100_000
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+class _Class(msgspec.Struct, frozen=True):
+    """What of a scheduling class matters here. ``keys`` are the labels its terms name."""
+
+    tolerations: tuple[Toleration, ...]
+    terms: NodeSelectorMatcher | None
+    keys: frozenset[str]
+
+
+_classes: dict[int, _Class] = {}
+
+
+def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
+    """Return the classes' rules; queries for those never met."""
+    wanted = set(class_ids)
+    missing = wanted - _classes.keys()
+    if missing:
+        if len(_classes) > _CLASSES:
+            _classes.clear()
+            missing = wanted
+        for class_id, spec in timers.specs(sorted(missing)).items():
+            _classes[class_id] = _rules_of(spec)
+    return _classes
+
+
+@lru_cache(maxsize=4096)
+def _rules_of(spec: str) -> _Class:
+    pod = _decode_pod(spec)
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    selector = affinity.required_during_scheduling_required_during_execution if affinity else None
+    if selector is None:
+        return _Class(pod.spec.tolerations, None, frozenset())
+    keys = frozenset(
+        requirement.key
+        for term in selector.node_selector_terms
+        for requirement in term.match_expressions
+    )
+    return _Class(pod.spec.tolerations, NodeSelectorMatcher(selector), keys)
+
+
+def forget() -> None:
+    """Drop the remembered classes, as after the tables were emptied behind its back."""
+    _classes.clear()
+
+
+# Judging --------------------------------------------------------------------------------------
+
+
+def plans(places: Sequence[Place]) -> list[Plan]:
+    """Return by when the pods of these places must leave because of taints. Queries 1-2 times."""
+    if not places:
+        return []
+    taints = timers.no_execute_taints(sorted({place.node_name for place in places}))
+    known = _known(place.class_id for place in places if place.node_name in taints)
+    result = []
+    for place in places:
+        on_node = taints.get(place.node_name)
+        if on_node is None or place.class_id not in known:
+            continue
+        deadline = rules.deadline(known[place.class_id].tolerations, on_node, added_at=_LONG_AGO)
+        if deadline is not None:
+            result.append(
+                Plan(
+                    place=place,
+                    started_at=deadline.started_at,
+                    due_at=deadline.due_at,
+                    seconds=deadline.seconds,
+                    taint_key=deadline.taint.key,
+                    taint_effect=deadline.taint.effect,
+                )
+            )
+    return result
+
+
+# Every NoExecute taint is stamped when it is written; one that is not is as old as can be.
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def broken(places: Sequence[Place]) -> set[Place]:
+    """Return the places whose node exists and no longer matches the class' terms (R3).
+
+    Queries 1-2 times. A node that is gone breaks nothing: its pods are somebody else's.
+    """
+    if not places:
+        return set()
+    labels = timers.node_labels(sorted({place.node_name for place in places}))
+    known = _known(place.class_id for place in places)
+    result = set()
+    for place in places:
+        one = known.get(place.class_id)
+        if one is None or one.terms is None or place.node_name not in labels:
+            continue
+        if not one.terms.matches(labels[place.node_name], node_fields(place.node_name)):
+            result.add(place)
+    return result
+
+
+def leaving(node_name: str, labels: Mapping[str, str]) -> list[Place]:
+    """Return the places on a node that would have to leave if it had these labels."""
+    places = timers.executing_places(node_names=[node_name])
+    known = _known(place.class_id for place in places)
+    return [
+        place
+        for place in places
+        if (terms := known[place.class_id].terms) is not None
+        and not terms.matches(labels, node_fields(node_name))
+    ]
+
+
+def _grace() -> timedelta:
+    return timedelta(seconds=settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS)
+
+
+def _execution_plans(
+    places: Sequence[Place], at: Mapping[str, datetime], now: datetime
+) -> list[Plan]:
+    """Return plans for places that break their terms, counted from when the labels changed."""
+    grace = _grace()
+    result = []
+    for place in sorted(broken(places), key=lambda one: (one.node_name, one.class_id)):
+        started_at = at.get(place.node_name, now)
+        result.append(
+            Plan(
+                place=place,
+                started_at=started_at,
+                due_at=started_at + grace,
+                seconds=int(grace.total_seconds()),
+            )
+        )
+    return result
+
+
+# Following ------------------------------------------------------------------------------------
+
+
+def follow(now: datetime) -> int:
+    """Bring the timers up to date with the log; return how many timers were dropped or written."""
+    total = 0
+    while True:
+        cursor = evictions.cursor(NAME)
+        news = None if cursor is None else timers.news(cursor)
+        if news is None:
+            return total + replan_everything(now)
+        if news.cursor == cursor:
+            return total
+        # Not one transaction: stating timers twice does no harm, running ahead would.
+        total += _replan_nodes([one.name for one in news.nodes if one.taints])
+        total += _replan_labels(news.nodes, now)
+        total += _replan_pods(news.pod_ids, now)
+        evictions.set_cursor(NAME, news.cursor)
+        if not news.more:
+            return total
+
+
+def replan_everything(now: datetime) -> int:
+    """State all timers from the rows alone: at the first start, or after the log was trimmed."""
+    cursor = changes.watermark()
+    nodes = timers.evicting_nodes()
+    total = evictions.drop_other_nodes(nodes)
+    total += _replan_nodes(nodes)
+    places = timers.executing_places()
+    names = sorted({place.node_name for place in places})
+    for part in _parts(names, _NODES_AT_ONCE):
+        chosen = set(part)
+        wanted = _execution_plans([p for p in places if p.node_name in chosen], {}, now)
+        total += _count(evictions.replan(DURING_EXECUTION, wanted, node_names=part))
+    evictions.set_cursor(NAME, cursor)
+    logger.info("timers_stated", timers=total, nodes=len(nodes), revision=cursor)
+    return total
+
+
+def _replan_nodes(node_names: Sequence[str]) -> int:
+    total = 0
+    for part in _parts(sorted(set(node_names)), _NODES_AT_ONCE):
+        wanted = plans(timers.places_on(part))
+        total += _count(evictions.replan(TAINT, wanted, node_names=part))
+    return total
+
+
+def _replan_labels(nodes: Sequence[timers.NodeNews], now: datetime) -> int:
+    """Judge the places whose terms name a label that changed; the others are not looked at."""
+    changed: dict[str, frozenset[str]] = {}
+    at: dict[str, datetime] = {}
+    for one in nodes:
+        if one.label_keys:
+            changed[one.name] = changed.get(one.name, frozenset()) | one.label_keys
+            at[one.name] = one.at
+    total = 0
+    for part in _parts(sorted(changed), _NODES_AT_ONCE):
+        places = timers.executing_places(node_names=part)
+        known = _known(place.class_id for place in places)
+        touched = {
+            place.node_name
+            for place in places
+            if known[place.class_id].keys & changed[place.node_name]
+        }
+        if touched:
+            mine = [place for place in places if place.node_name in touched]
+            wanted = _execution_plans(mine, at, now)
+            total += _count(evictions.replan(DURING_EXECUTION, wanted, node_names=sorted(touched)))
+    return total
+
+
+def _replan_pods(pod_ids: Sequence[int], now: datetime) -> int:
+    total = 0
+    for part in _parts(pod_ids, _PODS_AT_ONCE):
+        total += _count(evictions.replan(TAINT, plans(timers.places_of(part)), pod_ids=part))
+        places = timers.executing_places(pod_ids=part)
+        wanted = _execution_plans(places, {}, now)
+        total += _count(evictions.replan(DURING_EXECUTION, wanted, pod_ids=part))
+    return total
+
+
+def _count(result: evictions.Replanned) -> int:
+    return result.dropped + result.written
+
+
+def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+# Firing ---------------------------------------------------------------------------------------
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """What one pass did. ``news`` are events to record; ``again``: more is due at once."""
+
+    evicted: list[int]
+    news: list[Occurrence]
+    lateness: list[float]
+    again: bool
+    busy: bool
+
+
+def fire(now: datetime) -> Pass:
+    """Evict one batch of what is due."""
+    taints = evictions.fire_taints(now=now, limit=BATCH, judge=plans)
+    labels = _fire_executions(now)
+    return Pass(
+        evicted=taints.evicted + labels.evicted,
+        news=taints.news + labels.news,
+        lateness=taints.lateness + labels.lateness,
+        again=len(taints.evicted) + taints.changed + taints.busy >= BATCH and taints.busy < BATCH,
+        busy=taints.busy > 0,
+    )
+
+
+def _fire_executions(now: datetime) -> evictions.Fired:
+    """Evict for labels as fast as the limit allows; the rest get their turns."""
+    rate = settings.REQUIRED_DURING_EXECUTION_RATE
+    if rate <= 0:
+        return evictions.fire_executions(now=now, limit=BATCH, judge=broken)
+    if not timers.is_due(DURING_EXECUTION, now):
+        return evictions.NOTHING
+    with transaction.atomic():
+        # The bucket is a row, so that the limit survives a restart.
+        kept = evictions.state(NAME)
+        burst = max(1.0, rate)
+        elapsed = now.timestamp() - kept.get("at", 0.0)
+        tokens = min(burst, kept.get("tokens", burst) + max(0.0, elapsed) * rate)
+        evictions.set_state(NAME, {"tokens": tokens, "at": now.timestamp()})
+    fired = evictions.fire_executions(now=now, limit=int(tokens + 1e-6), judge=broken)
+    spent = len(fired.evicted)
+    evictions.set_state(NAME, {"tokens": tokens - spent, "at": now.timestamp()})
+    evictions.spread_executions(now=now, rate=rate)
+    return fired
+
+
+# Running --------------------------------------------------------------------------------------
+
+
+def run(
+    *,
+    longest: float,
+    clock: Callable[[], float] = time.time,
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Follow and fire for ``longest`` seconds; return how many pods were evicted.
+
+    Returns at once when another runner works: the lock goes with the database session, so a killed
+    runner's place is free at once.
+    """
+    if not _lock():
+        return 0
+    evicted = 0
+    news: list[Occurrence] = []
+    try:
+        with wake.Subscription(wake.TIMERS) as subscription:
+            end = clock() + longest
+            while (seconds := clock()) < end and not stopping():
+                now = datetime.fromtimestamp(seconds, UTC)
+                follow(now)
+                done = fire(now)
+                evicted += len(done.evicted)
+                news += done.news
+                _report(done)
+                if done.again:
+                    continue
+                if news:
+                    evictions.record(news, now=now)
+                    news = []
+                    continue
+                wait = _wait_for(clock(), end)
+                subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
+    except DatabaseError:
+        logger.exception("evictions_failed")
+        connection.close()
+    finally:
+        _unlock()
+    return evicted
+
+
+def _report(done: Pass) -> None:
+    if done.evicted:
+        ordered = sorted(done.lateness)
+        logger.info(
+            "pods_evicted",
+            count=len(ordered),
+            lateness_p50=round(ordered[len(ordered) // 2], 4),
+            lateness_max=round(ordered[-1], 4),
+        )
+
+
+def _wait_for(seconds: float, end: float) -> float:
+    """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
+    wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
+    due = timers.next_due()
+    return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
+
+
+def _lock() -> bool:
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.TIMER_LOCK,))
+    return bool(row and row[0])
+
+
+def _unlock() -> None:
+    """Give the lock back; a connection that is gone took it along."""
+    try:
+        if connection.connection is not None and not connection.connection.closed:
+            sql.run("SELECT pg_advisory_unlock(%s)", (changes.TIMER_LOCK,))
+    except DatabaseError:
+        connection.close()

@@ -1,0 +1,125 @@
+"""Short ways to a cluster in PostgreSQL, with a clock that stands still."""
+
+import datetime as dt
+from typing import Any
+
+from clusterstate import changes, queries, timers
+from clusterstate.actions import objects, pods
+from scheduling.controllers import evictions
+
+NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
+
+
+def after(seconds: float) -> dt.datetime:
+    return NOW + dt.timedelta(seconds=seconds)
+
+
+def taint(key: str = "key", effect: str = "NoExecute", value: str = "") -> dict[str, str]:
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+
+
+def tolerates(key: str = "key", *, seconds: int | None = None, **more: str) -> dict[str, Any]:
+    return {
+        "key": key,
+        "operator": "Exists",
+        "effect": "NoExecute",
+        **({} if seconds is None else {"tolerationSeconds": seconds}),
+        **more,
+    }
+
+
+def make_node(name: str, *, taints: Any = (), now: dt.datetime = NOW, **metadata: Any) -> None:
+    objects.create(
+        "Node",
+        "",
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, **metadata},
+            "spec": {"taints": list(taints)} if taints else {},
+            "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}},
+        },
+        now=now,
+    )
+
+
+def pod_manifest(name: str, *, now: dt.datetime = NOW, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "main", "image": "nginx:1"}], **spec},
+    }
+
+
+def make_pod(name: str, node: str = "", *, now: dt.datetime = NOW, **spec: Any) -> int:
+    """Create a pod, bound to the node if one is named, and return its id."""
+    pods.create_pod(pod_manifest(name, **spec), now=now)
+    pod_id = queries.pod_id("default", name)
+    assert pod_id is not None
+    if node:
+        bind(pod_id, node, now=now)
+    return pod_id
+
+
+def bind(pod_id: int, node: str, *, now: dt.datetime = NOW) -> None:
+    found = pods.bind_pods(
+        [pods.Binding(pod_id, node)], snapshot_revision=changes.watermark(), now=now
+    )
+    assert found.bound
+
+
+def set_taints(node: str, *taints: dict[str, str], now: dt.datetime = NOW) -> None:
+    def change(manifest: dict[str, Any]) -> dict[str, Any]:
+        return {**manifest, "spec": {**(manifest.get("spec") or {}), "taints": list(taints)}}
+
+    objects.update("Node", "", node, change, now=now)
+
+
+def set_labels(node: str, now: dt.datetime = NOW, **labels: str) -> None:
+    def change(manifest: dict[str, Any]) -> dict[str, Any]:
+        return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
+
+    objects.update("Node", "", node, change, now=now)
+
+
+def tolerate_too(name: str, toleration: dict[str, Any], *, now: dt.datetime = NOW) -> None:
+    """Add a toleration, which Kubernetes allows for a pod that runs."""
+
+    def change(manifest: dict[str, Any]) -> dict[str, Any]:
+        spec = manifest["spec"]
+        return {
+            **manifest,
+            "spec": {**spec, "tolerations": [*spec.get("tolerations", ()), toleration]},
+        }
+
+    objects.update("Pod", "default", name, change, now=now)
+
+
+def pod(name: str) -> dict[str, Any] | None:
+    found = queries.find("Pod", "default", name)
+    return None if found is None else queries.decode(found)
+
+
+def timer(name: str) -> float | None:
+    """Follow the log; return after how many seconds the pod must leave, None for never."""
+    evictions.follow(NOW)
+    found = timers.waiting(namespace="default", name=name)
+    return (found[0].due_at - NOW).total_seconds() if found else None
+
+
+def evict(seconds: float) -> list[str]:
+    """Let the clock stand so many seconds later; return who was evicted."""
+    now = after(seconds)
+    evictions.follow(now)
+    done = evictions.fire(now)
+    evictions.follow(now)
+    rows = queries.pods_by_id(done.evicted)
+    return sorted(row.name for row in rows.values())
+
+
+def terminating(name: str) -> bool:
+    found = pod(name)
+    assert found is not None
+    return "deletionTimestamp" in found["metadata"]
