@@ -49,6 +49,8 @@ class NodeAffinity:
         added = args.added_affinity
         self._added_required: tuple[NodeSelectorMatcher, ...] = ()
         self._added_preferred = PreferredTerms(())
+        # Also true of empty terms, which add nothing but keep the plugin from skipping.
+        self._prefers = bool(added and added.preferred_during_scheduling_ignored_during_execution)
         if added is not None:
             self._added_required = tuple(
                 NodeSelectorMatcher(selector, empty_term=self._empty_term)
@@ -131,7 +133,7 @@ class NodeAffinity:
         stated = node_affinity and (
             node_affinity.preferred_during_scheduling_ignored_during_execution
         )
-        return SUCCESS if stated or self._added_preferred.terms else SKIP
+        return SUCCESS if stated or self._prefers else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return the sum of the weights of matching preferred terms, the profile's included."""
