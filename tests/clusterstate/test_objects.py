@@ -1,0 +1,389 @@
+"""Nodes, namespaces, classes, events and the rest; and what admission looks up."""
+
+import datetime as dt
+import threading
+import uuid
+
+import pytest
+from django.db import transaction
+
+from clusterstate import catalogue, changes, queries, sql
+from clusterstate.actions import bootstrap, events, history, namespaces, objects, pods
+from clusterstate.actions.events import Occurrence
+from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.clusterstate.support import (
+    LATER,
+    NOW,
+    Worker,
+    bind,
+    create_node,
+    create_pod,
+    everything_since,
+    manifest,
+    names,
+    node,
+    pod,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_every_kind_that_is_served_has_a_table_and_a_code() -> None:
+    for kind in ALL_KINDS:
+        assert kind.name in queries.TABLES
+        assert kind.name in changes.KINDS
+        assert queries.list_page(kind).items is not None
+    assert len(set(changes.KINDS.values())) == len(changes.KINDS)
+
+
+def test_a_fresh_database_has_the_system_namespaces_and_classes() -> None:
+    assert names(queries.list_page("Namespace")) == [
+        "default",
+        "kube-node-lease",
+        "kube-public",
+        "kube-system",
+    ]
+    values = {
+        queries.decode(item)["metadata"]["name"]: queries.decode(item)["value"]
+        for item in queries.list_page("PriorityClass").items
+    }
+    assert values == {
+        "system-node-critical": 2000001000,
+        "system-cluster-critical": 2000000000,
+    }
+    assert bootstrap.ensure(now=LATER) == []
+
+
+# Nodes ----------------------------------------------------------------------------------------
+
+
+def test_a_node_keeps_the_status_it_comes_with() -> None:
+    create_node("n1")
+    found = manifest("Node", "", "n1")
+    assert found["status"]["allocatable"]["cpu"] == "4"
+    row = sql.fetch("SELECT cpu_milli, memory_bytes, pods, unschedulable FROM node")
+    assert row == [(4000, 32 << 30, 110, False)]
+
+
+def test_a_no_execute_taint_gets_its_time_once() -> None:
+    """R123: timeAdded is set on write, and a countdown does not start again."""
+    create_node("n1")
+
+    def taint(*taints: dict[str, str]) -> list[dict[str, str]]:
+        objects.update(
+            "Node",
+            "",
+            "n1",
+            lambda m: {**m, "spec": {**m.get("spec", {}), "taints": list(taints)}},
+            now=clock,
+        )
+        return manifest("Node", "", "n1")["spec"]["taints"]
+
+    clock = NOW
+    first = taint({"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"})
+    assert [one.get("timeAdded") for one in first] == ["2026-11-21T12:00:00Z", None]
+    clock = LATER
+    second = taint(
+        {"key": "a", "effect": "NoExecute", "value": "v"}, {"key": "b", "effect": "NoExecute"}
+    )
+    assert [one["timeAdded"] for one in second] == ["2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"]
+    rows = sql.fetch("SELECT position, key, value, effect, added_at FROM taint ORDER BY position")
+    assert rows == [(1, "a", "v", "NoExecute", NOW), (2, "b", "", "NoExecute", LATER)]
+    objects.delete("Node", "", "n1", now=NOW)
+    assert sql.fetch("SELECT count(*) FROM taint") == [(0,)]
+
+
+def test_deleting_a_node_leaves_its_pods() -> None:
+    create_node("n1")
+    assert bind(create_pod("a"), "n1")
+    deleted = objects.delete("Node", "", "n1", now=NOW)
+    assert deleted.gone
+    assert manifest("Pod", "default", "a")["spec"]["nodeName"] == "n1"
+    with pytest.raises(NotFound, match='^nodes "n1" not found$'):
+        queries.get("Node", "", "n1")
+
+
+def test_names_of_other_groups_stand_in_messages() -> None:
+    with pytest.raises(NotFound, match='^runtimeclasses.node.k8s.io "x" not found$') as caught:
+        queries.get("RuntimeClass", "", "x")
+    assert caught.value.details == {"name": "x", "kind": "runtimeclasses", "group": "node.k8s.io"}
+    objects.create("RuntimeClass", "", {"metadata": {"name": "x"}, "handler": "h"}, now=NOW)
+    with pytest.raises(AlreadyExists, match='^runtimeclasses.node.k8s.io "x" already exists$'):
+        objects.create("RuntimeClass", "", {"metadata": {"name": "x"}, "handler": "h"}, now=NOW)
+
+
+def test_concurrent_updates_of_one_node_are_all_kept() -> None:
+    """A patch runs under the row lock, on the newest version, however long it waited."""
+    create_node("n1")
+
+    def label(number: int) -> None:
+        for i in range(8):
+            objects.update(
+                "Node",
+                "",
+                "n1",
+                lambda m, i=i: {
+                    **m,
+                    "metadata": {
+                        **m["metadata"],
+                        "labels": {**m["metadata"].get("labels", {}), f"w{number}-{i}": "x"},
+                    },
+                },
+                now=NOW,
+            )
+
+    workers = [Worker(lambda n=n: label(n)) for n in range(4)]
+    for worker in workers:
+        worker.result(60)
+    labels = manifest("Node", "", "n1")["metadata"]["labels"]
+    assert len([key for key in labels if key.startswith("w")]) == 32
+
+
+def test_a_deployment_counts_changes_of_its_spec_only() -> None:
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    body = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    objects.create("Deployment", "default", body, now=NOW)
+
+    def generation() -> int:
+        return manifest("Deployment", "default", "web")["metadata"]["generation"]
+
+    assert generation() == 1
+    objects.update(
+        "Deployment",
+        "default",
+        "web",
+        lambda m: {**m, "spec": {**m["spec"], "replicas": 3}},
+        now=NOW,
+    )
+    assert generation() == 2
+    objects.update(
+        "Deployment",
+        "default",
+        "web",
+        lambda m: {**m, "status": {"replicas": 3}},
+        subresource="status",
+        now=NOW,
+    )
+    assert generation() == 2
+    assert manifest("Deployment", "default", "web")["status"] == {"replicas": 3}
+
+
+def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:
+    """Issue 4: heartbeats stay out of the change log."""
+
+    def lease(second: int, holder: str = "n1") -> dict[str, object]:
+        return {
+            "metadata": {"name": "n1"},
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": 40,
+                "renewTime": f"2026-11-21T12:00:{second:02}.000000Z",
+            },
+        }
+
+    objects.create("Lease", "kube-node-lease", lease(1), now=NOW)
+    start = changes.watermark()
+    stored = objects.update("Lease", "kube-node-lease", "n1", lambda _: lease(2), now=NOW)
+    assert stored.revision > start
+    assert everything_since(start) == []
+    found = manifest("Lease", "kube-node-lease", "n1")
+    assert found["spec"]["renewTime"].startswith("2026-11-21T12:00:02")
+    assert names(queries.list_page("Lease")) == ["n1"]
+    objects.update("Lease", "kube-node-lease", "n1", lambda _: lease(3, "other"), now=NOW)
+    assert [change.name for change in everything_since(start)] == ["n1"]
+
+
+def test_many_objects_are_created_all_or_none() -> None:
+    wanted = [
+        ("Namespace", "", {"metadata": {"name": "team"}}),
+        ("Node", "", node("n1")),
+        ("Pod", "team", pod("a", namespace="team")),
+        ("Pod", "team", pod("b", namespace="team")),
+        ("Service", "team", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+    ]
+    before = changes.watermark()
+    with pytest.raises(AlreadyExists):
+        objects.create_all([*wanted, wanted[1]], now=NOW)
+    assert everything_since(before) == []
+    assert queries.find("Namespace", "", "team") is None
+    stored = objects.create_all(wanted, now=NOW)
+    assert [change.revision for change in everything_since(before)] == [s.revision for s in stored]
+
+
+# Namespaces -----------------------------------------------------------------------------------
+
+
+def test_deleting_a_namespace_deletes_its_content_and_then_itself() -> None:
+    objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
+    create_node("n1")
+    assert bind(create_pod("bound", namespace="team"), "n1")
+    create_pod("waiting", namespace="team")
+    create_pod("bystander")
+    objects.create(
+        "Service", "team", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}, now=NOW
+    )
+    deleted = objects.delete("Namespace", "", "team", now=NOW)
+    assert not deleted.gone
+    assert queries.decode(deleted.manifest)["status"]["phase"] == "Terminating"
+    assert queries.terminating_namespaces() == ["team"]
+    with pytest.raises(Forbidden, match="because it is being terminated"):
+        create_pod("late", namespace="team")
+    assert not namespaces.finish_deletion("team", now=NOW)
+    assert names(queries.list_page("Pod", "team")) == ["bound"]
+    assert namespaces.finish_deletion("team", now=LATER)
+    assert queries.find("Namespace", "", "team") is None
+    assert names(queries.list_page("Pod")) == ["bystander"]
+    assert namespaces.finish_deletion("team", now=LATER)
+
+
+def test_system_namespaces_cannot_be_deleted() -> None:
+    with pytest.raises(Forbidden, match="this namespace may not be deleted"):
+        objects.delete("Namespace", "", "kube-system", now=NOW)
+
+
+def test_nothing_slips_into_a_namespace_while_it_is_being_marked() -> None:
+    """The race that the admission epoch guards: the deletion is open while a pod is created."""
+    objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
+    create_pod("warm", namespace="team")
+    marked, go_on = threading.Event(), threading.Event()
+
+    def delete() -> None:
+        with transaction.atomic():
+            objects.delete("Namespace", "", "team", now=NOW)
+            marked.set()
+            assert go_on.wait(10)
+
+    deleter = Worker(delete)
+    assert marked.wait(10)
+    creator = Worker(lambda: create_pod("late", namespace="team"))
+    creator.join(0.3)
+    assert creator.is_alive(), "the creation did not wait"
+    go_on.set()
+    deleter.result()
+    with pytest.raises(Forbidden):
+        creator.result()
+    assert names(queries.list_page("Pod", "team")) == ["warm"]
+
+
+# What admission looks up ----------------------------------------------------------------------
+
+
+def test_a_class_written_by_another_process_is_known_at_once() -> None:
+    create_pod("warm")
+    stale = catalogue.current()
+    objects.create("PriorityClass", "", {"metadata": {"name": "high"}, "value": 7}, now=NOW)
+    objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
+    catalogue._current = stale
+    pods.create_pod(pod("a", namespace="team", priorityClassName="high"), now=NOW)
+    assert manifest("Pod", "team", "a")["spec"]["priority"] == 7
+    catalogue._current = stale
+    objects.create(
+        "Service", "team", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}, now=NOW
+    )
+    # And one that is gone is refused.
+    known = catalogue.reload()
+    objects.delete("PriorityClass", "", "high", now=NOW)
+    catalogue._current = known
+    with pytest.raises(Forbidden, match="no PriorityClass with name high was found"):
+        pods.create_pod(pod("b", priorityClassName="high"), now=NOW)
+
+
+def test_a_rolled_back_class_is_not_remembered() -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        objects.create("PriorityClass", "", {"metadata": {"name": "high"}, "value": 7}, now=NOW)
+        pods.create_pod(pod("a", priorityClassName="high"), now=NOW)
+        raise ZeroDivisionError
+    with pytest.raises(Forbidden):
+        pods.create_pod(pod("a", priorityClassName="high"), now=NOW)
+
+
+# Events ---------------------------------------------------------------------------------------
+
+
+def scheduled(name: str, message: str = "Successfully assigned", **more: str) -> Occurrence:
+    return Occurrence(
+        kind="Pod",
+        namespace="default",
+        name=name,
+        uid=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
+        reason=more.get("reason", "Scheduled"),
+        message=message,
+        type=more.get("type", "Normal"),
+    )
+
+
+def test_events_are_recorded_in_bulk_and_counted_when_repeated() -> None:
+    assert events.record_many([scheduled(f"p{i}") for i in range(5)], now=NOW) == 5
+    start = changes.watermark()
+    events.record_many([scheduled("p1", "again"), scheduled("p1", "and again")], now=LATER)
+    page = queries.list_page("Event", "default", field_selector="involvedObject.name=p1")
+    (event,) = [queries.decode(item) for item in page.items]
+    assert event["count"] == 3
+    assert event["message"] == "and again"
+    assert event["firstTimestamp"] == "2026-11-21T12:00:00Z"
+    assert event["lastTimestamp"] == "2026-11-21T12:05:00Z"
+    assert event["source"] == {"component": "default-scheduler"}
+    assert event["involvedObject"]["kind"] == "Pod"
+    (change,) = everything_since(start)
+    assert (change.kind, change.verb) == ("Event", changes.MODIFIED)
+    assert queries.event_manifests([change.object_id])[change.object_id] == page.items[0]
+
+
+def test_a_clients_event_is_kept_as_sent_and_can_be_changed_and_deleted() -> None:
+    body = {
+        "metadata": {"name": "e", "labels": {"from": "me"}},
+        "involvedObject": {"kind": "Node", "name": "n1", "uid": "n1"},
+        "reason": "Rebooted",
+        "message": "m",
+        "type": "Warning",
+        "source": {"component": "agent", "host": "n1"},
+        "firstTimestamp": "2026-11-21T11:00:00Z",
+        "lastTimestamp": "2026-11-21T11:59:00Z",
+        "count": 2,
+    }
+    stored = objects.create("Event", "default", body, now=NOW)
+    assert queries.get("Event", "default", "e") == stored.manifest
+    for selector in (
+        "involvedObject.uid=n1,involvedObject.namespace=",
+        "reason=Rebooted,type!=Normal",
+        "source=agent",
+    ):
+        assert names(queries.list_page("Event", field_selector=selector)) == ["e"]
+    assert names(queries.list_page("Event", label_selector="from=me")) == ["e"]
+    objects.update("Event", "default", "e", lambda m: {**m, "count": 3}, now=NOW)
+    assert manifest("Event", "default", "e")["count"] == 3
+    assert objects.delete("Event", "default", "e", now=NOW).gone
+    assert queries.find("Event", "default", "e") is None
+
+
+def test_a_recorded_event_can_be_deleted_and_recorded_again() -> None:
+    events.record_many([scheduled("p1")], now=NOW)
+    (name,) = names(queries.list_page("Event"))
+    objects.delete("Event", "default", name, now=NOW)
+    assert events.record_many([scheduled("p1")], now=NOW) == 1
+
+
+def test_events_end_an_hour_after_they_happened_last() -> None:
+    events.record_many([scheduled("old")], now=NOW)
+    events.record_many([scheduled("new")], now=NOW + dt.timedelta(minutes=30))
+    history.trim(now=NOW + dt.timedelta(minutes=61), keep_seconds=10**6)
+    (event,) = [queries.decode(item) for item in queries.list_page("Event").items]
+    assert event["involvedObject"]["name"] == "new"
+
+
+# Preconditions --------------------------------------------------------------------------------
+
+
+def test_replacing_with_an_old_resource_version_is_a_conflict_for_any_kind() -> None:
+    create_node("n1")
+    old = manifest("Node", "", "n1")
+    objects.update("Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
+    with pytest.raises(Conflict, match='^Operation cannot be fulfilled on nodes "n1": the object'):
+        objects.update("Node", "", "n1", lambda _: old, now=NOW)

@@ -1,0 +1,260 @@
+"""Lists: selectors, pages, and the state as of one revision."""
+
+import random
+import threading
+
+import pytest
+from django.db import transaction
+
+from clusterstate import changes, queries
+from clusterstate.actions import objects, pods
+from clusterstate.objects import fields
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.labels import parse_selector
+from tests.clusterstate.support import (
+    NOW,
+    Worker,
+    bind,
+    create_node,
+    create_pod,
+    everything_since,
+    items,
+    names,
+    pod,
+    replay,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SELECTORS = (
+    "",
+    "app=web",
+    "app==web",
+    "app!=web",
+    "app",
+    "!app",
+    "app in (web,db)",
+    "app notin (web,db)",
+    "app=web,tier",
+    "tier!=1,!gone",
+    "example.com/size>3",
+    "example.com/size<7,app",
+    "app=",
+)
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Node", "Event"])
+def test_label_selectors_in_sql_agree_with_the_rule(kind: str) -> None:
+    rng = random.Random(7)  # noqa: S311
+    namespace = "" if kind == "Node" else "default"
+    labels = {}
+    for number in range(24):
+        chosen = {
+            key: rng.choice(values)
+            for key, values in {
+                "app": ("web", "db", "", "cache"),
+                "tier": ("1", "2"),
+                "example.com/size": ("1", "5", "9", "x"),
+            }.items()
+            if rng.random() < 0.7
+        }
+        labels[f"o{number:02}"] = chosen
+        body = {"metadata": {"name": f"o{number:02}", "labels": chosen}}
+        if kind == "Pod":
+            body = pod(f"o{number:02}", labels=chosen)
+        elif kind == "Event":
+            body |= {"involvedObject": {"namespace": "default"}}
+        objects.create(kind, namespace, body, now=NOW)
+    for text in SELECTORS:
+        expected = [name for name in labels if parse_selector(text).matches(labels[name])]
+        assert names(queries.list_page(kind, label_selector=text)) == expected, text
+
+
+def test_field_selectors_in_sql_agree_with_the_rule() -> None:
+    create_node("n1")
+    create_node("n2", unschedulable=True)
+    for number, name in enumerate("abcdef"):
+        create_pod(
+            name,
+            restartPolicy="Never" if number % 2 else "Always",
+            schedulerName="other" if number % 3 == 0 else "default-scheduler",
+        )
+    for name in "bc":
+        assert bind(queries.pod_id("default", name) or 0, "n1")
+    pods.fail_pods([(queries.pod_id("default", "d") or 0, "r", "m")], now=NOW)
+    everything = items(queries.list_page("Pod"))
+    for text in (
+        "spec.nodeName=n1",
+        "spec.nodeName=",
+        "spec.nodeName!=n1",
+        "status.phase=Failed",
+        "status.phase!=Failed,status.phase!=Succeeded,spec.nodeName=n1",
+        "spec.schedulerName=other",
+        "spec.restartPolicy=Never",
+        "spec.hostNetwork=false",
+        "status.podIP=",
+        "metadata.name=a",
+        "metadata.name!=a,metadata.namespace==default",
+        "metadata.namespace=other",
+        "status.nominatedNodeName=",
+        "spec.serviceAccountName!=x",
+    ):
+        requirements = fields.parse_field_selector("Pod", text)
+        expected = [key[1] for key, m in everything.items() if fields.matches(requirements, m)]
+        assert names(queries.list_page("Pod", field_selector=text)) == expected, text
+    found = queries.list_page("Node", field_selector="spec.unschedulable=false")
+    assert names(found) == ["n1"]
+    found = queries.list_page("Namespace", field_selector="status.phase=Active")
+    assert len(found.items) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("Pod", "spec.color=red", "field label not supported: spec.color"),
+        ("Node", "spec.nodeName=x", "field label not supported: spec.nodeName"),
+        ("Pod", "metadata.name", "invalid selector: 'metadata.name'; can't understand"),
+    ],
+)
+def test_wrong_field_selectors_are_bad_requests(kind: str, text: str, message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        queries.list_page(kind, field_selector=text)
+    assert caught.value.message.startswith(message)
+
+
+def test_wrong_label_selectors_and_tokens_are_bad_requests() -> None:
+    with pytest.raises(BadRequest):
+        queries.list_page("Pod", label_selector="a in (")
+    for token in ("nonsense", "e30=", "!!!"):
+        with pytest.raises(BadRequest, match="continue key is not valid"):
+            queries.list_page("Pod", continue_token=token)
+
+
+def test_a_namespace_that_is_not_there_lists_as_empty() -> None:
+    assert queries.list_page("Pod", "nowhere").items == []
+
+
+def test_pages_show_the_state_of_the_first_one() -> None:
+    for number in range(7):
+        create_pod(f"p{number}", labels={"v": "old"})
+    first = queries.list_page("Pod", limit=3, label_selector="v=old")
+    objects.update(
+        "Pod",
+        "default",
+        "p4",
+        lambda m: {**m, "metadata": {**m["metadata"], "labels": {}}},
+        now=NOW,
+    )
+    objects.delete("Pod", "default", "p5", now=NOW)
+    objects.delete("Pod", "default", "p0", now=NOW)
+    create_pod("p55", labels={"v": "old"})
+    assert bind_nowhere_changes_nothing()
+    second = queries.list_page(
+        "Pod", limit=3, continue_token=first.continue_token, label_selector="v=old"
+    )
+    third = queries.list_page(
+        "Pod", limit=3, continue_token=second.continue_token, label_selector="v=old"
+    )
+    assert [names(page) for page in (first, second, third)] == [
+        ["p0", "p1", "p2"],
+        ["p3", "p4", "p5"],
+        ["p6"],
+    ]
+    assert {page.revision for page in (first, second, third)} == {first.revision}
+    assert third.continue_token == ""
+    assert names(queries.list_page("Pod", label_selector="v=old")) == [
+        "p1",
+        "p2",
+        "p3",
+        "p55",
+        "p6",
+    ]
+
+
+def bind_nowhere_changes_nothing() -> bool:
+    return pods.bind_pods([pods.Binding(1, "none")], snapshot_revision=2**40, now=NOW).bound == []
+
+
+def test_a_list_is_as_of_its_revision_while_an_earlier_writer_is_still_open() -> None:
+    """Rows above the watermark are shown as they were, or a watch would repeat them."""
+    create_node("n1")
+    ids = {name: create_pod(name, labels={"v": "1"}) for name in ("a", "b", "c")}
+    opened, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            pods.create_pod(pod("slow"), now=NOW)
+            opened.set()
+            assert let_go.wait(10)
+
+    before = queries.list_page("Pod")
+    holder = Worker(hold)
+    assert opened.wait(10)
+    assert bind(ids["a"], "n1")
+    objects.update(
+        "Pod",
+        "default",
+        "b",
+        lambda m: {**m, "metadata": {**m["metadata"], "labels": {"v": "2"}}},
+        now=NOW,
+    )
+    objects.delete("Pod", "default", "c", now=NOW)
+    # Of a class that exists: one that the open transaction brings along would have to wait for it.
+    create_pod("d", labels={"v": "1"})
+    during = queries.list_page("Pod")
+    assert items(during) == items(before)
+    assert during.revision == before.revision
+    assert names(queries.list_page("Pod", label_selector="v=1")) == ["a", "b", "c"]
+    assert names(queries.list_page("Pod", field_selector="spec.nodeName=n1")) == []
+    assert names(queries.list_page("Pod", limit=2)) == ["a", "b"]
+    let_go.set()
+    holder.result()
+    after = queries.list_page("Pod")
+    assert names(after) == ["a", "b", "d", "slow"]
+    log = everything_since(during.revision, "Pod")
+    assert replay(items(during), log) == items(after)
+
+
+def test_a_snapshot_shows_one_state_to_all_reads() -> None:
+    create_pod("a")
+    read, wrote = threading.Event(), threading.Event()
+
+    def write() -> None:
+        assert read.wait(10)
+        create_pod("b")
+        wrote.set()
+
+    writer = Worker(write)
+    with queries.snapshot() as revision:
+        assert len(queries.load_pending()) == 1
+        read.set()
+        assert wrote.wait(10)
+        assert len(queries.load_pending()) == 1
+        assert names(queries.list_page("Pod")) == ["a"]
+    writer.result()
+    assert [change.name for change in everything_since(revision, "Pod")] == ["b"]
+
+
+def test_classes_are_loaded_by_id() -> None:
+    create_pod("a", labels={"x": "1"})
+    create_pod("b", labels={"x": "1"})
+    create_pod("c", labels={"x": "2"})
+    rows = queries.load_pending()
+    found = queries.load_classes([rows[0].class_id, 10**9])
+    assert [row.id for row in found] == [rows[0].class_id]
+    assert b'"labels":{"x":"1"}' in found[0].spec
+    assert len(queries.load_classes()) == 2
+
+
+def test_the_queue_comes_by_priority_and_then_by_age() -> None:
+    objects.create("PriorityClass", "", {"metadata": {"name": "high"}, "value": 9}, now=NOW)
+    create_pod("first")
+    create_pod("second")
+    create_pod("important", priorityClassName="high")
+    assert [row.name for row in queries.load_pending()] == ["important", "first", "second"]
+
+
+def test_reading_costs_the_queries_it_says(django_assert_num_queries: object) -> None:
+    create_pod("a")
+    cursor = changes.watermark()
+    assert changes.read_since(cursor).items == []
