@@ -22,6 +22,7 @@ they depend on) is left to the plain path: ``decide`` then answers ``None``.
 from collections import OrderedDict
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -31,14 +32,18 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Cacheable,
+    Counting,
     CycleState,
     Filter,
     FilterResult,
     Involved,
     Locality,
     NormalizeScore,
+    Plugin,
     PreScore,
+    RowFilter,
     Rows,
+    RowScore,
     RowWise,
     Score,
 )
@@ -48,11 +53,14 @@ from scheduling.framework.types import PodInfo
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 LOW = -(2**30)
 """Below every total: marks rows that are not feasible."""
 _PASSED = 2**14
 """Order number of "no static filter rejects"."""
+_PACKED = 2**20
+"""Counts within plus and minus half of this fit into a packed group code."""
 _FEW = 4
 """Up to this many touched rows are judged one by one with plain numbers."""
 
@@ -125,41 +133,53 @@ def _usable(framework: Framework) -> bool:
     return sum(framework.weights.values()) * MAX_NODE_SCORE < -LOW // 2
 
 
-class _Local:
-    """A score plugin that depends on the row alone, with its line of weighted scores."""
+class _RowFilter(msgspec.Struct, frozen=True):
+    """A filter that follows pods: its place among the filters, and its judge of single rows."""
 
-    def __init__(self, plugin: Score, weight: int, capacity: int) -> None:
-        self.plugin = plugin
-        self.weight = weight
-        self.follows_pods = isinstance(plugin, Cacheable) and (
-            plugin.score_locality is Locality.ROW
-        )
-        self.row_wise = plugin if isinstance(plugin, RowWise) else None
-        self.scores: Int32 = np.zeros(capacity, np.int32)
+    order: int
+    plugin: Filter
+    judge: RowFilter | None
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A score plugin; ``line`` of ``ClassState.scores`` for local ones, -1 for grouped ones."""
+
+    plugin: Score
+    weight: int
+    line: int
+    follows_pods: bool = False
+    of_row: RowScore | None = None
 
 
 class ClassState:
-    """What is kept for one class; see the module's text. Columns are as long as the snapshot's."""
+    """What is kept for one class; see the module's text. Columns are as long as the snapshot's.
+
+    ``scores``: weighted local scores, int32 (local plugins, rows). ``base``: the part of a row's
+    group that only the snapshot's versions change, int64 (rows,); ``code``: ``base`` and the counts
+    on the row, packed into one number, from which the group follows.
+    """
 
     def __init__(self, snapshot: Snapshot, framework: Framework, info: PodInfo) -> None:
         self.snapshot = snapshot
         self.framework = framework
         self.info = info
         self.usable = True
+        self._active: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._fixed: dict[str, Int64] = {}
+        self._wide: dict[tuple[int, ...], int] = {}
         self._build()
 
     # --- building --------------------------------------------------------------------------------
-
-    def _versions(self) -> tuple[int, int, int, int]:
-        s = self.snapshot
-        return (s.node_version, s.peer_version, s.workload_version, s.capacity)
 
     def _build(self) -> None:
         snapshot, framework, info = self.snapshot, self.framework, self.info
         self.cycle_state = CycleState()
         begun = framework.pre_filter(self.cycle_state, info, snapshot)
-        self.usable = begun.status.ok
-        self.built = self._versions()
+        self.usable = begun.status.ok and self._plan_scores()
+        # Versions are read last: asking for tables may have made new kinds known.
+        self.node_version = snapshot.node_version
+        self.peer_version = snapshot.peer_version
+        self.workload_version = snapshot.workload_version
         self.cursor = snapshot.log_end
         if not self.usable:
             return
@@ -169,27 +189,86 @@ class ClassState:
         self._status_number: dict[Status, int] = {}
         self.verdict: npt.NDArray[np.int16] = np.zeros(capacity, np.int16)
         self.rejected: list[int] = [0, 0]
-
-        # Static filters: the first that rejects, and its place in the order of filters.
+        self._rejections: list[Rejection] | None = None
         self._static: npt.NDArray[np.int16] = np.zeros(capacity, np.int16)
         self._static_order: npt.NDArray[np.int16] = np.full(capacity, _PASSED, np.int16)
         if len(begun.rows) != len(rows):
             absent = np.setdiff1d(rows, begun.rows)
             self._static[absent] = 1
             self._static_order[absent] = -1
-        self._row_filters: list[tuple[int, Filter, RowWise | None]] = []
+        self._plan_filters(rows)
+        self._one_by_one = all(f.judge is not None for f in self._row_filters) and all(
+            line.of_row is not None for line in self._lines if line.follows_pods
+        )
+
+        locals_ = [line for line in self._lines if line.line >= 0]
+        self.scores: Int32 = np.zeros((len(locals_), capacity), np.int32)
+        for line in locals_:
+            scores = framework.score_one(line.plugin, self.cycle_state, info, snapshot, rows)[1]
+            self.scores[line.line, rows] = scores * line.weight
+        self.local: Int32 = np.full(capacity, LOW, np.int32)
+        self._judge_rows(rows)
+        feasible = self.verdict[rows] == 0
+        self.local[rows] = np.where(feasible, self.scores[:, rows].sum(axis=0), LOW)
+        counts = np.bincount(self.verdict[rows], minlength=len(self.statuses))
+        self.rejected = counts.tolist()
+        self._make_groups(rows, feasible)
+
+    def _plan_scores(self) -> bool:
+        """Sort out the score plugins; False where the plain path must say what is wrong."""
+        snapshot, framework, info = self.snapshot, self.framework, self.info
+        self._dynamic: list[PreScore] = []
+        skipped: set[str] = set()
+        none = np.zeros(0, np.int64)
+        for pre in framework.pre_score_plugins:
+            if _score_locality(pre) is Locality.GROUP:
+                if isinstance(pre, Involved) and not pre.involved(info, snapshot)[1]:
+                    skipped.add(pre.name)
+                else:
+                    self._dynamic.append(pre)
+                continue
+            status = pre.pre_score(self.cycle_state, info, snapshot, snapshot.rows()[:0], none)
+            if status.code is Code.SKIP:
+                skipped.add(pre.name)
+            elif not status.ok:
+                return False
+        self._lines: list[_Line] = []
+        number = 0
+        for plugin in framework.score_plugins:
+            if plugin.name in skipped:
+                continue
+            weight = framework.weights[plugin.name]
+            locality = _score_locality(plugin)
+            if locality is Locality.GROUP or isinstance(plugin, NormalizeScore):
+                self._lines.append(_Line(plugin, weight, -1))
+                continue
+            follows = locality is Locality.ROW
+            of_row = None
+            if follows and isinstance(plugin, RowWise):
+                of_row = plugin.row_score(info, snapshot)
+            self._lines.append(_Line(plugin, weight, number, follows, of_row))
+            number += 1
+        self._grouped = [line for line in self._lines if line.line < 0]
+        self._local_follow = [line for line in self._lines if line.follows_pods]
+        self._names = tuple(line.plugin.name for line in self._lines)
+        return True
+
+    def _plan_filters(self, rows: Rows) -> None:
+        """Run the static filters; keep those that follow pods or groups."""
+        snapshot, info = self.snapshot, self.info
+        self._row_filters: list[_RowFilter] = []
         self._group_filters: list[Filter] = []
-        skipped = self.cycle_state.skip_filter
-        for order, plugin in enumerate(framework.filter_plugins):
+        for order, plugin in enumerate(self.framework.filter_plugins):
             assert isinstance(plugin, Cacheable)
-            if plugin.filter_locality is Locality.GROUP:
+            locality = plugin.filter_locality
+            if locality is Locality.GROUP:
                 if not isinstance(plugin, Involved) or plugin.involved(info, snapshot)[0]:
                     self._group_filters.append(plugin)
-            elif plugin.name in skipped:
+            elif plugin.name in self.cycle_state.skip_filter:
                 continue
-            elif plugin.filter_locality is Locality.ROW:
-                row_wise = plugin if isinstance(plugin, RowWise) else None
-                self._row_filters.append((order, plugin, row_wise))
+            elif locality is Locality.ROW:
+                judge = plugin.row_filter(info, snapshot) if isinstance(plugin, RowWise) else None
+                self._row_filters.append(_RowFilter(order, plugin, judge))
             else:
                 open_rows = rows[self._static[rows] == 0]
                 result = plugin.filter(self.cycle_state, info, snapshot, open_rows)
@@ -198,59 +277,6 @@ class ClassState:
                     where = open_rows[failing]
                     self._static[where] = self._numbers(plugin.name, result, failing)
                     self._static_order[where] = order
-
-        # Scores: local ones now, grouped ones when a pod comes.
-        self._locals: list[_Local] = []
-        self._grouped: list[Score] = []
-        self._order: list[tuple[Score, _Local | None]] = []
-        none = np.zeros(0, np.int64)
-        self._dynamic_skip: list[PreScore] = []
-        static_skip: set[str] = set()
-        for pre in framework.pre_score_plugins:
-            assert isinstance(pre, Cacheable)
-            if pre.score_locality is Locality.GROUP:
-                if isinstance(pre, Involved) and not pre.involved(info, snapshot)[1]:
-                    static_skip.add(pre.name)
-                else:
-                    self._dynamic_skip.append(pre)
-                continue
-            status = pre.pre_score(self.cycle_state, info, snapshot, rows[:0], none)
-            if status.code is Code.SKIP:
-                static_skip.add(pre.name)
-            elif not status.ok:
-                self.usable = False  # the plain path says what is wrong
-                return
-        for scorer in framework.score_plugins:
-            if scorer.name in static_skip:
-                continue
-            weight = framework.weights[scorer.name]
-            assert isinstance(scorer, Cacheable)
-            if scorer.score_locality is Locality.GROUP or isinstance(scorer, NormalizeScore):
-                self._grouped.append(scorer)
-                self._order.append((scorer, None))
-            else:
-                local = _Local(scorer, weight, capacity)
-                self._locals.append(local)
-                self._order.append((scorer, local))
-        self._one_by_one = all(
-            row_wise is not None for _, _, row_wise in self._row_filters
-        ) and all(local.row_wise is not None for local in self._locals if local.follows_pods)
-        self._keyed = [
-            plugin
-            for plugin in dict.fromkeys((*self._group_filters, *self._grouped))
-            if isinstance(plugin, Cacheable)
-        ]
-        self.local: Int32 = np.full(capacity, LOW, np.int32)
-        self.group: Int32 = np.full(capacity, -1, np.int32)
-        for local in self._locals:
-            scores = framework.score_one(local.plugin, self.cycle_state, info, snapshot, rows)[1]
-            local.scores[rows] = scores * local.weight
-        self._judge_rows(rows)
-        feasible = self.verdict[rows] == 0
-        self.local[rows] = np.where(feasible, self._sum(rows), LOW)
-        counts = np.bincount(self.verdict[rows], minlength=len(self.statuses))
-        self.rejected = counts.tolist()
-        self._make_groups(rows[feasible])
 
     def _numbers(
         self, plugin: str, result: FilterResult, positions: npt.NDArray[np.intp]
@@ -280,9 +306,10 @@ class ClassState:
 
     def _judge_rows(self, rows: Rows) -> None:
         """Set ``verdict`` of rows from the static filters and those that follow pods."""
-        verdict = self._static[rows].copy()
-        order_so_far = self._static_order[rows].copy()
-        for order, plugin, _ in self._row_filters:
+        verdict = self._static[rows]
+        order_so_far = self._static_order[rows]
+        for row_filter in self._row_filters:
+            plugin, order = row_filter.plugin, row_filter.order
             result = plugin.filter(self.cycle_state, self.info, self.snapshot, rows)
             if result is None:
                 continue
@@ -292,83 +319,115 @@ class ClassState:
                 order_so_far[failing] = order
         self.verdict[rows] = verdict
 
-    def _sum(self, rows: Rows) -> Int32:
-        total = np.zeros(len(rows), np.int32)
-        for local in self._locals:
-            total += local.scores[rows]
-        return total
-
     # --- groups ----------------------------------------------------------------------------------
 
-    def _make_groups(self, rows: Rows) -> None:
-        """Group the feasible rows anew."""
-        self._group_number: dict[tuple[int, ...], int] = {}
-        self.group_size: list[int] = []
-        self.group_row: list[int] = []
-        if not self._keyed:
-            self.group[rows] = 0
-            self.group_size = [len(rows)]
-            self.group_row = [int(rows[0]) if len(rows) else -1]
-            self._group_number[()] = 0
-            self._groups_changed()
-            return
-        columns = self._key_columns(rows)
+    def _make_groups(self, rows: Rows, feasible: Mask) -> None:
+        """Group the rows anew; those that are not feasible have no group for now."""
+        capacity = self.snapshot.capacity
+        keyed = dict.fromkeys((*self._group_filters, *(line.plugin for line in self._grouped)))
+        self._counting = [plugin for plugin in keyed if isinstance(plugin, Counting)]
+        self.base: Int64 = np.zeros(capacity, np.int64)
         joint = np.zeros(len(rows), np.int64)
-        for column in columns:
-            _, numbers = np.unique(column, return_inverse=True)
-            joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
-            _, joint = np.unique(joint, return_inverse=True)
-        _, first, inverse, sizes = np.unique(
-            joint, return_index=True, return_inverse=True, return_counts=True
+        for plugin in keyed:
+            assert isinstance(plugin, Cacheable)
+            for column in plugin.group_keys(self.info, self.snapshot, rows):
+                _, numbers = np.unique(column, return_inverse=True)
+                joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
+                _, joint = np.unique(joint, return_inverse=True)
+        self.base[rows] = joint
+        self._counts = bool(self._counting) and bool(self._count_columns(rows[:1]))
+        self.code: Int64 = np.zeros(capacity, np.int64)
+        codes = self._codes(rows)
+        self.code[rows] = codes
+        found, inverse = np.unique(codes, return_inverse=True)
+        self._group_number: dict[int, int] = dict(
+            zip(found.tolist(), range(len(found)), strict=True)
         )
-        self.group[rows] = inverse
-        self.group_size = sizes.tolist()
-        self.group_row = rows[first].tolist()
-        if len(first):
-            tuples = zip(*(column[first].tolist() for column in columns), strict=True)
-            self._group_number = {key: number for number, key in enumerate(tuples)}
+        self.group: Int32 = np.full(capacity, -1, np.int32)
+        self.group[rows] = np.where(feasible, inverse, -1)
+        self.group_size: list[int] = np.bincount(inverse[feasible], minlength=len(found)).tolist()
+        self.group_row: list[int] = np.full(len(found), -1, np.int64).tolist()
+        chosen, positions = np.unique(inverse[feasible], return_index=True)
+        of_feasible = rows[feasible]
+        for number, position in zip(chosen.tolist(), positions.tolist(), strict=True):
+            self.group_row[number] = int(of_feasible[position])
         self._groups_changed()
 
-    def _key_columns(self, rows: Rows) -> list[Int64]:
+    def _count_columns(self, rows: Rows) -> list[Int64]:
         return [
             column
-            for plugin in self._keyed
-            for column in plugin.group_keys(self.info, self.snapshot, rows)
+            for plugin in self._counting
+            for column in plugin.count_keys(self.info, self.snapshot, rows)
         ]
+
+    def _codes(self, rows: Rows) -> Int64:
+        """Return a number for each row that is equal exactly where all keys are."""
+        code = self.base[rows]
+        if not self._counts:
+            return code
+        columns = self._count_columns(rows)
+        if len(columns) <= 2 and len(rows):
+            low = min(int(column.min()) for column in columns)
+            high = max(int(column.max()) for column in columns)
+            if low >= -_PACKED // 2 and high < _PACKED // 2:
+                for column in columns:
+                    code = code * _PACKED + (column + _PACKED // 2)
+                return code
+        # Too wide to pack: number the combinations in order of first sight, below all packed ones.
+        tuples = zip(code.tolist(), *(column.tolist() for column in columns), strict=True)
+        return np.array([self._wide_number(key) for key in tuples], np.int64)
+
+    def _wide_number(self, key: tuple[int, ...]) -> int:
+        number = self._wide.get(key)
+        if number is None:
+            number = self._wide[key] = -1 - len(self._wide)
+        return number
 
     def _groups_changed(self) -> None:
         """Note which groups have feasible rows."""
         sizes = np.array(self.group_size, np.int64)
-        self._active = np.flatnonzero(sizes)
-        self._active_rows = np.array(self.group_row, np.intp)[self._active]
-        self._active_sizes = sizes[self._active]
+        active = np.flatnonzero(sizes)
+        before = self._active
+        if len(before) != len(active) or (before != active).any():
+            self._active = active
+            self._fixed.clear()
+        self._active_rows = np.array(self.group_row, np.intp)[active]
+        self._active_sizes = sizes[active]
         self._dirty = False
-        self._fixed: dict[str, Int64] = {}
 
-    def _leave(self, row: int) -> None:
+    def _leave(self, row: int, number: int) -> None:
         """Take a row out of its group."""
-        number = int(self.group[row])
-        if number < 0:
-            return
-        self.group[row] = -1
         self.group_size[number] -= 1
         self._dirty = True
         if self.group_row[number] == row:
-            others = np.flatnonzero(self.group == number)
+            self.group[row] = -1
+            others = (self.group == number).nonzero()[0]
             self.group_row[number] = int(others[0]) if len(others) else -1
 
-    def _enter(self, row: int, key: tuple[int, ...]) -> None:
-        """Put a feasible row into the group with this key."""
-        number = self._group_number.get(key)
+    def _enter(self, row: int, code: int) -> int:
+        """Put a feasible row into the group with this code. Return the group."""
+        number = self._group_number.get(code)
         if number is None:
-            number = self._group_number[key] = len(self.group_size)
+            number = self._group_number[code] = len(self.group_size)
             self.group_size.append(0)
             self.group_row.append(-1)
-        self.group[row] = number
         self.group_size[number] += 1
         if self.group_row[number] < 0:
             self.group_row[number] = row
         self._dirty = True
+        return number
+
+    def _regroup(self, rows: Rows, feasible: Mask) -> None:
+        """Put rows where they belong now."""
+        codes = self._codes(rows)
+        old = self.group[rows]
+        moved = np.flatnonzero(((old >= 0) != feasible) | (feasible & (codes != self.code[rows])))
+        self.code[rows] = codes
+        for position in moved.tolist():
+            row, number = int(rows[position]), int(old[position])
+            if number >= 0:
+                self._leave(row, number)
+            self.group[row] = self._enter(row, int(codes[position])) if feasible[position] else -1
 
     # --- following -------------------------------------------------------------------------------
 
@@ -379,74 +438,84 @@ class ClassState:
             PluginFailed: a plugin failed.
         """
         snapshot = self.snapshot
+        touched = snapshot.touched_since(self.cursor)
         if (
-            self.built[0] != snapshot.node_version
-            or self.built[1] != snapshot.peer_version
-            or self.built[2] != snapshot.workload_version
-            or self.cursor < snapshot.log_start
+            touched is None
+            or self.node_version != snapshot.node_version
+            or self.peer_version != snapshot.peer_version
+            or self.workload_version != snapshot.workload_version
         ):
+            self._active = np.zeros(0, np.intp)
+            self._fixed.clear()
+            self._wide.clear()
             self._build()
             return
-        if not self.usable:
+        count = len(touched)
+        if not count or not self.usable:
             return
-        begin = self.cursor - snapshot.log_start
-        changed = snapshot.log[begin:]
-        if not changed:
+        self.cursor += count
+        if count == 1 and self._one_by_one:
+            self._follow_row(int(touched[0]))
             return
-        self.cursor += len(changed)
-        if len(changed) > 1:
-            changed = list(set(changed))
-        if self._one_by_one and len(changed) <= _FEW:
-            for row in changed:
+        if count <= _FEW and self._one_by_one:
+            for row in set(touched.tolist()):
                 self._follow_row(row)
-        else:
-            self._follow_rows(np.array(changed, np.intp))
+            return
+        if count > snapshot.capacity:
+            self._follow_rows(snapshot.rows())
+            return
+        ordered = np.sort(touched)
+        first = np.empty(count, np.bool_)
+        first[0] = True
+        np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+        self._follow_rows(ordered[first].astype(np.intp))
 
     def _follow_row(self, row: int) -> None:
         """Judge one row again, with plain numbers."""
-        info, snapshot = self.info, self.snapshot
-        number = int(self._static[row])
-        order_so_far = int(self._static_order[row])
-        for order, plugin, row_wise in self._row_filters:
-            if order_so_far < order:
+        number = self._static.item(row)
+        order_so_far = self._static_order.item(row)
+        for row_filter in self._row_filters:
+            if order_so_far < row_filter.order:
                 break
-            assert row_wise is not None
-            rejection = row_wise.filter_row(info, snapshot, row)
+            assert row_filter.judge is not None
+            rejection = row_filter.judge(row)
             if rejection is not None:
-                number = self._number(Status(rejection[0], rejection[1], plugin.name))
+                number = self._number(Status(*rejection, row_filter.plugin.name))
                 break
-        before = int(self.verdict[row])
+        before = self.verdict.item(row)
         if number != before:
             self.verdict[row] = number
             self.rejected[before] -= 1
             self.rejected[number] += 1
+            self._rejections = None
+        scores = self.scores
+        for line in self._local_follow:
+            assert line.of_row is not None
+            scores[line.line, row] = line.of_row(row) * line.weight
         if number:
             self.local[row] = LOW
-            self._leave(row)
-            for local in self._locals:
-                if local.follows_pods and local.row_wise is not None:
-                    score = local.row_wise.score_row(info, snapshot, row)
-                    local.scores[row] = score * local.weight
+            group = self.group.item(row)
+            if group >= 0:
+                self._leave(row, group)
+                self.group[row] = -1
             return
-        total = 0
-        for local in self._locals:
-            if local.follows_pods and local.row_wise is not None:
-                score = local.row_wise.score_row(info, snapshot, row) * local.weight
-                local.scores[row] = score
-                total += score
-            else:
-                total += local.scores.item(row)
-        self.local[row] = total
-        if self._keyed:
-            columns = self._key_columns(np.array([row], np.intp))
-            key = tuple(int(column[0]) for column in columns)
-        else:
-            key = ()
-        old = int(self.group[row])
-        if old >= 0 and self._group_number.get(key) == old:
-            return
-        self._leave(row)
-        self._enter(row, key)
+        self.local[row] = sum([scores.item(line, row) for line in range(len(scores))])
+        if self._counts:
+            one = np.array([row], np.intp)
+            code = self._codes(one).item(0)
+            self._place(row, code)
+        elif before:
+            self._place(row, self.code.item(row))
+
+    def _place(self, row: int, code: int) -> None:
+        """Put a feasible row into the group with this code."""
+        group = self.group.item(row)
+        if group >= 0:
+            if code == self.code.item(row):
+                return
+            self._leave(row, group)
+        self.code[row] = code
+        self.group[row] = self._enter(row, code)
 
     def _follow_rows(self, rows: Rows) -> None:
         """Judge several rows again."""
@@ -454,36 +523,20 @@ class ClassState:
         self._judge_rows(rows)
         after = self.verdict[rows]
         moved = np.flatnonzero(before != after)
-        for old, new in zip(before[moved].tolist(), after[moved].tolist(), strict=True):
-            self.rejected[old] -= 1
-            self.rejected[new] += 1
-        for local in self._locals:
-            if local.follows_pods:
-                scores = self.framework.score_one(
-                    local.plugin, self.cycle_state, self.info, self.snapshot, rows
-                )[1]
-                local.scores[rows] = scores * local.weight
-        self.local[rows] = np.where(after == 0, self._sum(rows), LOW)
-        if not self._keyed:
-            entered = self.group[rows] < 0
-            stays = after == 0
-            for position in np.flatnonzero(entered == stays).tolist():
-                row = int(rows[position])
-                self._leave(row)
-                if stays[position]:
-                    self._enter(row, ())
-            return
-        columns = [column.tolist() for column in self._key_columns(rows)]
-        olds = self.group[rows].tolist()
-        for position, row in enumerate(rows.tolist()):
-            if after[position]:
-                self._leave(row)
-                continue
-            key = tuple(column[position] for column in columns)
-            old = olds[position]
-            if old < 0 or self._group_number.get(key) != old:
-                self._leave(row)
-                self._enter(row, key)
+        if len(moved):
+            self._rejections = None
+            for old, new in zip(before[moved].tolist(), after[moved].tolist(), strict=True):
+                self.rejected[old] -= 1
+                self.rejected[new] += 1
+        for line in self._local_follow:
+            scores = self.framework.score_one(
+                line.plugin, self.cycle_state, self.info, self.snapshot, rows
+            )[1]
+            self.scores[line.line, rows] = scores * line.weight
+        feasible = after == 0
+        self.local[rows] = np.where(feasible, self.scores[:, rows].sum(axis=0), LOW)
+        if self._counts or len(moved):
+            self._regroup(rows, feasible)
 
     # --- deciding --------------------------------------------------------------------------------
 
@@ -495,91 +548,67 @@ class ClassState:
         """
         if self._dirty:
             self._groups_changed()
-        info, snapshot, framework = self.info, self.snapshot, self.framework
+        info, snapshot = self.info, self.snapshot
         groups, rows, sizes = self._active, self._active_rows, self._active_sizes
         state = CycleState(pod_key=pod.key)
-        rejections = [
-            Rejection(self.statuses[number], count)
-            for number, count in enumerate(self.rejected)
-            if number and count
-        ]
+        rejections = self._local_rejections()
         if self._group_filters and len(rows):
-            passing = framework.filter_some(self._group_filters, state, info, snapshot, rows)
+            passing = self.framework.filter_some(self._group_filters, state, info, snapshot, rows)
             if len(passing.statuses) > 1:
                 counts = np.bincount(passing.verdict, sizes, len(passing.statuses)).tolist()
-                rejections += [
+                rejections = rejections + [
                     Rejection(status, int(count))
                     for status, count in zip(passing.statuses[1:], counts[1:], strict=True)
                     if count
                 ]
-                open_groups = passing.verdict == 0
-                groups, rows, sizes = groups[open_groups], rows[open_groups], sizes[open_groups]
-        feasible = int(sizes.sum()) if len(sizes) != 1 else int(sizes[0])
-        if not feasible:
-            return None
-        if feasible == 1:
-            row = int(rows[0])
+                is_open = passing.verdict == 0
+                groups, rows, sizes = groups[is_open], rows[is_open], sizes[is_open]
+        feasible = sizes.item(0) if len(sizes) == 1 else int(sizes.sum())
+        if feasible <= 1:
+            if not feasible:
+                return None
+            row = rows.item(0)
             return self._decision(pod, options, draw, start, row, 1, rejections)
 
-        # What grouped plugins give to each group.
-        offset = 0
-        parts: list[tuple[str, Int64 | Int32, bool]] = []
+        for pre in self._dynamic:
+            status = pre.pre_score(state, info, snapshot, rows, sizes)
+            if status.code is Code.SKIP:
+                state.skip_score.add(pre.name)
+            elif not status.ok:
+                return None
         by_group: Int64 | None = None
-        if self._grouped:
-            for pre in self._dynamic_skip:
-                status = pre.pre_score(state, info, snapshot, rows, sizes)
-                if status.code is Code.SKIP:
-                    state.skip_score.add(pre.name)
-                elif not status.ok:
-                    return None
-            by_group = np.zeros(len(groups), np.int64)
-        for scorer, local in self._order:
-            if local is not None:
-                parts.append((scorer.name, local.scores, False))
-            elif scorer.name not in state.skip_score:
-                weighted = self._group_scores(scorer, state, groups, rows)
-                assert by_group is not None
-                by_group += weighted
-                parts.append((scorer.name, weighted, True))
+        grouped: list[Int64 | None] = []
+        for line in self._grouped:
+            if line.plugin.name in state.skip_score:
+                grouped.append(None)
+                continue
+            weighted = self._group_scores(line, state, groups, rows)
+            grouped.append(weighted)
+            by_group = weighted if by_group is None else by_group + weighted
+
+        # Add what the groups got to what the rows have; where all rows are alike, afterwards.
+        offset = 0
         total = self.local
-        spread: Int64 | None = None
-        if by_group is not None:
-            if len(groups) == len(self._active) == 1:
-                offset = int(by_group[0])
-            else:
-                spread = np.full(len(self.group_size) + 1, LOW, np.int64)
-                spread[groups] = by_group
-                total = self.local + spread.astype(np.int32)[self.group]
-        elif len(groups) != len(self._active):
-            spread = np.full(len(self.group_size) + 1, LOW, np.int64)
-            spread[groups] = 0
-            total = self.local + spread.astype(np.int32)[self.group]
+        if len(groups) == len(self._active) == 1:
+            offset = 0 if by_group is None else by_group.item(0)
+        elif by_group is not None or len(groups) != len(self._active):
+            spread = np.full(len(self.group_size) + 1, LOW, np.int32)
+            spread[groups] = 0 if by_group is None else by_group
+            total = self.local + spread[self.group]
 
         top = int(total.max())
-        tied = np.flatnonzero(total == top)
+        tied = (total == top).nonzero()[0]
         ties = len(tied)
         if options.tie_break == "first":
             row = min(tied.tolist(), key=snapshot.names.__getitem__)
         else:
-            row = int(tied[draw_below(options.seed, draw, ties)])
+            row = tied.item(draw_below(options.seed, draw, ties))
         margin: int | None = None
         if ties < feasible:
             below = total.copy()
             below[tied] = 2 * LOW
             margin = top - int(below.max())
         chosen = top_positions(total, feasible, tied, row)
-        position_of = None
-        if len(groups) > 1:
-            position_of = np.searchsorted(groups, self.group[chosen])
-        matrix = np.empty((len(chosen), len(parts)), np.int64)
-        for column, (_, scores, grouped) in enumerate(parts):
-            if not grouped:
-                matrix[:, column] = scores[chosen]
-            elif position_of is None:
-                matrix[:, column] = scores[0]
-            else:
-                matrix[:, column] = scores[position_of]
-        best = BestScores(tuple([snapshot.names[r] for r in chosen.tolist()]), matrix)
         return self._decision(
             pod,
             options,
@@ -591,24 +620,64 @@ class ClassState:
             total=top + offset,
             margin=margin,
             ties=ties,
-            plugins=tuple([name for name, _, _ in parts]),
-            best=best,
+            plugins=self._names
+            if not state.skip_score
+            else tuple([name for name in self._names if name not in state.skip_score]),
+            best=BestScores(
+                tuple([snapshot.names[r] for r in chosen.tolist()]),
+                self._columns(chosen, groups, grouped),
+            ),
         )
 
+    def _local_rejections(self) -> list[Rejection]:
+        """Return how many nodes the filters of single rows rejected, and why."""
+        if self._rejections is None:
+            self._rejections = [
+                Rejection(self.statuses[number], count)
+                for number, count in enumerate(self.rejected)
+                if number > 1 and count
+            ]
+        return self._rejections
+
+    def _columns(
+        self,
+        chosen: npt.NDArray[np.intp],
+        groups: npt.NDArray[np.intp],
+        grouped: Sequence[Int64 | None],
+    ) -> Int64:
+        """Return the weighted scores of some rows, int64 (rows, plugins)."""
+        local = self.scores[:, chosen]
+        position = None
+        if len(groups) > 1:
+            position = np.searchsorted(groups, self.group[chosen])
+        parts = iter(grouped)
+        matrix = np.empty((len(self._lines), len(chosen)), np.int64)
+        number = 0
+        for line in self._lines:
+            if line.line >= 0:
+                matrix[number] = local[line.line]
+            else:
+                weighted = next(parts)
+                if weighted is None:
+                    continue
+                matrix[number] = weighted[0] if position is None else weighted[position]
+            number += 1
+        return matrix[:number].T
+
     def _group_scores(
-        self, scorer: Score, state: CycleState, groups: npt.NDArray[np.intp], rows: Rows
+        self, line: _Line, state: CycleState, groups: npt.NDArray[np.intp], rows: Rows
     ) -> Int64:
         """Return weighted scores of the groups; what depends on nodes alone is kept."""
-        assert isinstance(scorer, Cacheable)
-        fixed = scorer.score_locality is Locality.NODE and len(groups) == len(self._active)
+        name = line.plugin.name
+        fixed = len(groups) == len(self._active) and _score_locality(line.plugin) is Locality.NODE
         if fixed:
-            kept = self._fixed.get(scorer.name)
+            kept = self._fixed.get(name)
             if kept is not None:
                 return kept
-        scores = self.framework.score_one(scorer, state, self.info, self.snapshot, rows)[1]
-        weighted: Int64 = scores * self.framework.weights[scorer.name]
+        scores = self.framework.score_one(line.plugin, state, self.info, self.snapshot, rows)[1]
+        weighted: Int64 = scores * line.weight
         if fixed:
-            self._fixed[scorer.name] = weighted
+            self._fixed[name] = weighted
         return weighted
 
     def _decision(
@@ -630,8 +699,6 @@ class ClassState:
         snapshot = self.snapshot
         count = snapshot.node_count
         evaluated = count - self.rejected[1]
-        if self.rejected[1]:
-            rejections = [r for r in rejections if r.status is not self.statuses[1]]
         return Decision(
             key=pod.key,
             class_digest=self.info.digest,
@@ -653,6 +720,11 @@ class ClassState:
             snapshot_revision=snapshot.revision,
             profile=self.framework.scheduler_name,
         )
+
+
+def _score_locality(plugin: Plugin) -> Locality:
+    assert isinstance(plugin, Cacheable)
+    return plugin.score_locality
 
 
 def _sorted(rejections: Sequence[Rejection]) -> tuple[Rejection, ...]:

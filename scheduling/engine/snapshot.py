@@ -11,7 +11,7 @@ confirms it, ``forget`` takes it back.
 
 What follows from pods (counts by selector and by topology) is held by ``framework.tables.Counter``,
 made on demand and bumped by each pod that comes or goes. What changed is logged for caches:
-``log`` holds the rows whose pods or capacity changed, ``node_version`` counts changes of labels,
+the log holds the rows whose pods or capacity changed, ``node_version`` counts changes of labels,
 taints and of the set of nodes, ``peer_version`` anything that makes counters or kinds of pods
 obsolete. Plugins read this through ``framework.interface.NodeTable``.
 """
@@ -110,7 +110,8 @@ class Snapshot:
         self._controllers: dict[tuple[str, str, str], Selector] = {}
         self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
 
-        self.log: list[int] = []
+        self._log: npt.NDArray[np.int32] = np.zeros(_LOG_LIMIT, np.int32)
+        self._log_filled = 0
         self.log_start = 0
         self.node_version = 0
         self.peer_version = 0
@@ -363,16 +364,27 @@ class Snapshot:
         self.node_version += 1
 
     def _touch(self, row: int) -> None:
-        self.log.append(row)
-        if len(self.log) > _LOG_LIMIT:
-            half = _LOG_LIMIT // 2
-            del self.log[:half]
+        filled = self._log_filled
+        if filled == _LOG_LIMIT:
+            half = filled // 2
+            self._log[:half] = self._log[half:]
             self.log_start += half
+            filled = half
+        self._log[filled] = row
+        self._log_filled = filled + 1
 
     @property
     def log_end(self) -> int:
         """Position after the last log entry; the first kept entry has ``log_start``."""
-        return self.log_start + len(self.log)
+        return self.log_start + self._log_filled
+
+    def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
+        """Return rows whose pods or capacity changed since a position, in order, with repeats.
+
+        ``None``: the log does not reach back so far. The array is a view.
+        """
+        begin = position - self.log_start
+        return None if begin < 0 else self._log[begin : self._log_filled]
 
     # --- kinds of pods ---------------------------------------------------------------------------
 
@@ -649,7 +661,7 @@ class Snapshot:
             np.add.at(self.pod_count, pairs[0], counts)
         self.forget_counters()
         self.log_start = self.log_end + 1
-        self.log.clear()
+        self._log_filled = 0
 
     def _new_slot(
         self, key: Hashable, info: PodInfo, *, start_time: float | None, terminating: bool
@@ -687,9 +699,7 @@ class Snapshot:
             self._previous[head] = slot
         self._first[row] = slot
         self._account(slot, row, 1)
-        self.log.append(row)
-        if len(self.log) > _LOG_LIMIT:
-            self._touch(row)
+        self._touch(row)
 
     def _unsettle(self, slot: int) -> None:
         row = int(self._pod_row[slot])

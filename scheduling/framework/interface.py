@@ -257,6 +257,10 @@ class NodeTable(Protocol):
         """Undo ``attach_guest``."""
         ...
 
+    def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
+        """Rows whose pods or capacity changed since a position of the log, ``None`` if unknown."""
+        ...
+
     def pods_on(self, row: int) -> list[PodRecord]:
         """The pods on a node, the last to arrive first."""
         ...
@@ -510,22 +514,27 @@ class Locality(IntEnum):
     """Anything: never cached."""
 
 
+RowFilter = Callable[[int], tuple[Code, tuple[str, ...]] | None]
+"""Judges one row: code and reasons of a rejection, ``None`` when the row passes."""
+RowScore = Callable[[int], int]
+"""Scores one row."""
+
+
 @runtime_checkable
 class RowWise(Plugin, Protocol):
     """A plugin of locality ROW that can also judge one row with plain numbers.
 
     Arrays of one element cost more than the arithmetic; a cache that follows single changes asks
-    here. The answers must equal those over rows.
+    here. The functions must answer as ``filter`` and ``score`` do, and are thrown away when the
+    snapshot's versions change.
     """
 
-    def filter_row(
-        self, pod: PodInfo, snapshot: NodeTable, row: int
-    ) -> tuple[Code, tuple[str, ...]] | None:
-        """Return code and reasons of a rejection, ``None`` when the row passes."""
+    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
+        """Return the judge of single rows, ``None`` when every row passes."""
         ...
 
-    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
-        """Return the raw score."""
+    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
+        """Return the scorer of single rows, ``None`` when the plugin does not score."""
         ...
 
 
@@ -546,8 +555,8 @@ class Cacheable(Plugin, Protocol):
     """A plugin whose judgements may be kept from pod to pod of a scheduling class.
 
     ``filter_locality`` and ``score_locality`` bound what Filter and raw Score depend on. Where
-    one of them is GROUP, or NormalizeScore exists, rows with equal ``group_keys`` get equal
-    results, so it suffices to ask about one row of each group.
+    one of them is GROUP, or NormalizeScore exists, rows with equal keys get equal results, so it
+    suffices to ask about one row of each group.
     """
 
     filter_locality: Locality
@@ -556,5 +565,16 @@ class Cacheable(Plugin, Protocol):
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return columns (each int64 over ``rows``) that tell groups of rows apart."""
+        """Return keys (int64 over ``rows``) that change only with the snapshot's versions."""
+        ...
+
+
+@runtime_checkable
+class Counting(Plugin, Protocol):
+    """A plugin whose groups also depend on pods on the row."""
+
+    def count_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return keys (int64 over ``rows``) that change when a pod comes to or leaves the row."""
         ...

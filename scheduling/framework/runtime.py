@@ -225,6 +225,11 @@ class Framework:
         self.bind_plugins: list[Bind] = at("bind", Bind)  # type: ignore[type-abstract]
         self.post_bind_plugins: list[PostBind] = at("postBind", PostBind)  # type: ignore[type-abstract]
         self.weights = profile.weights()
+        self._normalize = {
+            plugin.name: plugin.normalize
+            for plugin in self.score_plugins
+            if isinstance(plugin, NormalizeScore)
+        }
         self._extensions = [
             form
             for plugin in self.filter_plugins
@@ -516,9 +521,10 @@ class Framework:
         raw = _call(plugin, "Score", plugin.score, state, pod, snapshot, rows)
         _check_scores(plugin, "Score", raw, len(rows))
         final = raw
-        if isinstance(plugin, NormalizeScore):
+        normalize = self._normalize.get(plugin.name)
+        if normalize is not None:
             final = _call(
-                plugin, "NormalizeScore", plugin.normalize, state, pod, snapshot, rows, raw.copy()
+                plugin, "NormalizeScore", normalize, state, pod, snapshot, rows, raw.copy()
             )
             _check_scores(plugin, "NormalizeScore", final, len(rows))
         if len(rows):

@@ -107,6 +107,14 @@ class Table:
         self.counts = counts
         self.version = version
 
+    def at(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        """Return the sums at the rows' values, 0 for rows without one; int64 over ``rows``."""
+        ids = self.column.ids[rows]
+        if not len(self.counts):
+            return np.zeros(len(rows), np.int64)
+        # Where the label is missing, -1 reads some count or other, which is not used.
+        return np.where(ids >= 0, self.counts[ids], 0)
+
     def bump(self, row: int, weight: int) -> None:
         """Add ``weight`` for a pod on ``row``."""
         if self.version < 0:

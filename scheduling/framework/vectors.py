@@ -111,10 +111,10 @@ def by_taint_set(
     return verdicts[sets]
 
 
-def allocation(
-    table: NodeTable, pod: PodInfo, resource: str, rows: Rows, *, nonzero: bool
-) -> tuple[Scores, Scores] | None:
-    """Return (allocatable, requested with the pod) of a resource, int64 over ``rows`` each.
+def resource_columns(
+    table: NodeTable, pod: PodInfo, resource: str, *, nonzero: bool
+) -> tuple[int, Scores, Scores] | None:
+    """Return (asked by the pod, allocatable, requested) of a resource, columns over all rows.
 
     ``None``: the resource does not take part, because the pod does not ask for this extended
     resource or it is not one that the scheduler counts. ``nonzero``: cpu and memory with defaults
@@ -124,32 +124,13 @@ def allocation(
     asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
     if resource in ("cpu", "memory") and nonzero:
         column = 0 if resource == "cpu" else 1
-        return table.allocatable[rows, column], table.nonzero_requested[rows, column] + asked
+        return asked, table.allocatable[:, column], table.nonzero_requested[:, column]
     if resource not in ("cpu", "memory", "ephemeral-storage") and (
         asked == 0 or not table.is_counted(resource)
     ):
         return None
     column = table.resource(resource)
-    return table.allocatable[rows, column], table.requested[rows, column] + asked
-
-
-def allocation_of_row(
-    table: NodeTable, pod: PodInfo, resource: str, row: int, *, nonzero: bool
-) -> tuple[int, int] | None:
-    """Return what ``allocation`` does for one row, as plain numbers."""
-    asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
-    if resource in ("cpu", "memory") and nonzero:
-        column = 0 if resource == "cpu" else 1
-        return (
-            table.allocatable.item(row, column),
-            table.nonzero_requested.item(row, column) + asked,
-        )
-    if resource not in ("cpu", "memory", "ephemeral-storage") and (
-        asked == 0 or not table.is_counted(resource)
-    ):
-        return None
-    column = table.resource(resource)
-    return table.allocatable.item(row, column), table.requested.item(row, column) + asked
+    return asked, table.allocatable[:, column], table.requested[:, column]
 
 
 def default_normalize(scores: Scores, *, reverse: bool) -> Scores:

@@ -5,6 +5,8 @@ the incoming pod's terms, or carry terms that match the incoming pod. Terminatin
 plugins/interpodaffinity/{filtering,scoring,plugin}.go, v1.36 (R88-R99, rulings C25 and C26).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -50,6 +52,24 @@ class InterPodAffinity:
     def __init__(self, args: InterPodAffinityArgs = InterPodAffinityArgs()) -> None:  # noqa: B008
         self._hard_weight = args.hard_pod_affinity_weight
         self._ignore_existing = args.ignore_preferred_terms_of_existing_pods
+        self._memo_key = (NAME, self._hard_weight)
+
+    def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
+        """Return the tables of a class, up to date."""
+        versions = (snapshot.node_version, snapshot.peer_version)
+        found = pod.memo.get(self._memo_key)
+        if isinstance(found, _Tables) and found.versions == versions and found.snapshot is snapshot:
+            return found
+        tables = _Tables(
+            versions,
+            snapshot,
+            self._near(pod, snapshot),
+            self._anti(pod, snapshot),
+            self._existing(pod, snapshot),
+            self._scored(pod, snapshot),
+        )
+        pod.memo[self._memo_key] = tables
+        return tables
 
     # --- tables ----------------------------------------------------------------------------------
 
@@ -105,8 +125,6 @@ class InterPodAffinity:
 
     def _scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
         """Return, per topology key, the table of net preferences, in both directions."""
-        namespace, labels = pod.namespace, pod.labels
-        of_namespace = snapshot.namespace_labels(namespace)
         keys = dict.fromkeys(snapshot.scored_affinity_keys())
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
@@ -114,30 +132,7 @@ class InterPodAffinity:
         for key in keys:
 
             def weigh(other: PodInfo, key: str = key) -> int:
-                total = 0
-                for terms, sign in (
-                    (pod.preferred_affinity, 1),
-                    (pod.preferred_anti_affinity, -1),
-                ):
-                    for term in terms:
-                        if term.topology_key == key and matches_incoming(term, other, snapshot):
-                            total += sign * term.weight
-                for terms, sign in (
-                    (other.preferred_affinity, 1),
-                    (other.preferred_anti_affinity, -1),
-                ):
-                    for term in terms:
-                        if term.topology_key == key and term.matches(
-                            namespace, labels, of_namespace
-                        ):
-                            total += sign * term.weight
-                if self._hard_weight:
-                    for term in other.affinity:
-                        if term.topology_key == key and term.matches(
-                            namespace, labels, of_namespace
-                        ):
-                            total += self._hard_weight
-                return total
+                return sum(self._preferences(pod, other, key, snapshot))
 
             counter = snapshot.counter(
                 (NAME, "scored", key, pod.peer_key, self._hard_weight), weigh, live_only=False
@@ -145,6 +140,44 @@ class InterPodAffinity:
             if counter.has_members:
                 tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
         return tables
+
+    def _preferences(
+        self, pod: PodInfo, other: PodInfo, key: str, snapshot: NodeTable
+    ) -> Iterator[int]:
+        """Yield the weight of every term of either pod that is about the other, for one key."""
+        for terms, sign in ((pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)):
+            for term in terms:
+                if term.topology_key == key and matches_incoming(term, other, snapshot):
+                    yield sign * term.weight
+        namespace, labels = pod.namespace, pod.labels
+        of_namespace = snapshot.namespace_labels(namespace)
+        for terms, sign in ((other.preferred_affinity, 1), (other.preferred_anti_affinity, -1)):
+            for term in terms:
+                if term.topology_key == key and term.matches(namespace, labels, of_namespace):
+                    yield sign * term.weight
+        if self._hard_weight:
+            for term in other.affinity:
+                if term.topology_key == key and term.matches(namespace, labels, of_namespace):
+                    yield self._hard_weight
+
+    def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Return whether any preference is about a pod in some domain, though they cancel out."""
+        keys = dict.fromkeys(snapshot.scored_affinity_keys())
+        mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
+        keys.update(dict.fromkeys(term.topology_key for term in mine))
+        for key in keys:
+
+            def count(other: PodInfo, key: str = key) -> int:
+                return sum(1 for _ in self._preferences(pod, other, key, snapshot))
+
+            counter = snapshot.counter(
+                (NAME, "touched", key, pod.peer_key, self._hard_weight), count, live_only=False
+            )
+            if counter.has_members:
+                table = counter.table(snapshot.label_column(key), snapshot.node_version)
+                if table.counts.any():
+                    return True
+        return False
 
     # --- filtering -------------------------------------------------------------------------------
 
@@ -156,7 +189,7 @@ class InterPodAffinity:
             return None, unresolvable(f"parsing pod: {pod.problem}")
         if pod.affinity or pod.anti_affinity:
             return None, SUCCESS
-        against = any(table.counts.any() for table in self._existing(pod, snapshot))
+        against = any(table.counts.any() for table in self._tables(pod, snapshot).existing)
         return None, SUCCESS if against else SKIP
 
     def filter(
@@ -164,14 +197,15 @@ class InterPodAffinity:
     ) -> FilterResult | None:
         """Reject by the pod's affinity, its anti-affinity, then that of placed pods."""
         verdict = np.zeros(len(rows), np.int8)
-        near = self._near(pod, snapshot)
+        tables_of = self._tables(pod, snapshot)
+        near = tables_of.near
         if near:
             labelled = np.ones(len(rows), np.bool_)
             present = np.ones(len(rows), np.bool_)
             for table in near:
                 ids = table.column.ids[rows]
                 labelled &= ids >= 0
-                present &= np.append(table.counts, 0)[ids] > 0
+                present &= table.at(rows) > 0
             satisfied = labelled & present
             if (
                 not satisfied.all()
@@ -181,12 +215,9 @@ class InterPodAffinity:
                 # The first pod of a group that is affine to itself (ruling C25).
                 satisfied = labelled
             verdict[~satisfied] = 1
-        for tables, value in (
-            (self._anti(pod, snapshot), 2),
-            (self._existing(pod, snapshot), 3),
-        ):
+        for tables, value in ((tables_of.anti, 2), (tables_of.existing, 3)):
             for table in tables:
-                hit = np.append(table.counts, 0)[table.column.ids[rows]] > 0
+                hit = table.at(rows) > 0
                 verdict[hit & (verdict == 0)] = value
         if not verdict.any():
             return None
@@ -212,14 +243,14 @@ class InterPodAffinity:
             return SKIP
         if pod.problem:
             return error(f"failed to parse pod: {pod.problem}")
-        touched = any(table.counts.any() for table in self._scored(pod, snapshot))
-        return SUCCESS if touched else SKIP
+        touched = any(table.counts.any() for table in self._tables(pod, snapshot).scored)
+        return SUCCESS if touched or self._touched(pod, snapshot) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return the sum of the preferences over the node's topology values."""
         score = np.zeros(len(rows), np.int64)
-        for table in self._scored(pod, snapshot):
-            score += np.append(table.counts, 0)[table.column.ids[rows]]
+        for table in self._tables(pod, snapshot).scored:
+            score += table.at(rows)
         return score
 
     def normalize(
@@ -238,31 +269,57 @@ class InterPodAffinity:
 
     def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
         """Return whether any rule can reject, and whether any preference can differ."""
-        filters = bool(pod.affinity or self._anti(pod, snapshot) or self._existing(pod, snapshot))
-        return filters, bool(self._scored(pod, snapshot))
+        tables = self._tables(pod, snapshot)
+        return bool(tables.near or tables.anti or tables.existing), bool(tables.scored)
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return label values; for labels that single nodes out, the counts there instead."""
+        """Return label values, where domains are more than single nodes."""
+        chosen: dict[str, npt.NDArray[np.int64]] = {}
+        for table in self._tables(pod, snapshot).all():
+            column = table.column
+            if column.key not in chosen and not column.single(snapshot.node_version):
+                chosen[column.key] = column.ids[rows].astype(np.int64)
+        return list(chosen.values())
+
+    def count_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return the sums of domains that are single nodes, and which nodes are outside them."""
         keys: list[npt.NDArray[np.int64]] = []
-        named: set[str] = set()
-        for tables in (
-            self._near(pod, snapshot),
-            self._anti(pod, snapshot),
-            self._existing(pod, snapshot),
-            self._scored(pod, snapshot),
-        ):
-            for table in tables:
-                column = table.column
-                ids = column.ids[rows]
-                if column.single(snapshot.node_version):
-                    counts = np.append(table.counts, 0)[ids]
-                    keys.append(np.where(ids >= 0, counts, np.iinfo(np.int64).min))
-                elif column.key not in named:
-                    named.add(column.key)
-                    keys.append(ids.astype(np.int64))
-        return keys
+        outside: dict[str, npt.NDArray[np.int64]] = {}
+        for table in self._tables(pod, snapshot).all():
+            column = table.column
+            if column.single(snapshot.node_version):
+                keys.append(table.at(rows))
+                if column.key not in outside:
+                    outside[column.key] = (column.ids[rows] < 0).astype(np.int64)
+        return [*keys, *outside.values()]
+
+
+class _Tables:
+    """The tables of a class, valid for a pair of snapshot versions."""
+
+    def __init__(
+        self,
+        versions: tuple[int, int],
+        snapshot: NodeTable,
+        near: list[Table],
+        anti: list[Table],
+        existing: list[Table],
+        scored: list[Table],
+    ) -> None:
+        self.versions = versions
+        self.snapshot = snapshot
+        self.near = near
+        self.anti = anti
+        self.existing = existing
+        self.scored = scored
+
+    def all(self) -> tuple[Table, ...]:
+        """Return every table."""
+        return (*self.near, *self.anti, *self.existing, *self.scored)
 
 
 def matches_incoming(term: AffinityTerm, other: PodInfo, snapshot: NodeTable) -> bool:

@@ -12,7 +12,9 @@ from scheduling.framework.interface import (
     Locality,
     NodeTable,
     PreFilterResult,
+    RowFilter,
     Rows,
+    RowScore,
 )
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.tables import Counter
@@ -52,17 +54,20 @@ class NodePorts:
         taken = self._taken(pod, snapshot).rows[rows] > 0
         return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, REASON)
 
-    def filter_row(
-        self, pod: PodInfo, snapshot: NodeTable, row: int
-    ) -> tuple[Code, tuple[str, ...]] | None:
-        """Judge one row."""
-        if not pod.host_ports or not self._taken(pod, snapshot).rows[row]:
+    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
+        """Return the judge of single rows."""
+        if not pod.host_ports:
             return None
-        return Code.UNSCHEDULABLE, (REASON,)
+        taken = self._taken(pod, snapshot).rows.item
 
-    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
-        """Return 0: no score."""
-        return 0
+        def judge(row: int) -> tuple[Code, tuple[str, ...]] | None:
+            return (Code.UNSCHEDULABLE, (REASON,)) if taken(row) else None
+
+        return judge
+
+    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
+        """Return ``None``: no score."""
+        return None
 
     def _taken(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
         wanted = pod.host_ports

@@ -15,13 +15,15 @@ from scheduling.framework.interface import (
     CycleState,
     Locality,
     NodeTable,
+    RowFilter,
     Rows,
+    RowScore,
     Scores,
 )
 from scheduling.framework.plugin_args import NodeResourcesBalancedAllocationArgs
-from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.status import SKIP, SUCCESS, Status
 from scheduling.framework.types import PodInfo
-from scheduling.framework.vectors import allocation, allocation_of_row
+from scheduling.framework.vectors import resource_columns
 
 NAME = "NodeResourcesBalancedAllocation"
 
@@ -58,41 +60,51 @@ class NodeResourcesBalancedAllocation:
         after: list[Float64] = []
         before: list[Float64] = []
         has: list[npt.NDArray[np.bool_]] = []
-        for name in self._resources:
-            columns = allocation(snapshot, pod, name, rows, nonzero=False)
-            if columns is None:
-                continue
-            allocatable, requested = columns
-            present = allocatable != 0
-            divisor = np.where(present, allocatable, 1)
-            asked = pod.requests.get(name, 0)
-            after.append(_fraction(requested, divisor, present))
-            before.append(_fraction(requested - asked, divisor, present))
+        for asked, allocatable, requested in self._columns(pod, snapshot):
+            room, used = allocatable[rows], requested[rows]
+            present = room != 0
+            divisor = np.where(present, room, 1)
+            after.append(_fraction(used + asked, divisor, present))
+            before.append(_fraction(used, divisor, present))
             has.append(present)
         with_pod = _balance(after, has, len(rows))
         without = _balance(before, has, len(rows))
         half = MAX_NODE_SCORE // 2
         return half + (half + with_pod - without) // 2
 
-    def filter_row(
-        self, pod: PodInfo, snapshot: NodeTable, row: int
-    ) -> tuple[Code, tuple[str, ...]] | None:
+    def _columns(
+        self, pod: PodInfo, snapshot: NodeTable
+    ) -> list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Return (asked by the pod, allocatable, requested) of the resources that take part."""
+        found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self._resources)
+        return [columns for columns in found if columns is not None]
+
+    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
         """Return ``None``: no filter."""
         return None
 
-    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
-        """Return the score of one row."""
-        after: list[float] = []
-        before: list[float] = []
-        for name in self._resources:
-            found = allocation_of_row(snapshot, pod, name, row, nonzero=False)
-            if found is None or found[0] == 0:
-                continue
-            allocatable, requested = found
-            after.append(min(requested / allocatable, 1.0))
-            before.append(min((requested - pod.requests.get(name, 0)) / allocatable, 1.0))
+    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
+        """Return the scorer of single rows."""
+        columns = [
+            (asked, allocatable.item, requested.item)
+            for asked, allocatable, requested in self._columns(pod, snapshot)
+        ]
         half = MAX_NODE_SCORE // 2
-        return half + (half + _balance_of_row(after) - _balance_of_row(before)) // 2
+
+        def score(row: int) -> int:
+            after: list[float] = []
+            before: list[float] = []
+            for asked, allocatable, requested in columns:
+                room = allocatable(row)
+                if room:
+                    used = requested(row)
+                    fraction = (used + asked) / room
+                    after.append(min(1.0, fraction))
+                    fraction = used / room
+                    before.append(min(1.0, fraction))
+            return half + (half + _balance_of_row(after) - _balance_of_row(before)) // 2
+
+        return score
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -16,7 +16,9 @@ from scheduling.framework.interface import (
     Locality,
     NodeTable,
     PreFilterResult,
+    RowFilter,
     Rows,
+    RowScore,
     Scores,
 )
 from scheduling.framework.plugin_args import (
@@ -25,7 +27,7 @@ from scheduling.framework.plugin_args import (
 )
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
-from scheduling.framework.vectors import allocation, allocation_of_row
+from scheduling.framework.vectors import resource_columns
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
@@ -110,45 +112,71 @@ class NodeResourcesFit:
         pod.memo[key] = checked
         return checked
 
-    def filter_row(
-        self, pod: PodInfo, snapshot: NodeTable, row: int
-    ) -> tuple[Code, tuple[str, ...]] | None:
-        """Judge one row."""
-        reasons: list[str] = []
-        code = Code.UNSCHEDULABLE
-        if snapshot.pod_count.item(row) + 1 > snapshot.allowed_pods.item(row):
-            reasons.append(TOO_MANY_PODS)
-        for name, amount, column in self._checked(pod, snapshot):
-            allocatable = snapshot.allocatable.item(row, column)
-            if amount > allocatable - snapshot.requested.item(row, column):
-                reasons.append(f"Insufficient {name}")
-                if amount > allocatable:
-                    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        return (code, tuple(reasons)) if reasons else None
+    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
+        """Return the judge of single rows."""
+        pods, allowed = snapshot.pod_count.item, snapshot.allowed_pods.item
+        checked = [
+            (
+                f"Insufficient {name}",
+                amount,
+                snapshot.allocatable[:, column].item,
+                snapshot.requested[:, column].item,
+            )
+            for name, amount, column in self._checked(pod, snapshot)
+        ]
 
-    def score_row(self, pod: PodInfo, snapshot: NodeTable, row: int) -> int:
-        """Return the score of one row."""
-        total = weights = 0
-        kind = self._strategy.type
-        for resource in self._resources:
-            found = allocation_of_row(snapshot, pod, resource.name, row, nonzero=True)
-            if found is None or found[0] == 0:
-                continue
-            allocatable, requested = found
-            if kind == "LeastAllocated":
-                score = max(allocatable - requested, 0) * MAX_NODE_SCORE // allocatable
-            elif kind == "MostAllocated":
-                score = min(requested, allocatable) * MAX_NODE_SCORE // allocatable
-            else:
-                full = requested > allocatable
-                score = self._table.item(100 if full else requested * 100 // allocatable)
-                if score <= 0:
+        def judge(row: int) -> tuple[Code, tuple[str, ...]] | None:
+            reasons = [TOO_MANY_PODS] if pods(row) + 1 > allowed(row) else []
+            code = Code.UNSCHEDULABLE
+            for reason, amount, allocatable, requested in checked:
+                room = allocatable(row)
+                if amount > room - requested(row):
+                    reasons.append(reason)
+                    if amount > room:
+                        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+            return (code, tuple(reasons)) if reasons else None
+
+        return judge
+
+    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
+        """Return the scorer of single rows."""
+        kind, rounded = self._strategy.type, self._round
+        columns = [
+            (weight, asked, allocatable.item, requested.item)
+            for weight, asked, allocatable, requested in self._columns(pod, snapshot)
+        ]
+
+        def score(row: int) -> int:
+            total = weights = 0
+            for weight, asked, allocatable, requested in columns:
+                room = allocatable(row)
+                if room == 0:
                     continue
-            total += score * resource.weight
-            weights += resource.weight
-        if not weights:
-            return 0
-        return (2 * total + weights) // (2 * weights) if self._round else total // weights
+                used = requested(row) + asked
+                if kind == "LeastAllocated":
+                    points = (room - used) * MAX_NODE_SCORE // room if used < room else 0
+                elif kind == "MostAllocated":
+                    points = used * MAX_NODE_SCORE // room if used < room else MAX_NODE_SCORE
+                else:
+                    points = self._table.item(100 if used > room else used * 100 // room)
+                    if points <= 0:
+                        continue
+                total += points * weight
+                weights += weight
+            if not weights:
+                return 0
+            return (2 * total + weights) // (2 * weights) if rounded else total // weights
+
+        return score
+
+    def _columns(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int, Int64, Int64]]:
+        """Return (weight, asked by the pod, allocatable, requested) of the resources that count."""
+        found = []
+        for resource in self._resources:
+            columns = resource_columns(snapshot, pod, resource.name, nonzero=True)
+            if columns is not None:
+                found.append((resource.weight, *columns))
+        return found
 
     def pre_score(
         self,
@@ -165,17 +193,14 @@ class NodeResourcesFit:
         """Return the weighted mean over resources of which the node has any."""
         total = np.zeros(len(rows), np.int64)
         weights = np.zeros(len(rows), np.int64)
-        for resource in self._resources:
-            columns = allocation(snapshot, pod, resource.name, rows, nonzero=True)
-            if columns is None:
-                continue
-            allocatable, requested = columns
+        for weight, asked, allocatable, requested in self._columns(pod, snapshot):
+            room = allocatable[rows]
             add_resource(
                 total,
                 weights,
-                self._resource_score(requested, np.maximum(allocatable, 1)),
-                allocatable,
-                resource.weight,
+                self._resource_score(requested[rows] + asked, np.maximum(room, 1)),
+                room,
+                weight,
                 skip_zero_scores=self._round,
             )
         return weighted_mean(total, weights, rounded=self._round)

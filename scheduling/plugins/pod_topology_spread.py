@@ -19,6 +19,7 @@ from clusterstate.objects.labels import (
     NOTHING,
     Requirement,
     Selector,
+    SelectorError,
     selector_from_label_selector,
 )
 from clusterstate.objects.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
@@ -35,7 +36,7 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.plugin_args import PodTopologySpreadArgs
-from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error
 from scheduling.framework.tables import Counter, Mask, Table
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.framework.vectors import by_taint_set, required_affinity_mask
@@ -85,6 +86,8 @@ class Plan(msgspec.Struct, frozen=True):
     soft: tuple[Constraint, ...]
     all_keys: bool
     workload_version: int
+    hard_problem: str = ""
+    soft_problem: str = ""
 
 
 class PodTopologySpread:
@@ -110,7 +113,9 @@ class PodTopologySpread:
         self._policies = node_inclusion_policy
         self._comparison_operators = comparison_operators
         # Plans are kept on the pod's class, by plugin instance: two profiles may differ.
-        self._memo_key = (NAME, next(_instances))
+        number = next(_instances)
+        self._memo_key = (NAME, number)
+        self._tables_key = (NAME, number, "tables")
 
     # --- compiling -------------------------------------------------------------------------------
 
@@ -122,12 +127,9 @@ class PodTopologySpread:
         ):
             return found
         if stated:
-            plan = Plan(
-                self._compile(pod, stated, HARD, None),
-                self._compile(pod, stated, SOFT, None),
-                True,
-                snapshot.workload_version,
-            )
+            hard, hard_problem = self._parsed(pod, stated, HARD)
+            soft, soft_problem = self._parsed(pod, stated, SOFT)
+            plan = Plan(hard, soft, True, snapshot.workload_version, hard_problem, soft_problem)
         else:
             selector = snapshot.default_selector(pod) if self._defaults else None
             defaults = self._defaults if selector is not None else ()
@@ -139,6 +141,16 @@ class PodTopologySpread:
             )
         pod.memo[self._memo_key] = plan
         return plan
+
+    def _parsed(
+        self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str
+    ) -> tuple[tuple[Constraint, ...], str]:
+        """Return the pod's own constraints, or why they do not parse."""
+        try:
+            return self._compile(pod, constraints, action, None), ""
+        except SelectorError as problem:
+            kind = "hard" if action == HARD else "soft"
+            return (), f"obtaining pod's {kind} topology spread constraints: {problem}"
 
     def _compile(
         self,
@@ -237,13 +249,48 @@ class PodTopologySpread:
         counter = self._counter(constraint, pod, snapshot)
         return counter.table(column, snapshot.node_version, constraint.eligible_key, eligible)
 
+    def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
+        """Return counters and tables of all constraints, up to date."""
+        plan = self._plan(pod, snapshot)
+        versions = (snapshot.node_version, snapshot.peer_version)
+        found = pod.memo.get(self._tables_key)
+        if (
+            isinstance(found, _Tables)
+            and found.versions == versions
+            and found.plan is plan
+            and found.snapshot is snapshot
+        ):
+            return found
+        hard_keys = _keys(plan.hard)
+        soft_keys = _keys(plan.soft) if plan.all_keys else ()
+        tables = _Tables(
+            versions,
+            snapshot,
+            plan,
+            [self._counted(c, hard_keys, pod, snapshot) for c in plan.hard],
+            [self._counted(c, soft_keys, pod, snapshot) for c in plan.soft],
+        )
+        pod.memo[self._tables_key] = tables
+        return tables
+
+    def _counted(
+        self, constraint: Constraint, keys: tuple[str, ...], pod: PodInfo, snapshot: NodeTable
+    ) -> tuple[Counter, Table]:
+        return (
+            self._counter(constraint, pod, snapshot),
+            self._table(constraint, keys, pod, snapshot),
+        )
+
     # --- filtering -------------------------------------------------------------------------------
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where nothing is required."""
-        return None, SUCCESS if self._plan(pod, snapshot).hard else SKIP
+        """Skip where nothing is required; a selector that does not parse is an error."""
+        plan = self._plan(pod, snapshot)
+        if plan.hard_problem:
+            return None, error(f"get constraints from pod: {plan.hard_problem}")
+        return None, SUCCESS if plan.hard else SKIP
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -252,12 +299,12 @@ class PodTopologySpread:
         hard = self._plan(pod, snapshot).hard
         if not hard:
             return None
-        keys = _keys(hard)
+        tables = self._tables(pod, snapshot).hard
         quirks = state.get(NAME, _Quirks)
         # 0: passes, 1: skew, 2: missing label; the first failing constraint decides.
         verdict = np.zeros(len(rows), np.int8)
         for number, constraint in enumerate(hard):
-            table = self._table(constraint, keys, pod, snapshot)
+            table = tables[number][1]
             ids = table.column.ids[rows]
             counts = table.counts
             if quirks is not None:
@@ -265,8 +312,9 @@ class PodTopologySpread:
             if len(table.present) < constraint.min_domains:
                 lowest = 0 if len(table.present) or constraint.min_domains > 0 else _NO_MINIMUM
             else:
-                lowest = int(counts[table.present].min(initial=_NO_MINIMUM))
-            here = np.append(counts, 0)[ids]
+                domains = counts if len(table.present) == len(counts) else counts[table.present]
+                lowest = int(domains.min(initial=_NO_MINIMUM))
+            here = counts[ids] if len(counts) else np.zeros(len(rows), np.int64)
             skewed = here + int(constraint.matches_self) - lowest > constraint.max_skew
             judged = np.where(ids < 0, np.int8(2), skewed.astype(np.int8))
             verdict = np.where(verdict == 0, judged, verdict)
@@ -302,12 +350,12 @@ class PodTopologySpread:
         hard = self._plan(pod, snapshot).hard
         if not hard or other.info.namespace != pod.namespace:
             return
-        keys = _keys(hard)
+        tables = self._tables(pod, snapshot).hard
         for number, constraint in enumerate(hard):
             uncounted = other.terminating or not constraint.selector.requirements
             if not uncounted or not constraint.selector.matches(other.info.labels):
                 continue
-            table = self._table(constraint, keys, pod, snapshot)
+            table = tables[number][1]
             value = int(table.column.ids[row])
             if value >= 0 and (table.eligible is None or table.eligible[row]):
                 quirks = state.get(NAME, _Quirks)
@@ -328,6 +376,8 @@ class PodTopologySpread:
     ) -> Status:
         """Find which nodes take part and how many domains they span; Skip without constraints."""
         plan = self._plan(pod, snapshot)
+        if plan.soft_problem:
+            return error(f"calculating preScoreState: {plan.soft_problem}")
         if not plan.soft:
             return SKIP
         ignored = np.zeros(len(rows), np.bool_)
@@ -351,15 +401,12 @@ class PodTopologySpread:
         """Return the weighted number of matching pods around each node; fewer is better."""
         plan = self._plan(pod, snapshot)
         weights = state.read(f"{NAME}/weights", list)
-        keys = _keys(plan.soft) if plan.all_keys else ()
+        tables = self._tables(pod, snapshot).soft
         score = np.zeros(len(rows), np.float64)
-        for constraint, weight in zip(plan.soft, weights, strict=True):
-            ids = snapshot.label_column(constraint.topology_key).ids[rows]
-            if constraint.topology_key == HOSTNAME:
-                here = self._counter(constraint, pod, snapshot).rows[rows]
-            else:
-                table = self._table(constraint, keys, pod, snapshot)
-                here = np.append(table.counts, 0)[ids]
+        for constraint, weight, (counter, table) in zip(plan.soft, weights, tables, strict=True):
+            ids = table.column.ids[rows]
+            own = constraint.topology_key == HOSTNAME
+            here = counter.rows[rows] if own else table.at(rows)
             credit = here * weight + float(constraint.max_skew - 1)
             score = score + np.where(ids >= 0, credit, 0.0)
         score[_ignored(plan, snapshot, rows)] = 0.0
@@ -391,30 +438,60 @@ class PodTopologySpread:
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return label values; for labels that single nodes out, the counts there instead."""
+        """Return label values, where domains are more than single nodes."""
         plan = self._plan(pod, snapshot)
-        keys: list[npt.NDArray[np.int64]] = []
-        named: set[str] = set()
+        chosen: dict[str, npt.NDArray[np.int64]] = {}
         for constraints, soft in ((plan.hard, False), (plan.soft, True)):
-            topology_keys = _keys(constraints) if not soft or plan.all_keys else ()
             for constraint in constraints:
-                column = snapshot.label_column(constraint.topology_key)
-                ids = column.ids[rows]
-                if soft and constraint.topology_key == HOSTNAME:
-                    counts = self._counter(constraint, pod, snapshot).rows[rows]
-                elif column.single(snapshot.node_version):
-                    table = self._table(constraint, topology_keys, pod, snapshot)
-                    counts = np.append(table.counts, 0)[ids]
-                else:
-                    if constraint.topology_key not in named:
-                        named.add(constraint.topology_key)
-                        keys.append(ids.astype(np.int64))
-                    continue
-                keys.append(np.where(ids >= 0, counts, -1))
+                if not self._by_count(constraint, snapshot, soft=soft):
+                    column = snapshot.label_column(constraint.topology_key)
+                    chosen[column.key] = column.ids[rows].astype(np.int64)
+        return list(chosen.values())
+
+    def count_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        """Return the counts of domains that are single nodes, -1 for nodes outside them."""
+        plan, tables = self._plan(pod, snapshot), self._tables(pod, snapshot)
+        keys: list[npt.NDArray[np.int64]] = []
+        for constraints, found, soft in (
+            (plan.hard, tables.hard, False),
+            (plan.soft, tables.soft, True),
+        ):
+            for constraint, (counter, table) in zip(constraints, found, strict=True):
+                if self._by_count(constraint, snapshot, soft=soft):
+                    own = soft and constraint.topology_key == HOSTNAME
+                    counts = counter.rows[rows] if own else table.at(rows)
+                    keys.append(np.where(table.column.ids[rows] >= 0, counts, -1))
         return keys
+
+    @staticmethod
+    def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
+        """Whether domains are single nodes: then the count tells rows apart, not the name."""
+        if soft and constraint.topology_key == HOSTNAME:
+            return True
+        return snapshot.label_column(constraint.topology_key).single(snapshot.node_version)
 
 
 _CODES = np.array([Code.SUCCESS, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE], np.uint8)
+
+
+class _Tables:
+    """Counters and tables of a class's constraints, valid for a pair of snapshot versions."""
+
+    def __init__(
+        self,
+        versions: tuple[int, int],
+        snapshot: NodeTable,
+        plan: Plan,
+        hard: list[tuple[Counter, Table]],
+        soft: list[tuple[Counter, Table]],
+    ) -> None:
+        self.versions = versions
+        self.snapshot = snapshot
+        self.plan = plan
+        self.hard = hard
+        self.soft = soft
 
 
 class _Quirks:
