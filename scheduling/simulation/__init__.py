@@ -14,7 +14,7 @@ live one is made by ``scheduling.whatif``.
 
 from clusterstate.objects.meta import Manifest
 from scheduling.simulation.document import Given, Simulation, read
-from scheduling.simulation.running import described_error, explain_table, run
+from scheduling.simulation.running import described_error, explain_table, refused, run
 from scheduling.simulation.world import Base
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "described_error",
     "explain_table",
     "read",
+    "refused",
     "run",
     "simulate",
 ]

@@ -199,6 +199,8 @@ class _Run:
         result = self._result(
             title, decision.outcome, decision.message, node_name=decision.node_name
         )
+        if decision.scheduled:
+            result["total"] = decision.total
         if decision.full is not None:
             result |= explain_table(decision, scores=self._simulation.explain == FULL)
         if decision.outcome not in (SCHEDULED, ERROR):
@@ -289,3 +291,16 @@ def _display(manifest: Manifest, number: int) -> str:
     if not isinstance(meta, dict):
         meta = {}
     return f"{meta.get('namespace') or 'default'}/{meta.get('name') or f'pod-{number}'}"
+
+
+def refused(error: StatusError) -> Manifest:
+    """Return the answer to a document that could not be run: no results, and every reason."""
+    status: Manifest = {
+        "results": [],
+        "reason": error.reason,
+        "message": error.message,
+        "errors": [],
+    }
+    if isinstance(error, Invalid):
+        status["errors"] = [described_error(wrong) for wrong in error.errors]
+    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}

@@ -1,0 +1,1 @@
+"""Management commands that decide: they need the engine, which clusterstate does not know."""
