@@ -6,6 +6,17 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from tests.live import Service
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The whole service, started once for all tests that leave it running."""
+    service = Service(tmp_path_factory.mktemp("live") / "state")
+    service.start()
+    yield service
+    service.stop()
+
 
 @pytest.fixture
 def servers() -> dict[str, str]:

@@ -53,24 +53,32 @@ class Api:
         self.client = Client()
         self.token = token
 
-    def call(self, method, path, body=None, *, accept="application/json", content_type=None,
-             token=None, **headers):  # fmt: skip
+    def call(
+        self,
+        method,
+        path,
+        body=None,
+        *,
+        accept="application/json",
+        content_type="application/json",
+        token=None,
+        **headers,
+    ):
         data = b""
         if body is not None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = self.token if token is None else token
         if given:
             headers["HTTP_AUTHORIZATION"] = f"Bearer {given}"
-        return Answer(
-            self.client.generic(
-                method,
-                path,
-                data,
-                content_type=content_type or "application/json",
-                HTTP_ACCEPT=accept,
-                **headers,
-            )  # fmt: skip
+        response = self.client.generic(
+            method,
+            path,
+            data,
+            content_type=content_type or "application/json",
+            HTTP_ACCEPT=accept,
+            **headers,
         )
+        return Answer(response)
 
     def get(self, path, **options):
         return self.call("GET", path, **options)
@@ -91,7 +99,9 @@ class Api:
 def make_token(name, groups):
     user, _ = get_user_model().objects.get_or_create(username=name)
     secret = tokens.new_secret()
-    tokens.create_token(user=user.username, secret=secret, groups=groups, now=datetime.now(UTC))
+    tokens.create_token(
+        user=user.username, secret=secret, groups=groups, now=datetime(2026, 1, 1, tzinfo=UTC)
+    )
     return secret
 
 

@@ -68,7 +68,8 @@ def test_a_running_pod_counts_ready_containers_and_restarts():
     ("pod", "status"),
     [
         ({"status": {"phase": "Failed", "reason": "Evicted"}}, "Evicted"),
-        ({"status": {"phase": "Running"}, "metadata": {"deletionTimestamp": CREATED}}, "Terminating"),
+        ({"status": {"phase": "Running"}, "metadata": {"deletionTimestamp": CREATED}},
+         "Terminating"),
         ({"status": {"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}},
          "SchedulingGated"),
