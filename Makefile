@@ -5,7 +5,7 @@ WORKERS ?= 2
 ARGS ?=
 export PY
 
-.PHONY: help up test fast check conformance bench lock clean reset
+.PHONY: help up test fast check conformance bench browser-deps lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
@@ -14,6 +14,7 @@ help:
 	@echo "make check        style, types, import contracts, migrations, locks"
 	@echo "make conformance  the vectors, one line per area"
 	@echo "make bench        the benchmark table"
+	@echo "make browser-deps the browser that tests/browser drives (Debian's packages; root)"
 	@echo "make lock         write the requirement files again (UPGRADE=1: newer versions)"
 	@echo "make clean        remove .venv and caches; make reset: remove the data too"
 
@@ -41,6 +42,11 @@ bench:
 	@./bootstrap.sh dev
 	@exec $(PYTHON) manage.py bench $(ARGS)
 
+browser-deps:
+	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then echo "chromium and chromedriver are there"; \
+	elif [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver; \
+	else echo "run as root: apt-get install chromium chromium-driver" >&2; exit 1; fi
+
 lock:
 	@./bootstrap.sh dev
 	@UPGRADE=$(UPGRADE) .ci/lock
@@ -49,6 +55,7 @@ clean:
 	rm -rf .venv .bootstrap.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-reset: clean
-	@if [ -x .stowage/reset ]; then .stowage/reset; fi
-	rm -rf .stowage
+reset:
+	@./bootstrap.sh run
+	@$(PYTHON) manage.py reset
+	@$(MAKE) --no-print-directory clean

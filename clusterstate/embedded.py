@@ -216,6 +216,14 @@ def redis_url(state: Path) -> str:
     return f"unix://{_run_directory(state)}-redis/redis.sock?db=0"
 
 
+def socket_directories(state: Path) -> list[Path]:
+    """Return the directories of the two servers' sockets, which may lie outside of the state."""
+    return [
+        Path(f"{_run_directory(postgres_home(state))}-pg"),
+        Path(f"{_run_directory(state)}-redis"),
+    ]
+
+
 def make_state(state: Path) -> None:
     """Create the state directory: private, but PostgreSQL's account may pass through root's."""
     state.mkdir(parents=True, exist_ok=True)

@@ -182,3 +182,18 @@ def test_a_missing_binary_says_which_variable_to_set(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("STOWAGE_REDIS_SERVER", "/nowhere")
     with pytest.raises(embedded.MissingServerError, match="STOWAGE_REDIS_SERVER is '/nowhere'"):
         embedded.redis_binary()
+
+
+def test_reset_removes_everything_but_not_while_it_runs(state: Path) -> None:
+    below = state / "state"
+    stop(embedded.Redis(below), start(embedded.Redis(below), state))
+    environment = os.environ | {"STOWAGE_STATE": str(below)}
+    command = [sys.executable, "manage.py", "reset"]
+    lock = embedded.StateLock(below)
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "already running" in refused.stderr
+    assert below.exists()
+    lock.release()
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert not below.exists()

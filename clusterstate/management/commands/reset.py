@@ -1,0 +1,34 @@
+"""`manage.py reset`: remove the state directory and everything in it; what `make reset` runs."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from clusterstate import embedded
+
+
+class Command(BaseCommand):
+    """Removes the embedded servers' data, the keys and the tokens. Not an external database."""
+
+    help = "Remove all data, keys and tokens of the service on this machine."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Remove them, unless the service runs."""
+        state: Path = settings.STATE_DIR
+        if not state.exists():
+            return
+        try:
+            lock = embedded.StateLock(state, patience=0)
+        except embedded.AlreadyRunningError as error:
+            raise CommandError(f"{error} Stop it first.") from error
+        home = embedded.postgres_home(state)
+        for folder in dict.fromkeys(
+            [*embedded.socket_directories(state), home / "postgres", home, state]
+        ):
+            shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+        self.stdout.write(f"removed {state}")
