@@ -145,6 +145,30 @@ def _evicting(node: Node) -> list[Taint]:
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
+def changed_namespaces(cursor: int, mark: int, kinds: Sequence[str]) -> list[str] | None:
+    """Return the namespaces in which objects of these kinds changed; ``None``: no longer known.
+
+    Queries up to twice, by index.
+    """
+    if mark <= cursor:
+        return []
+    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
+    if row is not None and cursor < row[0]:
+        return None
+    rows = sql.fetch(
+        "SELECT DISTINCT namespace FROM change"
+        " WHERE revision > %s::bigint AND revision <= %s::bigint AND kind = ANY(%s)",
+        (cursor, mark, sql.Int4s([changes.KINDS[kind] for kind in kinds])),
+    )
+    return [row[0] for row in rows]
+
+
+def budget_namespaces() -> list[str]:
+    """Return the namespaces that have disruption budgets. Queries once."""
+    rows = sql.fetch("SELECT DISTINCT namespace FROM pod_disruption_budget ORDER BY namespace")
+    return [row[0] for row in rows]
+
+
 # Whom it concerns -----------------------------------------------------------------------------
 
 _LIVE = "p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed')"
@@ -293,3 +317,28 @@ def count() -> int:
     assert row is not None
     waiting_now: int = row[0]
     return waiting_now
+
+
+# Who is on the way out -----------------------------------------------------------------------
+
+NODE_LEASES: Final = "kube-node-lease"
+
+_FINISHABLE = f"""
+SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id
+WHERE p.deletion_at IS NOT NULL
+  AND (p.deletion_at <= %s::timestamptz
+       OR NOT EXISTS (SELECT 1 FROM lease l
+                      WHERE l.namespace = '{NODE_LEASES}' AND l.name = p.node_name)
+       OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))
+  AND position('"finalizers":[' in d.text) = 0
+ORDER BY p.deletion_at, p.id LIMIT %s::bigint
+"""
+
+
+def finishable(*, overdue_at: datetime, limit: int) -> list[int]:
+    """Return terminating pods that nobody will delete, or nobody did. Queries once, by index.
+
+    Those on a node without an agent, and those whose grace period was over at ``overdue_at``; not
+    those that a finalizer keeps.
+    """
+    return [row[0] for row in sql.fetch(_FINISHABLE, (overdue_at, limit))]

@@ -37,6 +37,11 @@ app.conf.beat_schedule = {
         "schedule": 1.0,
         "options": {"expires": 2, "queue": "timers"},
     },
+    "disruptions": {
+        "task": "scheduling.tasks.follow_disruptions",
+        "schedule": 1.0,
+        "options": {"expires": 2},
+    },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",
         "schedule": 60.0,

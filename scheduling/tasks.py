@@ -35,10 +35,18 @@ def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
 
 @shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)
 def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
-    """Follow the log and evict what is due, lingering; see ``scheduling.controllers.evictions``."""
-    from scheduling.controllers import evictions
+    """Follow the log and evict what is due, lingering; see ``controllers.timekeeper``."""
+    from scheduling.controllers import timekeeper
 
-    return evictions.run(longest=longest, stopping=_stopping)
+    return timekeeper.run(longest=longest, stopping=_stopping)
+
+
+@shared_task(name="scheduling.tasks.follow_disruptions", ignore_result=True)
+def follow_disruptions(**_: object) -> None:
+    """Bring the status of disruption budgets up to date."""
+    from scheduling.controllers import disruption
+
+    disruption.follow(_now())
 
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)

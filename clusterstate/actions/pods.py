@@ -24,7 +24,7 @@ import msgspec
 from django.db import OperationalError, connection, transaction
 from psycopg.errors import DeadlockDetected
 
-from clusterstate import admission, catalogue, changes, sql
+from clusterstate import admission, catalogue, changes, queries, sql
 from clusterstate.actions import storing
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
@@ -42,6 +42,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import LabelSelector, Pod
 
 POD: Final = KINDS["Pod"]
+BUDGET: Final = KINDS["PodDisruptionBudget"]
 NOBODY: Final = User()
 FINISHED: Final = ("Succeeded", "Failed")
 DEFAULT_GRACE_SECONDS: Final = 30
@@ -1200,7 +1201,7 @@ def evict_pod(
     preconditions = options.get("preconditions") or {}
     with storing.work(dry_run=dry_run):
         # The budget's row is locked before the pod's, by everybody.
-        _use_budget(namespace, name, now=now, user=user)
+        _use_budget(namespace, name, now=now)
         return delete_pod(
             namespace,
             name,
@@ -1213,9 +1214,8 @@ def evict_pod(
         )
 
 
-def _use_budget(namespace: str, name: str, *, now: datetime, user: User) -> None:
-    from clusterstate.actions import objects
-
+def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
+    """Charge the budget that selects the pod, if one does. Rule: registry/core/pod/storage."""
     row = sql.fetch_one(
         "SELECT p.id, p.phase, p.deletion_at, c.labels::text FROM pod p"
         " JOIN scheduling_class c ON c.id = p.class_id WHERE p.namespace = %s AND p.name = %s",
@@ -1285,10 +1285,31 @@ def _use_budget(namespace: str, name: str, *, now: datetime, user: User) -> None
             "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted},
         }
 
-    objects.update(
-        "PodDisruptionBudget", namespace, budgets[0], spend, subresource="status", now=now,
-        user=NOBODY,
-    )  # fmt: skip
+    budget = storing.lock_row(BUDGET, namespace, budgets[0])
+    present = budget.manifest()
+    if not _is_ready(namespace, name) and _may_go_unhealthy(present):
+        return
+    spent = spend(present)
+    text, _ = document.encode(BUDGET.name, spent)
+    revision = storing.update_row(BUDGET, budget, spent, text, now=now)
+    changes.announce(revision, (BUDGET.name,))
+
+
+def _is_ready(namespace: str, name: str) -> bool:
+    status = queries.get_manifest(POD, namespace, name).get("status") or {}
+    return any(
+        one.get("type") == "Ready" and one.get("status") == "True"
+        for one in status.get("conditions") or ()
+    )
+
+
+def _may_go_unhealthy(budget: Manifest) -> bool:
+    """Return whether a pod that is not ready may go without charging the budget."""
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired = status.get("desiredHealthy") or 0
+    return (status.get("currentHealthy") or 0) >= desired > 0
 
 
 __all__ = [

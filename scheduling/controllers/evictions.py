@@ -9,12 +9,10 @@ it twice, or after a crash, or from nothing, gives the same timers (C22).
     kubectl taint -> commit -> follow: places on the node -> deadlines -> timers
     the clock     -> fire:   due timers -> judged once more -> condition, deletion, event
 
-``run`` is the loop that a Celery task calls: one at a time in the whole system, lingering, asleep
-until the next timer is due or somebody commits. The clock comes in as an argument.
+``timekeeper`` calls both in a loop.
 """
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeVar
@@ -22,17 +20,15 @@ from typing import TypeVar
 import msgspec
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import connection, transaction
+from django.db import transaction
 
-from clusterstate import changes, sql, timers
+from clusterstate import changes, timers
 from clusterstate.actions import evictions
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Plan
 from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.pod import Pod, Toleration
 from clusterstate.timers import DURING_EXECUTION, TAINT, Place
-from scheduling import wake
 from scheduling.controllers import taint_eviction_rules as rules
 
 logger = structlog.get_logger(__name__)
@@ -43,10 +39,6 @@ BATCH = 2000
 """Timers fired in one transaction."""
 _NODES_AT_ONCE = 200
 _PODS_AT_ONCE = 20_000
-_LONGEST_WAIT = 0.25
-"""Pods edited by hand announce themselves to nobody; they are found this soon."""
-_BUSY_WAIT = 0.01
-_LATE_SECONDS = 1.0
 _CLASSES = 100_000
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -316,79 +308,3 @@ def _fire_executions(now: datetime) -> evictions.Fired:
     evictions.set_state(NAME, {"tokens": tokens - spent, "at": now.timestamp()})
     evictions.spread_executions(now=now, rate=rate)
     return fired
-
-
-# Running --------------------------------------------------------------------------------------
-
-
-def run(
-    *,
-    longest: float,
-    clock: Callable[[], float] = time.time,
-    stopping: Callable[[], bool] = lambda: False,
-) -> int:
-    """Follow and fire for ``longest`` seconds; return how many pods were evicted.
-
-    Returns at once when another runner works: the lock goes with the database session, so a killed
-    runner's place is free at once.
-    """
-    if not _lock():
-        return 0
-    evicted = 0
-    news: list[Occurrence] = []
-    try:
-        with wake.Subscription(wake.TIMERS) as subscription:
-            end = clock() + longest
-            while (seconds := clock()) < end and not stopping():
-                now = datetime.fromtimestamp(seconds, UTC)
-                follow(now)
-                done = fire(now)
-                evicted += len(done.evicted)
-                news += done.news
-                _report(done)
-                if done.again:
-                    continue
-                if news:
-                    evictions.record(news, now=now)
-                    news = []
-                    continue
-                wait = _wait_for(clock(), end)
-                subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
-    except DatabaseError:
-        logger.exception("evictions_failed")
-        connection.close()
-    finally:
-        _unlock()
-    return evicted
-
-
-def _report(done: Pass) -> None:
-    if done.evicted:
-        ordered = sorted(done.lateness)
-        logger.info(
-            "pods_evicted",
-            count=len(ordered),
-            lateness_p50=round(ordered[len(ordered) // 2], 4),
-            lateness_max=round(ordered[-1], 4),
-        )
-
-
-def _wait_for(seconds: float, end: float) -> float:
-    """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
-    wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
-    due = timers.next_due()
-    return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
-
-
-def _lock() -> bool:
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.TIMER_LOCK,))
-    return bool(row and row[0])
-
-
-def _unlock() -> None:
-    """Give the lock back; a connection that is gone took it along."""
-    try:
-        if connection.connection is not None and not connection.connection.closed:
-            sql.run("SELECT pg_advisory_unlock(%s)", (changes.TIMER_LOCK,))
-    except DatabaseError:
-        connection.close()

@@ -1,0 +1,167 @@
+"""PodDisruptionBudgets: their status follows their pods.
+
+A follower of the change log with a cursor in a row, called every second: namespaces in which pods,
+budgets or controllers changed have the status of their budgets computed again
+(``disruption_rules``). An eviction charges the budget in its own transaction, so a status that is a
+second old never lets two pods go for one; it is only late to allow the next.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from clusterstate import changes, queries, timers
+from clusterstate.actions import evictions, objects
+from clusterstate.objects import document
+from clusterstate.objects.errors import NotFound
+from clusterstate.objects.labels import Selector, selector_from_label_selector
+from clusterstate.objects.meta import Manifest, OwnerReference
+from clusterstate.objects.pod import LabelSelector, Pod
+from scheduling.controllers.disruption_rules import Budget, BudgetStatus, budget_status
+
+logger = structlog.get_logger(__name__)
+
+NAME = "disruption"
+BUDGET = "PodDisruptionBudget"
+_SCALED = ("ReplicationController", "ReplicaSet", "StatefulSet", "Deployment")
+FOLLOWED = ("Pod", BUDGET, *_SCALED)
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+def follow(now: datetime) -> int:
+    """Bring the budgets' statuses up to date with the log; return how many were written."""
+    cursor = evictions.cursor(NAME)
+    recheck = evictions.state(NAME)
+    mark = changes.watermark()
+    if cursor is None or (found := timers.changed_namespaces(cursor, mark, FOLLOWED)) is None:
+        namespaces = timers.budget_namespaces()
+    else:
+        due = [name for name, at in recheck.items() if document.parse_time(at) <= now]
+        namespaces = sorted({*found, *due} & set(timers.budget_namespaces()))
+    written = 0
+    for namespace in namespaces:
+        at, count = sync(namespace, now)
+        written += count
+        recheck.pop(namespace, None)
+        if at is not None:
+            recheck[namespace] = at.isoformat()
+    if namespaces:
+        evictions.set_state(NAME, recheck)
+    if cursor is None or mark > cursor:
+        evictions.set_cursor(NAME, mark)
+    return written
+
+
+def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
+    """Compute the budgets of a namespace; return when to look again, and how many were written."""
+    upcoming: list[datetime] = []
+    written = 0
+    for item in queries.list_page(BUDGET, namespace).items:
+        manifest = queries.decode(item)
+        name = manifest["metadata"]["name"]
+        selected = queries.list_page("Pod", namespace, label_selector=_selector(manifest)).items
+        pods = [_decode_pod(one) for one in selected]
+        status: list[BudgetStatus] = []
+
+        def change(
+            current: Manifest,
+            pods: list[Pod] = pods,
+            status: list[BudgetStatus] = status,
+        ) -> Manifest:
+            status[:] = [_status(current, pods, now)]
+            return {**current, "status": _wire(current, status[0], now)}
+
+        try:
+            stored = objects.update(BUDGET, namespace, name, change, subresource="status", now=now)
+        except NotFound:
+            continue
+        written += stored.changed
+        if status and status[0].recheck_at is not None:
+            upcoming.append(status[0].recheck_at)
+    return min(upcoming, default=None), written
+
+
+def _selector(manifest: Manifest) -> Selector:
+    selector = (manifest.get("spec") or {}).get("selector")
+    lens = None if selector is None else msgspec.convert(selector, LabelSelector)
+    return selector_from_label_selector(lens)
+
+
+def _status(manifest: Manifest, pods: list[Pod], now: datetime) -> BudgetStatus:
+    spec, present = manifest.get("spec") or {}, manifest.get("status") or {}
+    budget = Budget(
+        name=manifest["metadata"]["name"],
+        min_available=spec.get("minAvailable"),
+        max_unavailable=spec.get("maxUnavailable"),
+        unhealthy_pod_eviction_policy=spec.get("unhealthyPodEvictionPolicy"),
+        generation=manifest["metadata"].get("generation") or 0,
+    )
+    disrupted = {
+        name: document.parse_time(at) for name, at in (present.get("disruptedPods") or {}).items()
+    }
+    scale_of = _scales(manifest["metadata"]["namespace"])
+    return budget_status(budget, pods, scale_of=scale_of, disrupted_pods=disrupted, now=now)
+
+
+def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
+    """Return what answers how many pods a controller wants; a ReplicaSet's Deployment counts."""
+
+    def scale_of(owner: OwnerReference) -> int | None:
+        if owner.kind not in _SCALED:
+            return None
+        found = queries.find(owner.kind, namespace, owner.name)
+        if found is None:
+            return None
+        manifest = queries.decode(found)
+        metadata = manifest["metadata"]
+        if owner.uid and metadata.get("uid") != owner.uid:
+            return None
+        if owner.kind == "ReplicaSet":
+            above = next(
+                (o for o in metadata.get("ownerReferences") or () if o.get("controller")), None
+            )
+            if above is not None and above.get("kind") == "Deployment":
+                return scale_of(msgspec.convert(above, OwnerReference))
+        replicas = (manifest.get("spec") or {}).get("replicas")
+        return 1 if replicas is None else replicas
+
+    return scale_of
+
+
+def _wire(manifest: Manifest, status: BudgetStatus, now: datetime) -> dict[str, Any]:
+    """Return the status as clients read it. A failure leaves the figures and allows nothing."""
+    present = manifest.get("status") or {}
+    value, reason = status.condition
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": value,
+        "reason": reason,
+        "message": status.failure,
+        "observedGeneration": manifest["metadata"].get("generation") or 0,
+        "lastTransitionTime": document.format_time(now),
+    }
+    others = []
+    for one in present.get("conditions") or ():
+        if one.get("type") != condition["type"]:
+            others.append(one)
+        elif one.get("status") == value:
+            condition["lastTransitionTime"] = one.get("lastTransitionTime")
+    result = {**present, "conditions": [*others, condition], "disruptionsAllowed": 0}
+    if status.failure:
+        return result
+    result |= {
+        "disruptionsAllowed": status.disruptions_allowed,
+        "currentHealthy": status.current_healthy,
+        "desiredHealthy": status.desired_healthy,
+        "expectedPods": status.expected_pods,
+        "observedGeneration": status.observed_generation,
+    }
+    result.pop("disruptedPods", None)
+    if status.disrupted_pods:
+        result["disruptedPods"] = {
+            name: document.format_time(at) for name, at in sorted(status.disrupted_pods.items())
+        }
+    return result

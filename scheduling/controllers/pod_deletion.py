@@ -1,0 +1,34 @@
+"""Ending the deletions that no agent ends.
+
+A bound pod that is deleted stays, terminating, until its node's agent has stopped it and deletes it
+with grace 0. A node that nobody plays an agent for (no Lease in ``kube-node-lease``), or that does
+not exist, stops nothing: its pods go at once. Where an agent should act and does not, they go by
+force after the grace period and a margin.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.conf import settings
+
+from clusterstate import timers
+from clusterstate.actions import pods
+
+logger = structlog.get_logger(__name__)
+
+BATCH = 2000
+
+
+def finish(now: datetime) -> int:
+    """Remove the terminating pods whose time has come; return how many."""
+    margin = timedelta(seconds=settings.FORCED_DELETION_MARGIN_SECONDS)
+    total = 0
+    while True:
+        due = timers.finishable(overdue_at=now - margin, limit=BATCH)
+        removed = len(pods.finish_deletions(due, now=now)) if due else 0
+        total += removed
+        if removed < BATCH:
+            break
+    if total:
+        logger.info("deletions_finished", count=total)
+    return total

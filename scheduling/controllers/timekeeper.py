@@ -1,0 +1,103 @@
+"""The loop of the timers worker: follow the log, evict what is due, end deletions, sleep.
+
+``run`` is what a Celery task calls. One works at a time in the whole system, by a session advisory
+lock taken without waiting; a killed runner's lock goes with its session, and beat's next message,
+within a second, puts another in its place. Nothing is kept here: what is due stands in rows.
+
+It sleeps on the client side of a Redis subscription until the next timer is due or a commit could
+have started an earlier one; without Redis it looks four times a second.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from clusterstate import changes, sql, timers
+from clusterstate.actions import evictions as actions
+from clusterstate.actions.events import Occurrence
+from scheduling import wake
+from scheduling.controllers import evictions, pod_deletion
+
+logger = structlog.get_logger(__name__)
+
+_LONGEST_WAIT = 0.25
+"""Pods edited by hand announce themselves to nobody; they are found this soon."""
+_BUSY_WAIT = 0.01
+
+
+def run(
+    *,
+    longest: float,
+    clock: Callable[[], float] = time.time,
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Follow and fire for ``longest`` seconds; return how many pods were evicted.
+
+    Returns at once when another runner works: the lock goes with the database session, so a killed
+    runner's place is free at once.
+    """
+    if not _lock():
+        return 0
+    evicted = 0
+    news: list[Occurrence] = []
+    try:
+        with wake.Subscription(wake.TIMERS) as subscription:
+            end = clock() + longest
+            while (seconds := clock()) < end and not stopping():
+                now = datetime.fromtimestamp(seconds, UTC)
+                evictions.follow(now)
+                done = evictions.fire(now)
+                evicted += len(done.evicted)
+                news += done.news
+                _report(done)
+                if done.again:
+                    continue
+                pod_deletion.finish(now)
+                if news:
+                    actions.record(news, now=now)
+                    news = []
+                    continue  # it took a while; something may be due
+                wait = _wait_for(clock(), end)
+                subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
+    except DatabaseError:
+        logger.exception("timers_failed")
+        connection.close()
+    finally:
+        _unlock()
+    return evicted
+
+
+def _report(done: evictions.Pass) -> None:
+    if done.evicted:
+        ordered = sorted(done.lateness)
+        logger.info(
+            "pods_evicted",
+            count=len(ordered),
+            lateness_p50=round(ordered[len(ordered) // 2], 4),
+            lateness_max=round(ordered[-1], 4),
+        )
+
+
+def _wait_for(seconds: float, end: float) -> float:
+    """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
+    wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
+    due = timers.next_due()
+    return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
+
+
+def _lock() -> bool:
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.TIMER_LOCK,))
+    return bool(row and row[0])
+
+
+def _unlock() -> None:
+    """Give the lock back; a connection that is gone took it along."""
+    try:
+        if connection.connection is not None and not connection.connection.closed:
+            sql.run("SELECT pg_advisory_unlock(%s)", (changes.TIMER_LOCK,))
+    except DatabaseError:
+        connection.close()

@@ -1,0 +1,184 @@
+"""PodDisruptionBudgets: status kept current, evictions let through or answered with 429."""
+
+import pytest
+
+from clusterstate import queries, timers
+from clusterstate.actions import objects, pods
+from clusterstate.objects.errors import TooManyRequests
+from scheduling.controllers import disruption, evictions, pod_deletion
+from tests.controllers.support import (
+    NOW,
+    after,
+    evict,
+    make_node,
+    make_pod,
+    pod,
+    set_labels,
+    terminating,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    evictions.forget()
+    pods.forget_classes()
+
+
+def make_budget(name="pdb", **spec):
+    manifest = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, **spec},
+    }
+    objects.create("PodDisruptionBudget", "default", manifest, now=NOW)
+
+
+def make_ready(name, node="n1", **spec):
+    make_pod(name, node, metadata={"labels": {"app": "a"}}, **spec)
+
+    def change(manifest):
+        status = {**manifest["status"], "phase": "Running"}
+        status["conditions"] = [
+            *status.get("conditions", ()),
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"},
+        ]
+        return {**manifest, "status": status}
+
+    objects.update("Pod", "default", name, change, subresource="status", now=NOW)
+
+
+def status(name="pdb"):
+    return queries.get_manifest("PodDisruptionBudget", "default", name)["status"]
+
+
+def test_the_status_follows_the_pods():
+    make_node("n1")
+    make_budget(minAvailable=1)
+    disruption.follow(NOW)
+    assert status()["expectedPods"] == 0
+    make_ready("a")
+    make_ready("b")
+    make_ready("c")
+    assert disruption.follow(NOW) == 1
+    found = status()
+    assert (found["currentHealthy"], found["desiredHealthy"], found["disruptionsAllowed"]) == (
+        3, 1, 2,
+    )  # fmt: skip
+    assert found["observedGeneration"] == 1
+    assert found["conditions"][0]["reason"] == "SufficientPods"
+    assert disruption.follow(NOW) == 0
+
+
+def test_evictions_spend_the_budget_and_then_are_refused():
+    make_node("n1")
+    make_budget(minAvailable=2)
+    for name in "abc":
+        make_ready(name)
+    disruption.follow(NOW)
+    pods.evict_pod("default", "a", {}, now=NOW)
+    with pytest.raises(TooManyRequests) as refused:
+        pods.evict_pod("default", "b", {}, now=NOW)
+    assert "needs 2 healthy pods and has 3 currently" in str(refused.value.details)
+    pod_deletion.finish(NOW)
+    assert pod("a") is None
+    disruption.follow(after(1))
+    assert "disruptedPods" not in status()
+    with pytest.raises(TooManyRequests):
+        pods.evict_pod("default", "b", {}, now=NOW)
+
+
+def test_a_percentage_counts_what_the_controller_wants():
+    make_node("n1")
+    make_budget(maxUnavailable="50%")
+    replica_set = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "rs", "namespace": "default"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "m", "image": "i"}]},
+            },
+        },
+    }
+    objects.create("ReplicaSet", "default", replica_set, now=NOW)
+    uid = queries.get_manifest("ReplicaSet", "default", "rs")["metadata"]["uid"]
+    owner = {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": uid, "controller": True,
+    }  # fmt: skip
+    for name in "ab":
+        make_pod(name, "n1", metadata={"labels": {"app": "a"}, "ownerReferences": [owner]})
+    disruption.follow(NOW)
+    assert status()["expectedPods"] == 2
+    assert status()["desiredHealthy"] == 1
+
+
+def during_execution(key, value):
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}]
+    field = "requiredDuringSchedulingRequiredDuringExecution"
+    return {"nodeAffinity": {field: {"nodeSelectorTerms": terms}}}
+
+
+def test_a_label_change_evicts_exactly_the_pods_whose_terms_break():
+    """R3, R80."""
+    make_node("n1", labels={"zone": "a", "disk": "ssd"})
+    make_node("n2", labels={"zone": "a"})
+    make_ready("in-zone", affinity=during_execution("zone", "a"))
+    make_ready("on-disk", affinity=during_execution("disk", "ssd"))
+    make_ready("other-node", "n2", affinity=during_execution("zone", "a"))
+    make_ready("plain", nodeSelector={"zone": "a"})
+    evictions.follow(NOW)
+    set_labels("n1", zone="b", disk="ssd")
+    assert evict(0) == ["in-zone"]
+    condition = pod("in-zone")["status"]["conditions"][-1]
+    assert (condition["type"], condition["reason"]) == (
+        "DisruptionTarget", "DeletionByNodeAffinity",
+    )  # fmt: skip
+
+
+def test_a_label_that_comes_back_in_time_keeps_the_pod(settings):
+    settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS = 60
+    make_node("n1", labels={"zone": "a"})
+    make_ready("p", affinity=during_execution("zone", "a"))
+    evictions.follow(NOW)
+    set_labels("n1", zone="b")
+    assert evict(59) == []
+    assert timers.waiting()[0].cause == timers.DURING_EXECUTION
+    set_labels("n1", zone="a")
+    assert evict(61) == []
+    assert timers.count() == 0
+
+
+def test_a_budget_holds_pods_back_and_the_timer_says_so():
+    """R3: budgets are respected."""
+    make_node("n1", labels={"zone": "a"})
+    make_budget(minAvailable=1)
+    for name in "ab":
+        make_ready(name, affinity=during_execution("zone", "a"))
+    disruption.follow(NOW)
+    evictions.follow(NOW)
+    set_labels("n1", zone="b")
+    assert len(evict(0)) == 1
+    (left,) = timers.waiting()
+    assert left.blocked_by == ("The disruption budget pdb needs 1 healthy pods and has 2 currently")
+    assert left.due_at > NOW
+    assert not terminating(left.name)
+
+
+def test_the_rate_limit_gives_each_its_turn(settings):
+    settings.REQUIRED_DURING_EXECUTION_RATE = 2
+    make_node("n1", labels={"zone": "a"})
+    for number in range(6):
+        make_ready(f"p{number}", affinity=during_execution("zone", "a"))
+    evictions.follow(NOW)
+    set_labels("n1", zone="b")
+    assert len(evict(0)) == 2
+    turns = sorted((timer.due_at - NOW).total_seconds() for timer in timers.waiting())
+    assert turns == [0.5, 1.0, 1.5, 2.0]
+    assert [len(evict(moment)) for moment in (0.25, 0.5, 1, 1.5, 2)] == [0, 1, 1, 1, 1]
+    assert timers.count() == 0
