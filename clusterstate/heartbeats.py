@@ -47,7 +47,7 @@ def found(part: str) -> bool:
     with redis.Redis.from_url(
         settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=2
     ) as client:
-        return client.exists(f"{KEY}{part}") == 1
+        return bool(client.exists(f"{KEY}{part}"))
 
 
 if __name__ == "__main__":
