@@ -82,7 +82,8 @@ class Decision:
     ``rejected`` holds for each node the first verdict against it, with the plugin's name; the name
     is empty where a PreFilter left the node out. ``weighted`` is {node: {plugin: weight times
     normalised score}}, empty with fewer than two feasible nodes. ``best`` are all nodes with the
-    highest total. ``message`` is the text of a FitError, or of an error.
+    highest total. ``message`` is the text of a FitError, or of an ``error``: that ends the attempt,
+    and nothing else is said.
     """
 
     feasible: tuple[str, ...] = ()
@@ -288,6 +289,10 @@ def _score(
         if not begun.verdict.success:
             decision.error = True
             decision.message = f'running PreScore plugin "{rule.name}": {begun.verdict.message}'
+            decision.feasible = ()
+            decision.rejected = {}
+            for table in (decision.raw, decision.normalized, decision.weighted):
+                table.clear()
             return
         raw = {node.name: rule.score(begun.state, pod, node, cluster) for node in feasible}
         normalized = rule.normalize(begun.state, pod, raw)

@@ -1,0 +1,145 @@
+"""Both schedulers decide alike on worlds that are shuffled together from recorded objects.
+
+The recorded cases hold the odd objects that Kubernetes' authors thought of: these meet here in
+combinations that nobody recorded. Skipped without the folder of vectors.
+"""
+
+import copy
+import json
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests import harness
+from tests.conformance import area_preemption, area_schedule
+from tests.conformance.cluster_cases import differences
+from tests.conformance.runner import folder, missing
+from tests.strategies import EXAMPLES
+
+AREAS = (
+    "schedule",
+    "preemption",
+    "interpodaffinity",
+    "podtopologyspread",
+    "nodeaffinity",
+    "tainttoleration",
+    "noderesources",
+    "imagelocality",
+    "nodeports",
+)
+Manifest = dict[str, Any]
+
+
+@cache
+def recorded() -> dict[str, list[Any]]:
+    """Return the objects of the recorded cases by kind."""
+    found: dict[str, list[Any]] = {
+        kind: [] for kind in ("pods", "nodes", "pdbs", "services", "replicaSets", "namespaces")
+    }
+    for area in AREAS:
+        for path in sorted(folder().glob(f"{area}.*jsonl")):
+            for line in path.read_text().splitlines()[::3]:
+                case = json.loads(line)
+                for kind in ("pods", "nodes", "pdbs", "services", "replicaSets"):
+                    found[kind] += case.get(kind) or []
+                if "pod" in case:
+                    found["pods"].append(case["pod"])
+                if case.get("namespaces"):
+                    found["namespaces"].append(case["namespaces"])
+    return found
+
+
+class Shuffle:
+    """Worlds from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def sometimes(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def pick(self, kind: str) -> Any:
+        return copy.deepcopy(self.random.choice(recorded()[kind]))
+
+    def node(self, number: int) -> Manifest:
+        node = self.pick("nodes")
+        meta = node["metadata"]
+        meta["name"] = f"{meta.get('name', 'node')}-{number}"
+        if self.sometimes(0.6):
+            amounts = {
+                "cpu": self.random.choice(("1", "2", "4")),
+                "memory": self.random.choice(("1Gi", "4Gi")),
+                "pods": self.random.choice(("1", "2", "5", "110")),
+            }
+            node.setdefault("status", {})["allocatable"] = amounts
+        if self.sometimes(0.5):
+            zone = self.random.choice(("z1", "z2"))
+            meta.setdefault("labels", {}).update(zone=zone, hostname=meta["name"])
+        return node
+
+    def pod(self, name: str, priorities: tuple[int, ...]) -> Manifest:
+        pod = self.pick("pods")
+        pod["metadata"] |= {"name": name, "uid": name}
+        pod["spec"]["priority"] = self.random.choice(priorities)
+        pod["spec"].pop("nodeName", None)
+        pod.pop("status", None)
+        if self.sometimes(0.2):
+            constraints = self.pick("pods")["spec"].get("topologySpreadConstraints", [])
+            pod["spec"]["topologySpreadConstraints"] = constraints
+        return pod
+
+    def placed(self, number: int, nodes: list[Manifest]) -> Manifest:
+        pod = self.pod(f"existing-{number}", (-5, 0, 0, 100, 1000))
+        pod["spec"]["nodeName"] = self.random.choice(nodes)["metadata"]["name"]
+        if self.sometimes(0.15):
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        if self.sometimes(0.3):
+            second = self.random.randint(0, 3)
+            pod["status"] = {"startTime": f"2026-01-01T00:00:0{second}Z"}
+        return pod
+
+    def budget(self, number: int) -> Manifest:
+        budget = self.pick("pdbs")
+        budget["metadata"]["name"] = f"budget-{number}"
+        budget["status"] = {"disruptionsAllowed": self.random.randint(0, 2)}
+        return budget
+
+    def world(self) -> Manifest:
+        nodes = [self.node(n) for n in range(self.random.randint(1, 7))]
+        world: Manifest = {
+            "nodes": nodes,
+            "pods": [self.placed(n, nodes) for n in range(self.random.randint(0, 9))],
+            "pdbs": [self.budget(n) for n in range(self.random.randint(0, 2))],
+            "pod": self.pod("incoming", (0, 10, 1000)),
+            "ev": "full",
+        }
+        for kind in ("services", "replicaSets"):
+            world[kind] = [self.pick(kind)] if self.sometimes(0.4) else []
+        world["namespaces"] = self.pick("namespaces") if self.sometimes(0.7) else []
+        return world
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_both_schedulers_decide_alike(seed: int) -> None:
+    if not recorded()["pods"]:
+        pytest.skip(missing(folder()))
+    shuffle = Shuffle(seed)
+    for _ in range(EXAMPLES):
+        case = shuffle.world()
+        plain = area_schedule.run_reference(copy.deepcopy(case))
+        decided = harness.run_schedule_case(copy.deepcopy(case))
+        del plain["preFilterMsg"], decided["preFilterMsg"]
+        assert differences(plain, decided) == [], case
+        if plain["feasible"] or len(plain["rejected"]) < len(case["nodes"]):
+            continue
+        plain = area_preemption.run_reference(copy.deepcopy(case))
+        decided = harness.run_preemption_case(copy.deepcopy(case))
+        one = set(decided.pop("chosenAnyOf"))
+        several = set(plain.pop("chosenAnyOf"))
+        assert one <= several, case
+        assert bool(one) is bool(several), case
+        plain["potentialNodes"].sort()
+        decided["potentialNodes"].sort()
+        assert differences(plain, decided) == [], case
