@@ -101,15 +101,23 @@ class Catalogue:
         return None if found is None else msgspec.json.decode(found)
 
 
-_lock = threading.Lock()
-_current: Catalogue | None = None
+class _Memory:
+    """The catalogue that this process remembers."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.catalogue: Catalogue | None = None
+
+
+_memory = _Memory()
 
 
 def current() -> Catalogue:
     """Return the remembered catalogue, read first if there is none. It may be out of date."""
-    if _current is None or _written_here():
+    remembered = _memory.catalogue
+    if remembered is None or _written_here():
         return reload()
-    return _current
+    return remembered
 
 
 def reload() -> Catalogue:
@@ -118,7 +126,6 @@ def reload() -> Catalogue:
     What is read may be newer than the epoch read before it, never older: too new costs one reload
     more, too old would let a stale rule through.
     """
-    global _current
     row = sql.fetch_one(f"SELECT {EPOCH}")
     assert row is not None
     objects = {
@@ -133,9 +140,7 @@ def reload() -> Catalogue:
     )
     found = Catalogue(row[0], objects, default[0] if default else None, admission_settings())
     if not _written_here():
-        with _lock:
-            if _current is None or _current.epoch <= found.epoch:
-                _current = found
+        remember(found)
     return found
 
 
@@ -145,11 +150,18 @@ def admission_settings() -> AdmissionSettings:
     return msgspec.convert(configured, AdmissionSettings)
 
 
+def remember(found: Catalogue) -> None:
+    """Remember a catalogue unless a newer one is."""
+    with _memory.lock:
+        known = _memory.catalogue
+        if known is None or known.epoch <= found.epoch:
+            _memory.catalogue = found
+
+
 def forget() -> None:
     """Drop what is remembered, as after the tables were emptied behind its back."""
-    global _current
-    with _lock:
-        _current = None
+    with _memory.lock:
+        _memory.catalogue = None
 
 
 def lock_for_writing() -> None:

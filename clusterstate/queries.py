@@ -249,7 +249,7 @@ def overlay(
 
 
 def compose_event(row: Sequence[Any]) -> bytes:
-    """Return a v1 Event from the columns of ``_EVENT_COLUMNS``; a client's own from its document."""
+    """Return a v1 Event from the columns of ``_EVENT_COLUMNS``; a client's from its document."""
     (
         namespace, name, revision, uid, kind, api_version, involved_namespace, involved_name,
         involved_uid, involved_resource_version, field_path, reason, type_, message, component,
@@ -258,15 +258,14 @@ def compose_event(row: Sequence[Any]) -> bytes:
     if text is not None:
         return document.compose(text, revision)
     involved = {"kind": kind, "name": involved_name}
-    for key, value in (
-        ("apiVersion", api_version),
-        ("namespace", involved_namespace),
-        ("uid", involved_uid),
-        ("resourceVersion", involved_resource_version),
-        ("fieldPath", field_path),
-    ):
-        if value:
-            involved[key] = value
+    optional = {
+        "apiVersion": api_version,
+        "namespace": involved_namespace,
+        "uid": involved_uid,
+        "resourceVersion": involved_resource_version,
+        "fieldPath": field_path,
+    }
+    involved |= {key: value for key, value in optional.items() if value}
     return _encoder.encode(
         {
             "apiVersion": "v1",
@@ -631,7 +630,7 @@ def load_classes(ids: Sequence[int] | None = None) -> list[ClassRow]:
 
 
 def load_pending(ids: Sequence[int] | None = None) -> list[PendingRow]:
-    """Return the queue: all waiting pods by priority and age, or those with the ids. Queries once."""
+    """Return the queue by priority and age: all waiting pods, or some by id. Queries once."""
     where = "" if ids is None else "WHERE q.pod_id = ANY(%s)"
     rows = sql.fetch(
         f"""
@@ -710,7 +709,8 @@ def terminating_namespaces() -> list[str]:
 
 def pending_counts() -> dict[str, int]:
     """Return how many pods wait in each stage of the queue. Queries once."""
-    return dict(sql.fetch("SELECT stage, count(*) FROM pending_pod GROUP BY stage"))  # type: ignore[arg-type]
+    rows = sql.fetch("SELECT stage, count(*) FROM pending_pod GROUP BY stage")
+    return {row[0]: row[1] for row in rows}
 
 
 def token_user(digest: bytes) -> TokenUser | None:

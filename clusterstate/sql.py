@@ -185,7 +185,7 @@ def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
     inner = raw()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(inner)
-        cursor.execute(statement, parameters, prepare=True, binary=True)  # type: ignore[call-overload]
+        cursor.execute(statement, parameters, prepare=True, binary=True)
         rows: list[Row] = cursor.fetchall()
         cursor.close()
         return rows
@@ -202,7 +202,7 @@ def run(statement: str, parameters: Sequence[Any] = ()) -> int:
     inner = raw()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(inner)
-        cursor.execute(statement, parameters, prepare=True, binary=True)  # type: ignore[call-overload]
+        cursor.execute(statement, parameters, prepare=True, binary=True)
         count = cursor.rowcount
         cursor.close()
         return count

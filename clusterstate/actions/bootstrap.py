@@ -19,8 +19,10 @@ PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
     (
         "system-cluster-critical",
         2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another"
-        " node if necessary.",
+        (
+            "Used for system critical pods that must run in the cluster, but can be moved to"
+            " another node if necessary."
+        ),
     ),
 )
 

@@ -242,7 +242,8 @@ def _lock(namespace: str, name: str) -> _Locked:
     )
     if found is None:
         raise queries.not_found(EVENT, name)
-    return _Locked(*found, item=queries.get(EVENT, namespace, name))
+    id_, document_id, revision = found
+    return _Locked(id_, document_id, revision, queries.get(EVENT, namespace, name))
 
 
 _UPDATE = f"""

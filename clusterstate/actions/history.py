@@ -1,5 +1,4 @@
-"""Trimming: the change log is kept for a while, events for an hour, and documents as long as
-something refers to them."""
+"""Trimming: old changes, old events, and the documents that only they referred to."""
 
 from datetime import datetime, timedelta
 

@@ -35,8 +35,9 @@ def stamp_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Man
     for taint in taints:
         if taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded"):
             known = times.get((taint.get("key"), NO_EXECUTE))
-            taint = {**taint, "timeAdded": known or document.format_time(now)}
-        stamped.append(taint)
+            stamped.append({**taint, "timeAdded": known or document.format_time(now)})
+        else:
+            stamped.append(taint)
     return {**manifest, "spec": {**manifest["spec"], "taints": stamped}}
 
 

@@ -126,8 +126,8 @@ def _create_pods(
     for namespace, manifest in items:
         metadata = manifest.get("metadata") or {}
         if namespace and metadata.get("namespace") != namespace:
-            manifest = {**manifest, "metadata": {**metadata, "namespace": namespace}}
-        manifests.append(manifest)
+            metadata = {**metadata, "namespace": namespace}
+        manifests.append({**manifest, "metadata": metadata})
     stored = pods.create_pods(manifests, now=now, user=user, dry_run=dry_run)
     return [one for one in stored if isinstance(one, Stored)]
 

@@ -30,7 +30,7 @@ from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity
-from clusterstate.queries import TABLES, kind_of, not_found
+from clusterstate.queries import TABLES, kind_of, not_found, overlay
 
 KEEPS_STATUS: Final = frozenset({"Node"})
 """Kinds whose status a client may set when it creates the object."""
@@ -277,9 +277,9 @@ def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
         }
 
 
-def same(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, overlay: Overlay) -> bool:
+def same(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, slots: Overlay) -> bool:
     """Return whether an update changes nothing but times in managedFields."""
-    if overlay != row.overlay:
+    if slots != row.overlay:
         return False
     if text == row.text:
         return True
@@ -481,12 +481,12 @@ def _lock_statements(kind_name: str, *, namespaced: bool) -> tuple[str, str]:
         if kind_name == "Pod"
         else ""
     )
-    return (
+    read = (
         f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{pod}"
         f" FROM {table} t JOIN document d ON d.id = t.document_id WHERE {where}"
-        " FOR NO KEY UPDATE OF t",
-        f"SELECT 1 FROM {table} t WHERE {where} FOR NO KEY UPDATE",
+        " FOR NO KEY UPDATE OF t"
     )
+    return read, f"SELECT 1 FROM {table} t WHERE {where} FOR NO KEY UPDATE"
 
 
 def lock_row(kind: Kind, namespace: str, name: str) -> Row:
@@ -507,21 +507,13 @@ def lock_row(kind: Kind, namespace: str, name: str) -> Row:
             raise not_found(kind, name)
         found = sql.fetch_one(read, key)
         assert found is not None
-    if kind.name != "Pod":
-        return Row(*found)
-    node_name, scheduled_at, unschedulable, class_id, phase, nominated = found[7:]
-    overlay = document.EMPTY
-    if node_name or scheduled_at is not None or unschedulable is not None:
-        overlay = Overlay(
-            node_name=node_name, scheduled_at=scheduled_at, unschedulable=unschedulable
-        )
-    return Row(
-        *found[:7],
-        overlay=overlay,
-        class_id=class_id,
-        phase=phase,
-        nominated_node_name=nominated,
-    )
+    id_, uid, row_namespace, row_name, document_id, revision, text, *more = found
+    row = Row(id_, uid, row_namespace, row_name, document_id, revision, text)
+    if kind.name == "Pod":
+        node_name, scheduled_at, unschedulable, row.class_id, row.phase, nominated = more
+        row.nominated_node_name = nominated
+        row.overlay = overlay(node_name, scheduled_at, unschedulable)
+    return row
 
 
 @lru_cache(maxsize=128)

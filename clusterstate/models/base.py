@@ -6,10 +6,8 @@ from django.db import models
 from clusterstate.models.documents import Document
 
 
-def name_field(*, default: str | None = None, null: bool = False) -> "models.TextField[str, str]":
+def name_field(*, default: str | None = None) -> "models.TextField[str, str]":
     """Return a text field ordered by code point, as Python and etcd do, whatever the locale."""
-    if null:
-        return models.TextField(null=True, db_collation="C")
     if default is None:
         return models.TextField(db_collation="C")
     return models.TextField(default=default, db_collation="C")

@@ -27,8 +27,8 @@ class Change(models.Model):
     previous_revision = models.BigIntegerField(null=True)
     class_id = models.BigIntegerField(null=True)
     previous_class_id = models.BigIntegerField(null=True)
-    node_name = name_field(null=True)
-    previous_node_name = name_field(null=True)
+    node_name = models.TextField(null=True, db_collation="C")  # noqa: DJ001
+    previous_node_name = models.TextField(null=True, db_collation="C")  # noqa: DJ001
     scheduled_at = models.DateTimeField(null=True)
     previous_scheduled_at = models.DateTimeField(null=True)
     unschedulable = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text

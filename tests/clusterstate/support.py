@@ -147,7 +147,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         try:
             self._value = self._work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - result() raises it again
             self._error = error
         finally:
             connection.close()

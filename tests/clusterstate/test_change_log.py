@@ -1,5 +1,6 @@
 """The change log: nothing missed, nothing out of order, nothing twice."""
 
+import itertools
 import random
 import threading
 import time
@@ -158,7 +159,7 @@ def test_revisions_of_one_object_rise_in_commit_order_after_lock_waits() -> None
         worker.result(60)
     log = everything_since(start, "Pod")
     assert len(log) == 72
-    for earlier, later in zip(log, log[1:], strict=False):
+    for earlier, later in itertools.pairwise(log):
         assert later.previous_revision == earlier.revision
         assert later.previous_document_id == earlier.document_id
         assert later.previous_unschedulable == earlier.unschedulable
@@ -222,7 +223,7 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write(
         worker.result(30)
     lists.append(queries.list_page("Pod"))
     assert len(lists) > 5
-    for earlier, later in zip(lists, lists[1:], strict=False):
+    for earlier, later in itertools.pairwise(lists):
         log = [c for c in everything_since(earlier.revision, "Pod") if c.revision <= later.revision]
         assert replay(items(earlier), log) == items(later)
 

@@ -229,8 +229,10 @@ def test_a_stale_resource_version_and_a_wrong_uid_are_conflicts() -> None:
         (
             "resourceVersion",
             "1",
-            'Operation cannot be fulfilled on pods "a": the object has been modified; please apply'
-            " your changes to the latest version and try again",
+            (
+                'Operation cannot be fulfilled on pods "a": the object has been modified; please'
+                " apply your changes to the latest version and try again"
+            ),
         ),
         ("uid", "0", 'Operation cannot be fulfilled on pods "a": Precondition failed: UID in'),
     ):
@@ -246,7 +248,7 @@ def test_a_stale_resource_version_and_a_wrong_uid_are_conflicts() -> None:
 
 
 def test_updating_a_pod_that_is_not_there_is_not_found() -> None:
-    with pytest.raises(NotFound, match='^pods "a" not found$'):
+    with pytest.raises(NotFound, match=r'^pods "a" not found$'):
         objects.update("Pod", "default", "a", lambda m: m, now=NOW)
 
 
@@ -439,7 +441,17 @@ def running(name: str) -> int:
         "Pod",
         "default",
         name,
-        lambda m: {**m, "status": {**m["status"], "phase": "Running"}},
+        lambda m: {
+            **m,
+            "status": {
+                **m["status"],
+                "phase": "Running",
+                "conditions": [
+                    *m["status"]["conditions"],
+                    {"type": "Ready", "status": "True"},
+                ],
+            },
+        },
         subresource="status",
         now=NOW,
     )

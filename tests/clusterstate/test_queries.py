@@ -45,7 +45,7 @@ SELECTORS = (
 
 @pytest.mark.parametrize("kind", ["Pod", "Node", "Event"])
 def test_label_selectors_in_sql_agree_with_the_rule(kind: str) -> None:
-    rng = random.Random(7)  # noqa: S311
+    rng = random.Random(7)
     namespace = "" if kind == "Node" else "default"
     labels = {}
     for number in range(24):
