@@ -158,9 +158,11 @@ class Mirror:
         for row in rows:
             if row.deletion_at is not None or row.scheduler_name not in self._registrations:
                 continue
+            # What happened since its row was written is not known, so a pod that was rejected is
+            # tried once more; only its backoff is kept.
             place = Place(
                 pod_id=row.id,
-                stage=Stage(row.stage),
+                stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
                 queued_at=row.since.timestamp(),
                 since=row.since.timestamp(),

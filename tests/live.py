@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 
+from clusterstate import embedded
 from tests.waiting import running, until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -125,8 +126,8 @@ class Service:
 
     def _find(self, part: str) -> int:
         if part == "postgres":
-            file = next(self.state.glob("*/postmaster.pid"), None)
-            pid = int(file.read_text().split("\n", 1)[0]) if file else 0
+            file = embedded.postgres_home(self.state) / "postgres" / "postmaster.pid"
+            pid = int(file.read_text().split("\n", 1)[0]) if file.exists() else 0
             return pid if pid and running(pid) else 0
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -135,11 +136,7 @@ class Service:
             except OSError:
                 continue
             if part == "redis":
-                if (
-                    b"-server" in command.split(b"\0", 1)[0] + command
-                    and str(self.state).encode() in command
-                    and b"python" not in command
-                ):
+                if b"-server" in command and self._lives_in_state(folder):
                     return int(folder.name)
             elif (
                 f"STOWAGE_PROCESS={part}\0".encode() in environment
@@ -147,6 +144,12 @@ class Service:
             ):
                 return int(folder.name)
         return 0
+
+    def _lives_in_state(self, process: Path) -> bool:
+        try:
+            return (process / "cwd").resolve().is_relative_to(self.state.resolve())
+        except OSError:
+            return False
 
     def kill(self, part: str) -> int:
         """Kill a part with SIGKILL; return the pid it had."""
@@ -158,8 +161,6 @@ class Service:
     @contextmanager
     def database(self) -> Iterator["psycopg.Connection[Any]"]:
         """A connection to the service's database."""
-        from clusterstate import embedded
-
         with psycopg.connect(embedded.postgres_url(self.state), autocommit=True) as connection:
             yield connection
 
