@@ -54,7 +54,7 @@ from scheduling.plugins.node_resources_fit import NodeResourcesFit
 from scheduling.plugins.node_unschedulable import NodeUnschedulable
 from scheduling.plugins.pod_topology_spread import PodTopologySpread
 from scheduling.plugins.taint_toleration import TaintToleration
-from tests.conformance.cluster_cases import Case, Outcome, read, read_pod, status
+from tests.conformance.cluster_cases import Case, Outcome, read, read_pod, status, with_gates
 
 
 def full_name(pod: Pod) -> str:
@@ -170,9 +170,10 @@ def make_plugin(case: Case) -> Any:
             return {"NodeName": NodeName, "NodePorts": NodePorts, "ImageLocality": ImageLocality}[
                 name
             ]()
+        case "NodeResourcesFit":
+            return NodeResourcesFit(args, sidecar_containers=gates.get("SidecarContainers", True))
     kinds = {
         "NodeAffinity": NodeAffinity,
-        "NodeResourcesFit": NodeResourcesFit,
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
         "InterPodAffinity": InterPodAffinity,
     }
@@ -181,7 +182,7 @@ def make_plugin(case: Case) -> Any:
 
 def run_plugin_case(case: Case) -> Outcome:
     """Return what the engine's plugin says about a filter or score case."""
-    return run_plugin(make_plugin(case), case)
+    return run_plugin(make_plugin(case), with_gates(case))
 
 
 def run_plugin(plugin: Any, case: Case) -> Outcome:

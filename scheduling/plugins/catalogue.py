@@ -48,6 +48,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     taint_toleration_comparison_operators: bool = False
     match_label_keys_in_pod_topology_spread: bool = True
     node_inclusion_policy_in_pod_topology_spread: bool = True
+    sidecar_containers: bool = True
 
 
 def build_plugins(
@@ -82,7 +83,8 @@ def build_plugins(
         "NodeAffinity": lambda: NodeAffinity(affinity),
         "NodePorts": NodePorts,
         "NodeResourcesFit": lambda: NodeResourcesFit(
-            of("NodeResourcesFit", NodeResourcesFitArgs, NodeResourcesFitArgs())
+            of("NodeResourcesFit", NodeResourcesFitArgs, NodeResourcesFitArgs()),
+            sidecar_containers=gates.sidecar_containers,
         ),
         "PodTopologySpread": lambda: PodTopologySpread(
             of("PodTopologySpread", PodTopologySpreadArgs, PodTopologySpreadArgs()),

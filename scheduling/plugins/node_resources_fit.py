@@ -25,12 +25,13 @@ from scheduling.framework.plugin_args import (
     NodeResourcesFitArgs,
     UtilizationShapePoint,
 )
-from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import resource_columns
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
+SIDECARS_OFF = "Pod has a restartable init container and the SidecarContainers feature is disabled"
 MAX_SHAPE_SCORE = 10
 _BASE = ("cpu", "memory", "ephemeral-storage")
 
@@ -45,7 +46,13 @@ class NodeResourcesFit:
     filter_locality = Locality.ROW
     score_locality = Locality.ROW
 
-    def __init__(self, args: NodeResourcesFitArgs = NodeResourcesFitArgs()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        args: NodeResourcesFitArgs = NodeResourcesFitArgs(),  # noqa: B008
+        *,
+        sidecar_containers: bool = True,
+    ) -> None:
+        self._sidecar_containers = sidecar_containers
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         strategy = args.scoring_strategy
@@ -64,7 +71,11 @@ class NodeResourcesFit:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Nothing to prepare; always filters, since every pod takes a place."""
+        """Reject sidecars where that feature is off; always filter, as every pod takes a place."""
+        if not self._sidecar_containers and any(
+            container.restart_policy == "Always" for container in pod.pod.spec.init_containers
+        ):
+            return None, unresolvable(SIDECARS_OFF)
         return None, SUCCESS
 
     def filter(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.meta import strip_nulls
+from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import (
@@ -28,6 +28,22 @@ Outcome = dict[str, Any]
 def read(kind: type, manifests: Any) -> Any:
     """Decode manifests, an absent list as an empty one."""
     return msgspec.convert(strip_nulls(manifests or []), list[kind])
+
+
+def with_gates(case: Case) -> Case:
+    """Return the case as a cluster with its feature gates would store it.
+
+    The API drops fields of disabled features, so nobody downstream sees them.
+    """
+    if (case.get("featureGates") or {}).get("PodLevelResources", True):
+        return case
+
+    def without(pod: Manifest) -> Manifest:
+        spec = {name: value for name, value in pod["spec"].items() if name != "resources"}
+        return {**pod, "spec": spec}
+
+    stored = {**case, "pods": [without(pod) for pod in case.get("pods") or []]}
+    return {**stored, "pod": without(case["pod"])} if "pod" in case else stored
 
 
 def read_pod(case: Case, key: str = "pod") -> Pod:

@@ -33,6 +33,7 @@ from tests.conformance.cluster_cases import (
     read_cluster,
     read_pod,
     status,
+    with_gates,
 )
 from tests.conformance.implementations import check_all
 
@@ -62,6 +63,7 @@ def _fit(args: Args, gates: Gates) -> AnyRule:
         shape=[(p.get("utilization", 0), p.get("score", 0)) for p in ratio.get("shape") or []],
         ignored_resources=args.get("ignoredResources") or [],
         ignored_resource_groups=args.get("ignoredResourceGroups") or [],
+        sidecar_containers=gates.get("SidecarContainers", True),
     )
 
 
@@ -108,6 +110,7 @@ RULES: dict[str, Callable[[Args, Gates], AnyRule]] = {
 
 def run_reference(case: Case) -> Outcome:
     """Return what the plain rule says about a case."""
+    case = with_gates(case)
     rule = RULES[case["plugin"]](case.get("args") or {}, case.get("featureGates") or {})
     pod, cluster = read_pod(case), read_cluster(case)
     if case["kind"] == "filter":

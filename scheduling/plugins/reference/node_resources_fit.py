@@ -79,7 +79,7 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
     """``shape`` is for RequestedToCapacityRatio alone.
 
     ``ignored_resources`` and ``ignored_resource_groups`` (the part before the slash) are extended
-    resources that the filter does not look at.
+    resources that the filter does not look at. ``sidecar_containers`` is a feature gate.
     """
 
     name = "NodeResourcesFit"
@@ -94,7 +94,9 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
         shape: Shape = (),
         ignored_resources: Sequence[str] = (),
         ignored_resource_groups: Sequence[str] = (),
+        sidecar_containers: bool = True,
     ) -> None:
+        self.sidecar_containers = sidecar_containers
         self.strategy = strategy
         self.resources = tuple(resources)
         self.shape = tuple(shape)
@@ -102,7 +104,13 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
         self.ignored_resource_groups = frozenset(ignored_resource_groups)
 
     def pre_filter(self, pod: Pod, cluster: Cluster) -> Begun[dict[str, int]]:
-        """Add up the pod's requests."""
+        """Add up the pod's requests; reject sidecars where that feature is off."""
+        sidecars = any(c.restart_policy == "Always" for c in pod.spec.init_containers)
+        if sidecars and not self.sidecar_containers:
+            reason = (
+                "Pod has a restartable init container and the SidecarContainers feature is disabled"
+            )
+            return Begun(Verdict(UNRESOLVABLE, (reason,)))
         return Begun(state=pod_request_ints(pod))
 
     def filter(self, state: dict[str, int] | None, pod: Pod, node: PlacedNode) -> Verdict:
