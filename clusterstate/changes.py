@@ -64,6 +64,7 @@ ADMISSION_LOCK = (0x5358 << 48) + 1
 PLACEMENT_LOCK = (0x5358 << 48) + 2
 CYCLE_LOCK = (0x5358 << 48) + 3
 TIMER_LOCK = (0x5358 << 48) + 4
+NODE_LIFECYCLE_LOCK = (0x5358 << 48) + 5
 
 OPEN = (
     f"CASE WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"

@@ -84,6 +84,8 @@ UNHEALTHY_ZONE_THRESHOLD = environment.number(
 LARGE_CLUSTER_SIZE = environment.integer(
     "STOWAGE_LARGE_CLUSTER_SIZE", 50, at_least=0, at_most=10**6
 )
+# Whether something outside initialises new nodes; until then they are tainted `uninitialized`.
+EXTERNAL_CLOUD_PROVIDER = environment.flag("STOWAGE_EXTERNAL_CLOUD_PROVIDER", default=False)
 # How long after its grace period a pod is removed by force when its node's agent does not.
 FORCED_DELETION_MARGIN_SECONDS = environment.number(
     "STOWAGE_FORCED_DELETION_MARGIN", 30, at_least=0, at_most=86400
@@ -180,6 +182,7 @@ AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # one address cannot lock others out
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+AXES_ENABLE_ADMIN = False  # the console has a screen of its own
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "stowage-session"
@@ -333,6 +336,10 @@ UNFOLD = {
     "SITE_TITLE": "Stowage",
     "SITE_HEADER": "Stowage",
     "SITE_SYMBOL": "deployed_code",
-    "SHOW_HISTORY": False,
+    "SITE_URL": None,
+    "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
+    "SHOW_BACK_BUTTON": True,
+    "DASHBOARD_CALLBACK": "clusterstate.admin.dashboard.context",
+    "SIDEBAR": {"navigation": "clusterstate.admin.navigation.sidebar"},
 }

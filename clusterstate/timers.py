@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate import changes, sql
+from clusterstate.objects import document
 from clusterstate.objects.node import Node, Taint
 
 TAINT: Final = "taint"
@@ -342,3 +343,23 @@ def finishable(*, overdue_at: datetime, limit: int) -> list[int]:
     those that a finalizer keeps.
     """
     return [row[0] for row in sql.fetch(_FINISHABLE, (overdue_at, limit))]
+
+
+# Nodes ----------------------------------------------------------------------------------------
+
+
+def node_revisions() -> list[tuple[int, int]]:
+    """Return id and revision of all nodes, oldest first. Queries once."""
+    return sql.fetch("SELECT id, revision FROM node ORDER BY id")  # type: ignore[return-value]
+
+
+def nodes_by_id(ids: Sequence[int]) -> list[tuple[int, int, bytes]]:
+    """Return id, revision and JSON of these nodes. Queries once unless there are none."""
+    if not ids:
+        return []
+    rows = sql.fetch(
+        "SELECT n.id, n.revision, d.text FROM node n JOIN document d ON d.id = n.document_id"
+        " WHERE n.id = ANY(%s)",
+        (sql.Int8s(list(ids)),),
+    )
+    return [(id_, revision, document.compose(text, revision)) for id_, revision, text in rows]

@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('node_name', models.TextField(db_collation='C', primary_key=True, serialize=False)),
                 ('sign', models.TextField()),
-                ('heard_at', models.DateTimeField()),
+                ('heard_at', models.DateTimeField(null=True)),
             ],
             options={
                 'db_table': 'node_heartbeat',

@@ -13,6 +13,7 @@ import warnings
 from celery import Celery
 from celery.platforms import SecurityWarning
 from celery.signals import beat_init, task_prerun, worker_ready
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
@@ -42,6 +43,11 @@ app.conf.beat_schedule = {
         "schedule": 1.0,
         "options": {"expires": 2},
     },
+    "judge-nodes": {
+        "task": "scheduling.tasks.judge_nodes",
+        "schedule": settings.NODE_MONITOR_PERIOD_SECONDS,
+        "options": {"expires": 5},
+    },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",
         "schedule": 60.0,
@@ -68,8 +74,6 @@ def _check_connection(**_: object) -> None:
 @beat_init.connect
 def _announce_alive(**_: object) -> None:
     """Show `/readyz` that this process, scheduler, worker or beat, is there."""
-    from django.conf import settings
-
     from clusterstate import heartbeats
 
     heartbeats.start(settings.PROCESS)

@@ -49,6 +49,14 @@ def follow_disruptions(**_: object) -> None:
     disruption.follow(_now())
 
 
+@shared_task(name="scheduling.tasks.judge_nodes", ignore_result=True)
+def judge_nodes(**_: object) -> None:
+    """Turn silence and conditions of nodes into taints."""
+    from scheduling.controllers import node_lifecycle
+
+    node_lifecycle.run(_now())
+
+
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents and events that are older than the kept history."""

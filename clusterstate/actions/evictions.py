@@ -191,7 +191,7 @@ _CONDEMNED = """
     FROM pod p JOIN document d ON d.id = p.document_id
     WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED
 """
-_EVICT = f"""
+_REWRITE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
@@ -200,7 +200,8 @@ _EVICT = f"""
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     updated AS (
         UPDATE pod p
-        SET document_id = n.document_id, revision = n.revision, deletion_at = n.deletion_at
+        SET document_id = n.document_id, revision = n.revision,
+            deletion_at = coalesce(n.deletion_at, p.deletion_at)
         FROM numbered n WHERE p.id = n.pod_id
         RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
                   new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
@@ -208,7 +209,9 @@ _EVICT = f"""
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
-    done AS (DELETE FROM eviction_timer t USING updated u WHERE t.pod_id = u.id),
+    done AS (
+        DELETE FROM eviction_timer t USING updated u
+        WHERE t.pod_id = u.id AND u.deletion_at IS NOT NULL),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             previous_document_id, previous_revision, class_id, previous_class_id,
@@ -222,7 +225,7 @@ _EVICT = f"""
         FROM updated)
     SELECT max(revision) FROM updated
 """
-_EVICT = " ".join(_EVICT.split())
+_REWRITE = " ".join(_REWRITE.split())
 
 NOTHING: Final = Fired([], 0, 0, [], [])
 
@@ -285,6 +288,26 @@ def _gone(pod_ids: Sequence[int]) -> set[int]:
     return set(pod_ids) - {row[0] for row in present}
 
 
+def rewrite(
+    pod_ids: Sequence[int],
+    texts: Sequence[str],
+    deletions: Sequence[datetime] | None = None,
+    *,
+    now: datetime,
+) -> int:
+    """Write new documents of locked pods in one statement; return the highest revision.
+
+    Class, phase and slots stay. With ``deletions`` the pods terminate, and their timers go.
+    """
+    moments = [None] * len(pod_ids) if deletions is None else deletions
+    found = sql.fetch_one(
+        _REWRITE, (sql.Int8s(list(pod_ids)), sql.Texts(texts), sql.Times(moments), now)
+    )
+    assert found is not None  # the rows are locked
+    revision: int = found[0]
+    return revision
+
+
 def _evict(rows: Sequence[sql.Row], condition: Manifest, now: datetime) -> None:
     """Write condition and deletion time of locked pods; those with no grace period are removed."""
     stamped = {"lastTransitionTime": document.format_time(now), **condition}
@@ -310,12 +333,8 @@ def _evict(rows: Sequence[sql.Row], condition: Manifest, now: datetime) -> None:
         moments.append(moment)
         if grace == 0 and not metadata.get("finalizers"):
             at_once.append(row[0])
-    found = sql.fetch_one(
-        _EVICT,
-        (sql.Int8s([row[0] for row in rows]), sql.Texts(texts), sql.Times(moments), now),
-    )
-    assert found is not None  # the rows are locked
-    changes.announce(found[0], ("Pod",))
+    revision = rewrite([row[0] for row in rows], texts, moments, now=now)
+    changes.announce(revision, ("Pod",))
     if at_once:
         pods.finish_deletions(at_once, now=now)
 

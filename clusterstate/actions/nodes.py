@@ -3,11 +3,14 @@
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
 from clusterstate import sql
 from clusterstate.objects import document
 from clusterstate.objects.meta import Manifest
 
 NO_EXECUTE = "NoExecute"
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 
 
 def taints_of(manifest: Manifest | None) -> list[dict[str, Any]]:
@@ -17,12 +20,33 @@ def taints_of(manifest: Manifest | None) -> list[dict[str, Any]]:
     return (manifest.get("spec") or {}).get("taints") or []
 
 
+def initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
+    """Return the node with or without its ``uninitialized`` taint (R127).
+
+    Where an external cloud provider looks after nodes, a new one is tainted until something names
+    its provider; whoever does that may also remove the taint.
+    """
+    if not settings.EXTERNAL_CLOUD_PROVIDER:
+        return manifest
+    spec = manifest.get("spec") or {}
+    present = taints_of(manifest)
+    known = bool(spec.get("providerID"))
+    if old is None and not known and not any(t.get("key") == UNINITIALIZED for t in present):
+        taint = {"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
+        return {**manifest, "spec": {**spec, "taints": [*present, taint]}}
+    if old is not None and known and not (old.get("spec") or {}).get("providerID"):
+        rest = [taint for taint in present if taint.get("key") != UNINITIALIZED]
+        return {**manifest, "spec": {**spec, "taints": rest}}
+    return manifest
+
+
 def stamp_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Manifest:
     """Return the node with ``timeAdded`` on every NoExecute taint that lacks it.
 
     A taint that was there before (same key and effect) keeps its time when the client leaves it
     out, as clients that send the whole list do; so a countdown does not start again.
     """
+    manifest = initialize(manifest, old)
     taints = taints_of(manifest)
     if not any(
         taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded") for taint in taints

@@ -65,18 +65,19 @@ class ControllerCursor(models.Model):
 
 
 class NodeHeartbeat(models.Model):
-    """When a node's agent was last heard of, on this service's clock; no row for one without.
+    """When a node's agent was last heard of, on this service's clock; NULL if never.
 
     ``sign`` is what it said last (its lease's renewal and its status' heartbeats); only a sign
-    that differs counts, so that an agent with a wrong clock lives.
+    that differs counts, so that an agent with a wrong clock lives, and a node that was described
+    with a heartbeat by hand has none.
     """
 
     node_name = models.TextField(primary_key=True, db_collation="C")
     sign = models.TextField()
-    heard_at = models.DateTimeField()
+    heard_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "node_heartbeat"
 
     def __str__(self) -> str:
-        return f"{self.node_name} heard of at {self.heard_at:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{self.node_name} heard of at {self.heard_at}"

@@ -1,0 +1,298 @@
+"""The life of nodes: silence becomes conditions, conditions become taints, as fast as zones allow.
+
+A pass every few seconds loads nodes and heartbeats, calls ``node_lifecycle_rules.monitor`` and
+writes what differs. Zones and their token buckets stand in a row, so that a restart does not give
+a limiter its burst again. Heartbeats by Lease are no changes: nobody is woken by them.
+
+A node that never had an agent, because it was only described over the API, is not missed. Its
+conditions still become taints, but taints that no condition of its own speaks of are somebody
+else's and stay.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+from django.conf import settings
+
+from clusterstate import changes, sql, timers
+from clusterstate.actions import evictions, heartbeats, objects
+from clusterstate.actions.events import Occurrence
+from clusterstate.objects.errors import NotFound
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node, NodeCondition, Taint
+from scheduling.controllers.node_lifecycle_rules import (
+    TAINTS_BY_CONDITION,
+    UNSCHEDULABLE,
+    NodeChange,
+    Settings,
+    TokenBucket,
+    Zone,
+    ZoneState,
+    monitor,
+)
+
+logger = structlog.get_logger(__name__)
+
+NAME = "node-lifecycle"
+COMPONENT = "node-controller"
+_decode_node = msgspec.json.Decoder(Node).decode
+_CONDITION_OF = {
+    key: condition for condition, keys in TAINTS_BY_CONDITION.items() for key in keys.values()
+}
+
+_known: dict[int, tuple[int, Node]] = {}
+"""Decoded nodes by id, with their revision; what did not change is not read again."""
+
+
+def forget() -> None:
+    """Drop the remembered nodes, as after the tables were emptied behind its back."""
+    _known.clear()
+
+
+def _nodes() -> list[tuple[int, Node]]:
+    """Return all nodes with their revisions, oldest first. Queries once, twice if some changed."""
+    rows = timers.node_revisions()
+    changed = [id_ for id_, revision in rows if _known.get(id_, (0,))[0] != revision]
+    for id_, revision, manifest in timers.nodes_by_id(changed):
+        _known[id_] = (revision, _decode_node(manifest))
+    for id_ in _known.keys() - {row[0] for row in rows}:
+        del _known[id_]
+    return [_known[row[0]] for row in rows if row[0] in _known]
+
+
+def limits() -> Settings:
+    """Return the configured limits."""
+    return Settings(
+        grace_period_seconds=settings.NODE_MONITOR_GRACE_SECONDS,
+        eviction_rate=settings.NODE_EVICTION_RATE,
+        secondary_eviction_rate=settings.SECONDARY_NODE_EVICTION_RATE,
+        unhealthy_zone_threshold=settings.UNHEALTHY_ZONE_THRESHOLD,
+        large_cluster_size=settings.LARGE_CLUSTER_SIZE,
+    )
+
+
+def run(now: datetime) -> int:
+    """Make one pass unless another worker is at it; return how many nodes changed."""
+    # Not one transaction: a long one would hold up whoever follows the log.
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.NODE_LIFECYCLE_LOCK,))
+    if row is None or not row[0]:
+        return 0
+    try:
+        return _pass(now)
+    finally:
+        sql.run("SELECT pg_advisory_unlock(%s)", (changes.NODE_LIFECYCLE_LOCK,))
+
+
+def _pass(now: datetime) -> int:
+    kept = evictions.state(NAME)
+    nodes = _nodes()
+    signs = {node.metadata.name: _sign(node) for _, node in nodes}
+    heard_at = heartbeats.note(signs, now=now)
+    if _was_away(kept, now):
+        heartbeats.reset(now=now)
+        heard_at = dict.fromkeys(heard_at, now)
+    result = monitor(
+        [node for _, node in nodes],
+        heard_at=heard_at,
+        zones=_zones(kept),
+        now=now,
+        settings=limits(),
+    )
+    if result.reset_heartbeats:
+        heartbeats.reset(now=now)
+    state = {
+        "passed_at": now.isoformat(),
+        "zones": {name: _zone_wire(zone) for name, zone in result.zones.items()},
+        "unready": kept.get("unready", []),
+        "waiting": list(result.waiting),
+    }
+    # Tokens are spent before the taints are written: a crash between loses some, and gives none.
+    evictions.set_state(NAME, state)
+    revisions = {node.metadata.name: revision for revision, node in nodes}
+    before = {node.metadata.name: node for _, node in nodes}
+    written = 0
+    news: list[Occurrence] = []
+    for change in result.changes:
+        name = change.name
+        node = before[name]
+        taints = change.taints
+        if taints is not None and name not in heard_at:
+            taints = _with_foreign(node, taints)
+        if taints == node.spec.taints:
+            taints = None
+        if change.conditions is None and taints is None:
+            continue
+        if _write(name, revisions[name], change.conditions, taints, now):
+            written += 1
+            news += _tell(node, change, taints)
+    lost = sorted(set(result.unready) - set(kept.get("unready", ())))
+    if lost:
+        heartbeats.mark_pods_not_ready(lost, now=now)
+    if list(result.unready) != state["unready"]:
+        evictions.set_state(NAME, {**state, "unready": list(result.unready)})
+    if news:
+        evictions.record(news, now=now)
+    if written:
+        logger.info("nodes_judged", changed=written, waiting=len(result.waiting))
+    return written
+
+
+def _sign(node: Node) -> str:
+    """Return the last heartbeat in the node's status, empty if there is none."""
+    return max((c.last_heartbeat_time or "" for c in node.status.conditions), default="")
+
+
+def _was_away(kept: dict[str, Any], now: datetime) -> bool:
+    """Return whether no pass was made for so long that silence says nothing about agents."""
+    if "passed_at" not in kept:
+        return False
+    patience = timedelta(seconds=settings.NODE_MONITOR_GRACE_SECONDS / 2)
+    return now - datetime.fromisoformat(kept["passed_at"]) > patience
+
+
+def _with_foreign(node: Node, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Return the taints, with those kept that no condition of this node without agent governs."""
+    types = {condition.type for condition in node.status.conditions}
+    wanted = {(taint.key, taint.effect) for taint in taints}
+    present = {(taint.key, taint.effect) for taint in node.spec.taints}
+    stays = [
+        taint
+        for taint in node.spec.taints
+        if (taint.key, taint.effect) in wanted
+        or (taint.key != UNSCHEDULABLE and _CONDITION_OF.get(taint.key) not in types)
+    ]
+    return (*stays, *(t for t in taints if (t.key, t.effect) not in present))
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def _write(
+    name: str,
+    revision: int,
+    conditions: tuple[NodeCondition, ...] | None,
+    taints: tuple[Taint, ...] | None,
+    now: datetime,
+) -> bool:
+    """Write a node's conditions and taints; False when it changed since it was judged."""
+    expected = revision
+    try:
+        if conditions is not None:
+
+            def with_conditions(manifest: Manifest) -> Manifest:
+                if manifest["metadata"]["resourceVersion"] != str(expected):
+                    return manifest
+                status = manifest.get("status") or {}
+                return {
+                    **manifest,
+                    "status": {**status, "conditions": _condition_wire(status, conditions)},
+                }
+
+            stored = objects.update(
+                "Node", "", name, with_conditions, subresource="status", now=now
+            )
+            if not stored.changed:
+                return False
+            expected = stored.revision
+        if taints is not None:
+
+            def with_taints(manifest: Manifest) -> Manifest:
+                if manifest["metadata"]["resourceVersion"] != str(expected):
+                    return manifest
+                spec = {**(manifest.get("spec") or {}), "taints": [_taint_wire(t) for t in taints]}
+                if not taints:
+                    del spec["taints"]
+                return {**manifest, "spec": spec}
+
+            return objects.update("Node", "", name, with_taints, now=now).changed
+    except NotFound:
+        return False
+    return True
+
+
+def _condition_wire(status: Manifest, conditions: tuple[NodeCondition, ...]) -> list[Manifest]:
+    present = {one.get("type"): one for one in status.get("conditions") or ()}
+    result = []
+    for one in conditions:
+        entry = {
+            **present.get(one.type, {}),
+            "type": one.type,
+            "status": one.status,
+            "reason": one.reason,
+            "message": one.message,
+        }
+        if one.last_heartbeat_time:
+            entry["lastHeartbeatTime"] = one.last_heartbeat_time
+        if one.last_transition_time:
+            entry["lastTransitionTime"] = one.last_transition_time
+        result.append(entry)
+    return result
+
+
+def _taint_wire(taint: Taint) -> Manifest:
+    entry = {"key": taint.key, "effect": taint.effect}
+    if taint.value:
+        entry["value"] = taint.value
+    if taint.time_added:
+        entry["timeAdded"] = taint.time_added
+    return entry
+
+
+def _tell(node: Node, change: NodeChange, taints: tuple[Taint, ...] | None) -> list[Occurrence]:
+    """Return the events of a node that was lost or came back."""
+    name = node.metadata.name
+    status = None
+    if change.conditions is not None:
+        status = "NodeNotReady"
+    elif taints is not None and _evicts(node.spec.taints) and not _evicts(taints):
+        status = "NodeReady"
+    if status is None:
+        return []
+    return [
+        Occurrence(
+            kind="Node",
+            namespace="",
+            name=name,
+            uid=node.metadata.uid,
+            reason=status,
+            message=f"Node {name} status is now: {status}",
+            component=COMPONENT,
+        )
+    ]
+
+
+def _evicts(taints: tuple[Taint, ...]) -> bool:
+    return any(t.effect == "NoExecute" and _CONDITION_OF.get(t.key) == "Ready" for t in taints)
+
+
+# What is kept ---------------------------------------------------------------------------------
+
+
+def _zones(kept: Mapping[str, Any]) -> dict[str, Zone]:
+    return {
+        name: Zone(
+            name=name,
+            state=ZoneState(one["state"]),
+            bucket=TokenBucket(
+                rate=one["rate"],
+                tokens=one["tokens"],
+                at=datetime.fromisoformat(one["at"]),
+                burst=one["burst"],
+            ),
+        )
+        for name, one in kept.get("zones", {}).items()
+    }
+
+
+def _zone_wire(zone: Zone) -> dict[str, Any]:
+    bucket = zone.bucket
+    return {
+        "state": str(zone.state),
+        "rate": bucket.rate,
+        "tokens": bucket.tokens,
+        "at": bucket.at.isoformat(),
+        "burst": bucket.burst,
+    }

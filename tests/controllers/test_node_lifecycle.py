@@ -1,0 +1,235 @@
+"""Nodes that fall silent and come back, with rows, leases and a clock that stands still."""
+
+import datetime as dt
+
+import pytest
+
+from clusterstate import changes, queries
+from clusterstate.actions import objects, pods
+from clusterstate.objects.document import format_time
+from scheduling.controllers import evictions, node_lifecycle
+from tests.controllers.support import (
+    NOW,
+    after,
+    make_node,
+    make_pod,
+    pod,
+    set_taints,
+    taint,
+    timer,
+)
+
+pytestmark = pytest.mark.django_db
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    evictions.forget()
+    node_lifecycle.forget()
+    pods.forget_classes()
+
+
+def micro(moment: dt.datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def beat(name, seconds):
+    """Renew the node's lease."""
+    now = after(seconds)
+    spec = {"holderIdentity": name, "renewTime": micro(now)}
+    if queries.find("Lease", "kube-node-lease", name) is None:
+        manifest = {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
+        objects.create("Lease", "kube-node-lease", manifest, now=now)
+    else:
+        objects.update("Lease", "kube-node-lease", name, lambda old: {**old, "spec": spec}, now=now)
+
+
+def condition(name, kind, status, seconds=0):
+    def change(manifest):
+        conditions = [
+            one for one in manifest["status"].get("conditions", ()) if one["type"] != kind
+        ]
+        conditions.append(
+            {
+                "type": kind,
+                "status": status,
+                "lastHeartbeatTime": format_time(after(seconds)),
+                "lastTransitionTime": format_time(after(seconds)),
+            }
+        )
+        return {**manifest, "status": {**manifest["status"], "conditions": conditions}}
+
+    objects.update("Node", "", name, change, subresource="status", now=after(seconds))
+
+
+def node(name):
+    return queries.get_manifest("Node", "", name)
+
+
+def taints(name):
+    return {(t["key"], t["effect"]) for t in node(name)["spec"].get("taints", ())}
+
+
+def ready(name):
+    conditions = node(name)["status"].get("conditions", ())
+    return next((c["status"] for c in conditions if c["type"] == "Ready"), None)
+
+
+def test_a_node_whose_agent_falls_silent_is_unreachable_after_the_grace_period():
+    """R126, R128: and its pods are not ready."""
+    for name in ("n1", "n2"):
+        make_node(name)
+        beat(name, 0)
+        condition(name, "Ready", "True")
+    make_pod("p", "n1")
+    objects.update(
+        "Pod", "default", "p",
+        lambda m: {**m, "status": {**m["status"], "phase": "Running",
+                                   "conditions": [{"type": "Ready", "status": "True"}]}},
+        subresource="status", now=NOW,
+    )  # fmt: skip
+    node_lifecycle.run(after(0))
+    for moment in (15, 30):
+        beat("n2", moment)
+        node_lifecycle.run(after(moment))
+    assert ready("n1") == "True"
+    beat("n2", 41)
+    node_lifecycle.run(after(41))
+    assert ready("n1") == "Unknown"
+    assert taints("n1") == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
+    assert ready("n2") == "True"
+    assert taints("n2") == set()
+    conditions = {c["type"]: c for c in pod("p")["status"]["conditions"]}
+    assert conditions["Ready"]["status"] == "False"
+    assert timer("p") == 41 + 300
+
+
+def test_recovery_removes_the_taints_and_the_timers():
+    """R128."""
+    for name in ("n1", "n2"):
+        make_node(name)
+        beat(name, 0)
+        condition(name, "Ready", "True")
+    make_pod("p", "n1")
+    node_lifecycle.run(NOW)
+    beat("n2", 15)
+    node_lifecycle.run(after(15))
+    beat("n2", 30)
+    node_lifecycle.run(after(30))
+    node_lifecycle.run(after(45))
+    assert timer("p") == 345
+    beat("n1", 50)
+    condition("n1", "Ready", "True", 50)
+    beat("n2", 50)
+    node_lifecycle.run(after(51))
+    assert taints("n1") == set()
+    assert timer("p") is None
+
+
+def test_a_node_without_an_agent_is_not_missed_and_keeps_foreign_taints():
+    make_node("n1", taints=[taint(UNREACHABLE), taint("node.kubernetes.io/memory-pressure",
+                                                      "NoSchedule")])  # fmt: skip
+    before = node("n1")
+    for moment in (0, 10, 20, 30, 60, 600):
+        node_lifecycle.run(after(moment))
+    assert node("n1") == before
+
+
+def test_cordon_shows_as_a_taint_and_uncordon_removes_it():
+    """R126."""
+    make_node("n1")
+
+    def cordon(value):
+        objects.update(
+            "Node", "", "n1",
+            lambda m: {**m, "spec": {**(m.get("spec") or {}), "unschedulable": value}}, now=NOW,
+        )  # fmt: skip
+
+    cordon(True)
+    node_lifecycle.run(NOW)
+    assert taints("n1") == {("node.kubernetes.io/unschedulable", "NoSchedule")}
+    cordon(False)
+    node_lifecycle.run(NOW)
+    assert taints("n1") == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("MemoryPressure", "memory-pressure"),
+        ("DiskPressure", "disk-pressure"),
+        ("PIDPressure", "pid-pressure"),
+        ("NetworkUnavailable", "network-unavailable"),
+        ("OutOfDisk", "out-of-disk"),
+    ],
+)
+def test_conditions_become_taints(kind, key):
+    """R133."""
+    make_node("n1")
+    condition("n1", kind, "True")
+    node_lifecycle.run(NOW)
+    assert taints("n1") == {(f"node.kubernetes.io/{key}", "NoSchedule")}
+    condition("n1", kind, "False", 1)
+    node_lifecycle.run(after(1))
+    assert taints("n1") == set()
+
+
+def test_taints_come_at_the_rate_of_the_zone():
+    """R129: one each ten seconds, and a restart does not give the first one again."""
+    names = [f"n{number}" for number in range(10)]
+    for name in names:
+        make_node(name)
+        condition(name, "Ready", "True")
+    for name in names[:3]:
+        condition(name, "Ready", "False", 1)
+    counts = []
+    for moment in range(1, 32, 5):
+        node_lifecycle.forget()
+        node_lifecycle.run(after(moment))
+        counts.append(sum((NOT_READY, "NoExecute") in taints(name) for name in names))
+    assert counts == [1, 1, 2, 2, 3, 3, 3]
+
+
+def test_heartbeats_by_lease_are_no_changes():
+    make_node("n1")
+    beat("n1", 0)
+    mark = changes.watermark()
+    beat("n1", 10)
+    beat("n1", 20)
+    assert changes.read_since(mark).items == []
+
+
+def test_silence_while_nobody_listened_says_nothing():
+    for name in ("n1", "n2"):
+        make_node(name)
+        beat(name, 0)
+        condition(name, "Ready", "True")
+    node_lifecycle.run(after(0))
+    node_lifecycle.run(after(3600))
+    assert ready("n1") == "True"
+    for moment in (3610, 3620, 3630):
+        node_lifecycle.run(after(moment))
+        assert ready("n1") == "True"
+    node_lifecycle.run(after(3641))
+    assert ready("n1") == "Unknown"
+
+
+def test_new_nodes_wait_for_their_provider(settings):
+    """R127."""
+    key = ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")
+    make_node("plain")
+    assert taints("plain") == set()
+    settings.EXTERNAL_CLOUD_PROVIDER = True
+    make_node("n1")
+    assert taints("n1") == {key}
+    set_taints("n1", *node("n1")["spec"]["taints"], taint())
+    assert key in taints("n1")
+
+    def initialise(manifest):
+        return {**manifest, "spec": {**manifest["spec"], "providerID": "x://1"}}
+
+    objects.update("Node", "", "n1", initialise, now=NOW)
+    assert taints("n1") == {("key", "NoExecute")}
