@@ -10,11 +10,17 @@ import random
 from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 
+from clusterstate.objects.node import Node
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_pod, settle
+from scheduling.engine.decision import Decision
+from scheduling.engine.requirements import from_pod
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
-from tests.conformance.cluster_cases import differences
+from tests.conformance.cluster_cases import differences, read_pod
 from tests.conformance.runner import folder, missing
 from tests.strategies import EXAMPLES
 
@@ -143,3 +149,46 @@ def test_both_schedulers_decide_alike(seed: int) -> None:
         plain["potentialNodes"].sort()
         decided["potentialNodes"].sort()
         assert differences(plain, decided) == [], case
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
+    """Pods of a few classes come one after the other while pods and nodes come and go."""
+    if not recorded()["pods"]:
+        pytest.skip(missing(folder()))
+    shuffle = Shuffle(seed)
+    chance = shuffle.random
+    nodes = [shuffle.node(n) for n in range(chance.randint(3, 30))]
+    pods = [shuffle.placed(n, nodes) for n in range(chance.randint(0, 20))]
+    snapshot = harness.build_snapshot({**shuffle.world(), "nodes": nodes, "pods": pods})
+    framework = harness.kubernetes_framework()
+    cache = Cache(snapshot, framework, limit=chance.choice((2, 512)))
+    templates = [read_pod({"pod": shuffle.pod(f"t-{n}", (0, 10))}) for n in range(4)]
+    infos = [snapshot.intern(from_pod(template)) for template in templates]
+    keys = [record.key for record in snapshot.pods()]
+    for number in range(4 * EXAMPLES):
+        what = chance.random()
+        if what < 0.75:
+            pod = PodToPlace(f"default/new-{number}", chance.choice(infos))
+            options = Options(seed=seed, preempt=shuffle.sometimes(0.5))
+            plain = schedule_pod(snapshot, framework, pod, options, draw=number)
+            if plain.outcome != "error":
+                cached = cache.decide(pod, options, draw=number)
+                assert cached is None or told(cached) == told(plain)
+            settle(snapshot, pod, plain)
+            if plain.scheduled:
+                keys.append(pod.key)
+        elif what < 0.85 and keys:
+            snapshot.remove_pod(keys.pop(chance.randrange(len(keys))))
+        elif what < 0.95:
+            node = shuffle.node(chance.randrange(len(nodes) + 1))
+            snapshot.set_node(msgspec.convert(node, Node))
+        elif snapshot.node_count:
+            snapshot.remove_node(chance.choice(list(snapshot.node_names())))
+
+
+def told(decision: Decision) -> Manifest:
+    """Everything that a decision says."""
+    fields = msgspec.structs.asdict(decision)
+    fields.pop("best_scores", None)
+    return {**fields, "best": decision.best}
