@@ -147,6 +147,7 @@ class _Line(msgspec.Struct, frozen=True):
     plugin: Score
     weight: int
     line: int
+    of_node: bool = False
     follows_pods: bool = False
     of_row: RowScore | None = None
 
@@ -165,7 +166,7 @@ class ClassState:
         self.info = info
         self.usable = True
         self._active: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        self._fixed: dict[str, Int64] = {}
+        self._fixed: dict[tuple[str, bytes], Int64] = {}
         self._wide: dict[tuple[int, ...], int] = {}
         self._build()
 
@@ -240,13 +241,13 @@ class ClassState:
             weight = framework.weights[plugin.name]
             locality = _score_locality(plugin)
             if locality is Locality.GROUP or isinstance(plugin, NormalizeScore):
-                self._lines.append(_Line(plugin, weight, -1))
+                self._lines.append(_Line(plugin, weight, -1, locality is Locality.NODE))
                 continue
             follows = locality is Locality.ROW
             of_row = None
             if follows and isinstance(plugin, RowWise):
                 of_row = plugin.row_score(info, snapshot)
-            self._lines.append(_Line(plugin, weight, number, follows, of_row))
+            self._lines.append(_Line(plugin, weight, number, not follows, follows, of_row))
             number += 1
         self._grouped = [line for line in self._lines if line.line < 0]
         self._local_follow = [line for line in self._lines if line.follows_pods]
@@ -387,10 +388,7 @@ class ClassState:
         """Note which groups have feasible rows."""
         sizes = np.array(self.group_size, np.int64)
         active = np.flatnonzero(sizes)
-        before = self._active
-        if len(before) != len(active) or (before != active).any():
-            self._active = active
-            self._fixed.clear()
+        self._active = active
         self._active_rows = np.array(self.group_row, np.intp)[active]
         self._active_sizes = sizes[active]
         self._dirty = False
@@ -445,7 +443,6 @@ class ClassState:
             or self.peer_version != snapshot.peer_version
             or self.workload_version != snapshot.workload_version
         ):
-            self._active = np.zeros(0, np.intp)
             self._fixed.clear()
             self._wide.clear()
             self._build()
@@ -603,11 +600,6 @@ class ClassState:
             row = min(tied.tolist(), key=snapshot.names.__getitem__)
         else:
             row = tied.item(draw_below(options.seed, draw, ties))
-        margin: int | None = None
-        if ties < feasible:
-            below = total.copy()
-            below[tied] = 2 * LOW
-            margin = top - int(below.max())
         chosen = top_positions(total, feasible, tied, row)
         return self._decision(
             pod,
@@ -618,14 +610,17 @@ class ClassState:
             feasible,
             rejections,
             total=top + offset,
-            margin=margin,
+            margin=0 if ties > 1 else top - int(np.partition(total[chosen], -2)[-2]),
             ties=ties,
             plugins=self._names
             if not state.skip_score
             else tuple([name for name in self._names if name not in state.skip_score]),
             best=BestScores(
                 tuple([snapshot.names[r] for r in chosen.tolist()]),
-                self._columns(chosen, groups, grouped),
+                self.scores[:, chosen],
+                [line.line for line in self._lines],
+                grouped,
+                np.searchsorted(groups, self.group[chosen]) if len(groups) > 1 else None,
             ),
         )
 
@@ -639,44 +634,20 @@ class ClassState:
             ]
         return self._rejections
 
-    def _columns(
-        self,
-        chosen: npt.NDArray[np.intp],
-        groups: npt.NDArray[np.intp],
-        grouped: Sequence[Int64 | None],
-    ) -> Int64:
-        """Return the weighted scores of some rows, int64 (rows, plugins)."""
-        local = self.scores[:, chosen]
-        position = None
-        if len(groups) > 1:
-            position = np.searchsorted(groups, self.group[chosen])
-        parts = iter(grouped)
-        matrix = np.empty((len(self._lines), len(chosen)), np.int64)
-        number = 0
-        for line in self._lines:
-            if line.line >= 0:
-                matrix[number] = local[line.line]
-            else:
-                weighted = next(parts)
-                if weighted is None:
-                    continue
-                matrix[number] = weighted[0] if position is None else weighted[position]
-            number += 1
-        return matrix[:number].T
-
     def _group_scores(
         self, line: _Line, state: CycleState, groups: npt.NDArray[np.intp], rows: Rows
     ) -> Int64:
         """Return weighted scores of the groups; what depends on nodes alone is kept."""
-        name = line.plugin.name
-        fixed = len(groups) == len(self._active) and _score_locality(line.plugin) is Locality.NODE
-        if fixed:
+        name = (line.plugin.name, groups.tobytes() if line.of_node else b"")
+        if line.of_node:
             kept = self._fixed.get(name)
             if kept is not None:
                 return kept
         scores = self.framework.score_one(line.plugin, state, self.info, self.snapshot, rows)[1]
         weighted: Int64 = scores * line.weight
-        if fixed:
+        if line.of_node:
+            if len(self._fixed) > 64:
+                self._fixed.clear()
             self._fixed[name] = weighted
         return weighted
 
@@ -730,4 +701,8 @@ def _score_locality(plugin: Plugin) -> Locality:
 def _sorted(rejections: Sequence[Rejection]) -> tuple[Rejection, ...]:
     if len(rejections) < 2:
         return tuple(rejections)
-    return tuple(sorted(rejections, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons)))
+    return tuple(
+        sorted(
+            rejections, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons, r.status.code)
+        )
+    )

@@ -275,8 +275,7 @@ class _Cycle:
                 winner = min(tied.tolist(), key=lambda p: names(int(feasible[p])))
             else:
                 winner = int(tied[draw_below(options.seed, self.draw, ties)])
-            below = scores.total[scores.total < total]
-            margin = total - int(below.max()) if len(below) else None
+            margin = 0 if ties > 1 else total - int(np.partition(scores.total, -2)[-2])
         row = int(feasible[winner])
         return self._decision(
             outcome=SCHEDULED,

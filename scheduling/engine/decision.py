@@ -4,7 +4,7 @@
 plugin, for pods that could not be placed and on demand.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -40,18 +40,49 @@ class Best(msgspec.Struct, frozen=True):
 class BestScores:
     """The best nodes as arrays; written out when somebody reads ``Decision.best``.
 
-    ``weighted``: int64, shape (nodes, plugins), in the order of ``Decision.plugins``.
+    Args:
+        names: of the nodes.
+        local: weighted scores of plugins that score rows, shape (lines, nodes).
+        lines: for each plugin of ``Decision.plugins`` its line in ``local``, or -1.
+        grouped: for each -1, in order, weighted scores by group, shape (groups,); ``None`` where
+            the plugin skipped and is not among ``Decision.plugins``.
+        group: position of each node's group in ``grouped``, ``None`` where there is only one.
     """
 
-    __slots__ = ("names", "weighted")
+    __slots__ = ("_group", "_grouped", "_lines", "_local", "names")
 
-    def __init__(self, names: tuple[str, ...], weighted: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        local: npt.NDArray[np.integer],
+        lines: Sequence[int],
+        grouped: Sequence[npt.NDArray[np.int64] | None] = (),
+        group: npt.NDArray[np.intp] | None = None,
+    ) -> None:
         self.names = names
-        self.weighted = weighted
+        self._local = local
+        self._lines = lines
+        self._grouped = grouped
+        self._group = group
+
+    def weighted(self) -> npt.NDArray[np.int64]:
+        """Return weighted scores, int64, shape (nodes, plugins)."""
+        grouped = iter(self._grouped)
+        columns = []
+        for line in self._lines:
+            if line >= 0:
+                columns.append(self._local[line].astype(np.int64))
+                continue
+            scores = next(grouped)
+            if scores is None:
+                continue
+            of_node = scores[self._group] if self._group is not None else scores[:1]
+            columns.append(np.broadcast_to(of_node, len(self.names)))
+        return np.array(columns, np.int64).reshape(len(columns), len(self.names)).T
 
     def written_out(self, winner: str) -> tuple[Best, ...]:
         """Return the nodes, the winner first, then by total and name."""
-        rows = self.weighted.tolist()
+        rows = self.weighted().tolist()
         found = [
             Best(name, sum(row), tuple(row)) for name, row in zip(self.names, rows, strict=True)
         ]
@@ -83,8 +114,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle decided about one pod.
 
     ``outcome``: scheduled, unschedulable or error. ``evaluated`` nodes were judged, ``feasible`` of
-    them passed. ``margin``: top total minus the best total below it, ``None`` where no node has a
-    lower one or nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
+    them passed. ``margin``: the winner's total minus the runner-up's, 0 where nodes tie, ``None``
+    where nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
     text, or the error. ``rejected_by``: plugins to wait for, sorted. ``next_start``: where the
     next pod's search begins.
     """
@@ -160,7 +191,7 @@ def best_scores(
     """Return the ten best nodes; ``tied`` and ``winner`` are positions in ``scores.rows``."""
     chosen = top_positions(scores.total, len(scores.total), tied, winner)
     names = tuple(snapshot.node_name(row) for row in scores.rows[chosen].tolist())
-    return BestScores(names, np.ascontiguousarray(scores.weighted[:, chosen].T))
+    return BestScores(names, scores.weighted[:, chosen], range(len(scores.plugins)))
 
 
 def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
@@ -173,7 +204,9 @@ def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
         for status, count in zip(filtered.statuses[1:], counts[1:], strict=True)
         if count
     ]
-    return tuple(sorted(found, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons)))
+    return tuple(
+        sorted(found, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons, r.status.code))
+    )
 
 
 def full_table(

@@ -48,6 +48,9 @@ P = TypeVar("P", bound=Plugin)
 R = TypeVar("R")
 Int64 = npt.NDArray[np.int64]
 
+_FEW = 64
+"""Up to this many rejections a dictionary is faster than sorting an array."""
+
 
 class PluginFailed(Exception):
     """A plugin raised, answered Error, or broke the contract; ``status`` says which and how."""
@@ -358,18 +361,26 @@ class Framework:
             if not len(failing):
                 continue
             # Number the distinct (code, reasons) pairs of this plugin after those before it.
-            combined = codes[failing].astype(np.int64) * (len(result.reasons) + 1)
-            combined += result.reason[failing]
-            kinds, inverse = np.unique(combined, return_inverse=True)
+            kinds: dict[tuple[int, int], int] = {}
             base = len(statuses)
-            for kind in kinds.tolist():
-                code, reason = divmod(kind, len(result.reasons) + 1)
-                statuses.append(Status(Code(code), result.reasons[reason], plugin.name))
-                if Code(code) is Code.ERROR:
-                    text = ", ".join(result.reasons[reason])
-                    raise _failed(plugin, f'running "{plugin.name}" filter plugin: {text}')
+            if len(failing) <= _FEW:
+                pairs = zip(codes[failing].tolist(), result.reason[failing].tolist(), strict=True)
+                numbers = [kinds.setdefault(pair, base + len(kinds)) for pair in pairs]
+                numbered = np.array(numbers, np.int32)
+            else:
+                width = len(result.reasons) + 1
+                combined = codes[failing].astype(np.int64) * width + result.reason[failing]
+                found, inverse = np.unique(combined, return_inverse=True)
+                numbered = base + inverse
+                kinds = {divmod(kind, width): 0 for kind in found.tolist()}
+            for code, reason in kinds:
+                status = Status(Code(code), result.reasons[reason], plugin.name)
+                statuses.append(status)
+                if status.code is Code.ERROR:
+                    text = f'running "{plugin.name}" filter plugin: {status.message}'
+                    raise _failed(plugin, text)
             where = failing if remaining is None else remaining[failing]
-            verdict[where] = base + inverse
+            verdict[where] = numbered
             remaining = np.flatnonzero(verdict == 0)
         return Filtered(rows, verdict, tuple(statuses))
 
