@@ -47,6 +47,27 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["create"],
         }
     ],
+    ("stowage.dev", "v1"): [
+        {
+            "name": plural,
+            "singularName": kind.lower(),
+            "namespaced": False,
+            "kind": kind,
+            "verbs": ["create"],
+        }
+        for plural, kind in (("headroom", "Headroom"), ("simulations", "Simulation"))
+    ],
+    ("node.k8s.io", "v1"): [
+        {
+            "name": "runtimeclasses/nodes",
+            "singularName": "",
+            "namespaced": False,
+            "kind": "NodeList",
+            "group": "",
+            "version": "v1",
+            "verbs": ["get"],
+        }
+    ],
 }
 
 # Subresource -> the kind that it speaks, with group and version, and its verbs.

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import path, re_path
 
-from api import documents, health, metrics, openapi, viewsets
+from api import documents, health, metrics, openapi, simulations, viewsets
 
 urlpatterns = [
     re_path(
@@ -18,6 +18,12 @@ urlpatterns = [
     re_path(
         r"^apis/authorization\.k8s\.io/v1/selfsubjectaccessreviews/?$",
         viewsets.AccessReviewView.as_view(),
+    ),
+    re_path(r"^apis/stowage\.dev/v1/simulations/?$", simulations.SimulationsView.as_view()),
+    re_path(r"^apis/stowage\.dev/v1/headroom/?$", simulations.HeadroomView.as_view()),
+    re_path(
+        r"^apis/node\.k8s\.io/v1/runtimeclasses/(?P<name>[^/]+)/nodes/?$",
+        simulations.RuntimeClassNodesView.as_view(),
     ),
     re_path(r"^apis/[^/]+/[^/]+/.", viewsets.ResourceView.as_view()),
     re_path(r"^version/?$", documents.VersionView.as_view()),

@@ -5,6 +5,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     document.read    document -> Simulation, or Invalid with every wrong field
     world            the base with the document's objects; what admission looks up
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
+    headroom         how many more of a pod fit, and what stops the next one
     simulate         all of it, on an empty world
 
 Nothing here queries, reads a clock or keeps anything: a ``Base`` gives the snapshot to start from,
@@ -14,18 +15,22 @@ live one is made by ``scheduling.whatif``.
 
 from clusterstate.objects.meta import Manifest
 from scheduling.simulation.document import Given, Simulation, read
+from scheduling.simulation.headroom import Headroom, read_headroom, run_headroom
 from scheduling.simulation.running import described_error, explain_table, refused, run
 from scheduling.simulation.world import Base
 
 __all__ = [
     "Base",
     "Given",
+    "Headroom",
     "Simulation",
     "described_error",
     "explain_table",
     "read",
+    "read_headroom",
     "refused",
     "run",
+    "run_headroom",
     "simulate",
 ]
 

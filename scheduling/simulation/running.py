@@ -9,7 +9,8 @@ from clusterstate.admission.defaults import set_defaults
 from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError
-from scheduling.engine.cycle import Options, PodToPlace, schedule_pod, settle
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.decision import ERROR, SCHEDULED, Decision
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
@@ -35,12 +36,8 @@ def run(simulation: Simulation, base: Base) -> Manifest:
     Raises:
         Invalid: objects of the document are wrong, with every wrong field.
     """
-    world = World(base, admission=simulation.admission)
-    world.apply(simulation.objects, simulation.delete)
-    if world.errors:
-        name = simulation.metadata.get("name")
-        raise Invalid(KIND, name if isinstance(name, str) else "", world.errors, GROUP)
-    frameworks = _frameworks(simulation, base)
+    world = world_of(simulation, base)
+    frameworks = frameworks_of(simulation, base)
     runner = _Run(simulation, world, frameworks)
     results = [runner.place(number, pod) for number, pod in enumerate(simulation.pods)]
     status: Manifest = {"results": results}
@@ -54,7 +51,26 @@ def run(simulation: Simulation, base: Base) -> Manifest:
     return answer
 
 
-def _frameworks(simulation: Simulation, base: Base) -> Mapping[str, Framework]:
+def world_of(simulation: Simulation, base: Base) -> World:
+    """Return the base with the document's changes.
+
+    Raises:
+        Invalid: with every wrong field of the objects.
+    """
+    world = World(base, admission=simulation.admission)
+    world.apply(simulation.objects, simulation.delete)
+    if world.errors:
+        name = simulation.metadata.get("name")
+        raise Invalid(KIND, name if isinstance(name, str) else "", world.errors, GROUP)
+    return world
+
+
+def frameworks_of(simulation: Simulation, base: Base) -> Mapping[str, Framework]:
+    """Return the profiles of the document's configuration, else of the base's, ready to run.
+
+    Raises:
+        Invalid: a profile names a plugin that does not exist, or where it cannot act.
+    """
     configuration = simulation.configuration or base.configuration()
     percentage = simulation.percentage_of_nodes_to_score
     key = (id(configuration), percentage)
@@ -94,7 +110,8 @@ class _Run:
         self._simulation = simulation
         self._world = world
         self._frameworks = frameworks
-        self._starts = dict.fromkeys(frameworks, 0)
+        self._starts: dict[str, int] = {}
+        self._caches: dict[str, Cache] = {}
         self._options = Options(
             seed=simulation.seed,
             tie_break=simulation.tie_break,
@@ -111,7 +128,7 @@ class _Run:
         title = _display(manifest, number)
         warnings = [f"{field}: unknown field" for field in unknown_fields("Pod", manifest)]
         try:
-            manifest = self._admitted(manifest, warnings)
+            manifest = admitted(manifest, self._world, warnings)
             info = self._world.intern(manifest)
         except Invalid as invalid:
             return self._result(title, "invalid", invalid.message, errors=invalid.errors)
@@ -125,15 +142,6 @@ class _Run:
         if warnings:
             result["warnings"] = warnings
         return result
-
-    def _admitted(self, manifest: Manifest, warnings: list[str]) -> Manifest:
-        if self._simulation.admission:
-            admitted = admit("Pod", CREATE, manifest, None, None, self._world, NOBODY)
-            warnings += admitted.warnings
-            return admitted.manifest
-        taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
-        set_defaults("Pod", taken)
-        return taken
 
     def _decided(self, number: int, manifest: Manifest, info: PodInfo, title: str) -> Manifest:
         world = self._world
@@ -164,16 +172,30 @@ class _Run:
             return self._result(title, "error", gate.message)
         nominated = (manifest.get("status") or {}).get("nominatedNodeName") or ""
         pod = PodToPlace(title, info, nominated)
-        start = self._starts[info.scheduler_name] if self._simulation.sequential else 0
-        decision = schedule_pod(
-            world.snapshot, framework, pod, self._options, draw=number, start=start
-        )
-        if self._simulation.sequential:
-            self._starts[info.scheduler_name] = decision.next_start
-            settle(world.snapshot, pod, decision)
-            if decision.scheduled:
-                world.note_placed(namespace, name, title)
+        decision = self._decide(number, pod, framework)
+        if self._simulation.sequential and decision.scheduled:
+            world.note_placed(namespace, name, title)
         return self._explained(decision, title)
+
+    def _decide(self, number: int, pod: PodToPlace, framework: Framework) -> Decision:
+        snapshot, options = self._world.snapshot, self._options
+        if not self._simulation.sequential:
+            return schedule_pod(snapshot, framework, pod, options, draw=number)
+        name = framework.scheduler_name
+        cache = self._caches.get(name)
+        if cache is None:
+            cache = self._caches[name] = Cache(snapshot, framework)
+        (decision,) = schedule_batch(
+            snapshot,
+            framework,
+            [pod],
+            options,
+            start=self._starts.get(name, 0),
+            draw=number,
+            cache=cache,
+        )
+        self._starts[name] = decision.next_start
+        return decision
 
     def _result(
         self,
@@ -229,6 +251,22 @@ class _Run:
             "victims": listed(nomination.victims),
             "candidates": {c.node_name: described(c) for c in candidates},
         }
+
+
+def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
+    """Return a pod to place as it would be stored; without admission it gets defaults only.
+
+    Raises:
+        Invalid: with every wrong field.
+        Forbidden, NotFound, Conflict, BadRequest: from the admission plugin that objects.
+    """
+    if world.admission:
+        found = admit("Pod", CREATE, manifest, None, None, world, NOBODY)
+        warnings += found.warnings
+        return found.manifest
+    taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
+    set_defaults("Pod", taken)
+    return taken
 
 
 def explain_table(decision: Decision, *, scores: bool) -> Manifest:

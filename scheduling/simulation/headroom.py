@@ -1,0 +1,191 @@
+"""How many more of a pod fit, and what stops the next one, by reason and number of nodes.
+
+The pod is placed again and again in the world of a simulation until it fits nowhere, so that
+overhead, anti-affinity, spreading and whatever else the profile judges count as they would.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.errors import (
+    INVALID,
+    REQUIRED,
+    TYPE_INVALID,
+    FieldError,
+    Invalid,
+    StatusError,
+)
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity import QuantityError
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.decision import ERROR, Decision
+from scheduling.framework.runtime import PluginFailed
+from scheduling.simulation.document import (
+    API_VERSION,
+    GROUP,
+    Given,
+    Simulation,
+    below,
+    read,
+    type_error,
+)
+from scheduling.simulation.running import admitted, frameworks_of, world_of
+from scheduling.simulation.world import Base
+
+KIND: Final = "Headroom"
+DEFAULT_LIMIT: Final = 10_000
+LARGEST_LIMIT: Final = 1_000_000
+
+
+class Headroom(msgspec.Struct, frozen=True):
+    """A question: the world and how to decide, the pod, and when to stop counting."""
+
+    simulation: Simulation
+    pod: Given
+    limit: int
+
+
+def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
+    """Return what a ``Headroom`` document asks: ``spec.pod``, ``spec.limit`` and a world.
+
+    A Pod stands for a document with nothing else. The world is stated as in a ``Simulation``:
+    base, objects, delete, configuration, percentageOfNodesToScore, admission.
+
+    Raises:
+        Invalid: with every wrong field.
+        BadRequest: the document is nested too deeply.
+    """
+    if isinstance(document, dict) and document.get("kind") == "Pod":
+        document = {"spec": {"pod": document}}
+    if not isinstance(document, dict):
+        raise Invalid(KIND, "", [FieldError(TYPE_INVALID, "", None, "must be an object")], GROUP)
+    errors: list[FieldError] = []
+    spec = document.get("spec")
+    pod: Any = None
+    limit: Any = DEFAULT_LIMIT
+    world = {key: value for key, value in document.items() if key not in ("kind", "spec")}
+    if document.get("kind") not in (None, "", KIND):
+        errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
+    if isinstance(spec, dict):
+        pod, limit = spec.get("pod"), spec.get("limit", DEFAULT_LIMIT)
+        inner = {key: value for key, value in spec.items() if key not in ("pod", "limit")}
+        for member in ("pods", "mode", "seed", "tieBreak", "explain"):
+            if member in inner:
+                del inner[member]
+                errors.append(FieldError(INVALID, f"spec.{member}", None, "unknown field"))
+        world["spec"] = {**inner, "tieBreak": "first", "explain": "none"}
+    elif spec is not None:
+        errors.append(FieldError(TYPE_INVALID, "spec", spec, "must be an object"))
+    if pod is None:
+        errors.append(FieldError(REQUIRED, "spec.pod"))
+    elif not isinstance(pod, dict):
+        errors.append(FieldError(TYPE_INVALID, "spec.pod", pod, "must be an object"))
+    else:
+        problem = type_error("Pod", pod)
+        if problem is not None:
+            errors.append(below("spec.pod", problem))
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= LARGEST_LIMIT:
+        detail = f"must be an integer between 1 and {LARGEST_LIMIT}"
+        errors.append(FieldError(INVALID, "spec.limit", limit, detail))
+    found: Simulation | None = None
+    try:
+        found = read({**world, "spec": world.get("spec", {})}, default_base=default_base)
+    except Invalid as invalid:
+        errors += invalid.errors
+    if errors or found is None:
+        raise Invalid(KIND, "", errors, GROUP)
+    return Headroom(found, Given(pod, "spec.pod"), limit)
+
+
+def run_headroom(question: Headroom, base: Base) -> Manifest:
+    """Return the answer: ``status`` with ``fits``, ``nodes`` (how many on each) and ``blockers``.
+
+    ``limited`` says that counting stopped at the limit; then nothing blocks the next one.
+
+    Raises:
+        Invalid: the pod or the world is wrong, with every wrong field.
+        Forbidden, NotFound, Conflict, BadRequest: the pod is not admitted.
+    """
+    simulation = question.simulation
+    world = world_of(simulation, base)
+    warnings: list[str] = list(simulation.warnings)
+    manifest = _template(question.pod.manifest)
+    try:
+        manifest = admitted(manifest, world, warnings)
+        info = world.intern(manifest)
+    except Invalid as invalid:
+        errors = [below(question.pod.path, error) for error in invalid.errors]
+        raise Invalid(KIND, "", errors, GROUP) from invalid
+    except QuantityError as error:
+        wrong = FieldError(INVALID, f"{question.pod.path}.spec", None, str(error))
+        raise Invalid(KIND, "", [wrong], GROUP) from error
+    framework = frameworks_of(simulation, base).get(info.scheduler_name)
+    if framework is None:
+        path = f"{question.pod.path}.spec.schedulerName"
+        detail = "no profile has this name"
+        raise Invalid(KIND, "", [FieldError(INVALID, path, info.scheduler_name, detail)], GROUP)
+    snapshot = world.snapshot
+    cache = Cache(snapshot, framework)
+    options = Options(seed=simulation.seed, tie_break="first", preempt=False)
+    counts: dict[str, int] = {}
+    fits, start = 0, 0
+    try:
+        gate = framework.pre_enqueue(info)
+    except PluginFailed as failure:
+        raise StatusError(failure.status.message) from failure
+    while fits < question.limit and gate.ok:
+        pod = PodToPlace(("headroom", fits), info)
+        (decision,) = schedule_batch(
+            snapshot, framework, [pod], options, start=start, draw=fits, cache=cache
+        )
+        start = decision.next_start
+        if not decision.scheduled:
+            break
+        fits += 1
+        counts[decision.node_name] = counts.get(decision.node_name, 0) + 1
+    status: Manifest = {"fits": fits, "limited": fits >= question.limit}
+    status["nodes"] = dict(sorted(counts.items()))
+    if not gate.ok:
+        status |= {"message": gate.message, "blockers": [_blocker(gate.plugin, gate.message, 0)]}
+    elif not status["limited"]:
+        next_one = PodToPlace(("headroom", fits), info)
+        full = msgspec.structs.replace(options, full=True)
+        decision = schedule_pod(snapshot, framework, next_one, full, draw=fits, start=start)
+        if decision.outcome == ERROR:
+            raise StatusError(decision.message)
+        status |= {"message": decision.message, "blockers": _blockers(decision)}
+    else:
+        status |= {"message": "", "blockers": []}
+    if warnings:
+        status["warnings"] = warnings
+    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
+
+
+def _template(pod: Manifest) -> Manifest:
+    """Return the pod as one more of its kind: with a name, on no node, without a status."""
+    meta = {**(pod.get("metadata") or {})}
+    meta["namespace"] = meta.get("namespace") or "default"
+    meta["name"] = meta.get("name") or f"{meta.get('generateName', 'pod-')}x"
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+    kept = {key: value for key, value in pod.items() if key != "status"}
+    return {**kept, "metadata": meta, "spec": spec}
+
+
+def _blockers(decision: Decision) -> list[Manifest]:
+    """Return what rejects the next pod, on how many nodes; a node may have several reasons."""
+    counts: dict[tuple[str, str], int] = {}
+    for verdict in decision.full.nodes.values() if decision.full is not None else ():
+        if verdict.rejected is not None:
+            for reason in verdict.rejected.reasons:
+                key = (verdict.rejected.plugin, reason)
+                counts[key] = counts.get(key, 0) + 1
+    if not counts:
+        return [_blocker("", decision.message, 0)]
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return [_blocker(plugin, reason, nodes) for (plugin, reason), nodes in ordered]
+
+
+def _blocker(plugin: str, reason: str, nodes: int) -> Manifest:
+    return {"reason": reason, "plugin": plugin, "nodes": nodes}

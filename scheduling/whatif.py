@@ -1,0 +1,161 @@
+"""What the API may ask of the engine: simulations, headroom, and what follows from both.
+
+The live world is a mirror of its own in this process, brought up to date from the change log for
+each question; the answer is worked out on a copy, so that nothing touches it and questions do not
+wait for each other. Throw it away at any moment: the next question loads it again.
+"""
+
+import threading
+import time
+from collections.abc import Hashable, Iterable, Mapping
+
+import msgspec
+
+from clusterstate import catalogue, queries
+from clusterstate.objects.labels import selector_from_set
+from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Toleration
+from scheduling import simulation
+from scheduling.engine.copying import copy_snapshot
+from scheduling.engine.queue import Backoff
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
+from scheduling.simulation import Base, Simulation
+from scheduling.sync import Mirror
+
+_lock = threading.Lock()
+_warm: dict[str, Mirror] = {}
+_MOST_CLASSES = 100_000
+
+
+def forget() -> None:
+    """Drop the mirror, as after the tables were emptied behind its back."""
+    with _lock:
+        _warm.clear()
+
+
+def live_snapshot() -> Snapshot:
+    """Return a copy of the live world as of now. Queries twice, a dozen times at first."""
+    now = time.time()
+    with _lock:
+        mirror = _warm.pop("mirror", None)
+        if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
+            names = [profile.scheduler_name for profile in configuration().profiles]
+            mirror = Mirror({name: {} for name in names}, Backoff())
+            mirror.load(now)
+        else:
+            mirror.refresh(now)
+        mirror.arrivals.clear()
+        found = copy_snapshot(mirror.snapshot)
+        # Kept only now: what failed halfway is loaded again.
+        _warm["mirror"] = mirror
+        return found
+
+
+def configuration() -> KubeSchedulerConfiguration:
+    """Return the configuration in force."""
+    return default_configuration()
+
+
+class LiveBase(Base):
+    """The live world as a base: lookups that the snapshot cannot answer are queried."""
+
+    open_namespaces = False
+
+    def __init__(self) -> None:
+        super().__init__(
+            snapshot=live_snapshot(),
+            settings=catalogue.admission_settings(),
+            configuration=configuration(),
+        )
+        self._catalogue = catalogue.current()
+
+    def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Return an object of the live world, ``None`` if there is none. Queries once."""
+        found = queries.find(kind, namespace, name)
+        return None if found is None else queries.decode(found)
+
+    def default_priority_class(self) -> Manifest | None:
+        """Return the PriorityClass of pods that name none, if there is one."""
+        return self._catalogue.default_priority_class()
+
+    def pod_key(self, namespace: str, name: str) -> Hashable | None:
+        """Return the id of a pod that is on a node. Queries once."""
+        found = queries.pod_id(namespace, name)
+        return found if found is not None and self.snapshot.pod(found) is not None else None
+
+    def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
+        """Return ``namespace/name`` of pods by id. Queries once."""
+        ids = [key for key in keys if isinstance(key, int)]
+        if not ids:
+            return {}
+        return {id_: f"{pod.namespace}/{pod.name}" for id_, pod in queries.pods_by_id(ids).items()}
+
+
+def _base(asked: Simulation) -> Base:
+    if asked.live:
+        return LiveBase()
+    return Base(settings=catalogue.admission_settings(), configuration=configuration())
+
+
+def run(asked: Simulation) -> Manifest:
+    """Return the answer to a simulation that was read already.
+
+    Raises:
+        Invalid: objects of the document are wrong, with every wrong field.
+    """
+    return simulation.run(asked, _base(asked))
+
+
+def simulate(document: object) -> Manifest:
+    """Return the answer to a ``Simulation`` document; without ``spec.base`` the world is live.
+
+    Raises:
+        Invalid: with every wrong field.
+        BadRequest: the document is nested too deeply.
+    """
+    return run(simulation.read(document))
+
+
+def headroom(document: object) -> Manifest:
+    """Return how many more of a pod fit and what blocks the next one (a ``Headroom`` document).
+
+    Raises:
+        Invalid: with every wrong field.
+        Forbidden, NotFound, Conflict, BadRequest: the pod is not admitted.
+    """
+    question = simulation.read_headroom(document)
+    return simulation.run_headroom(question, _base(question.simulation))
+
+
+def runtime_class_nodes(name: str) -> tuple[list[bytes], int]:
+    """Return the nodes that match a RuntimeClass's scheduling rules, as JSON, and the revision.
+
+    A node matches when it has the labels of ``scheduling.nodeSelector`` (without one every node
+    has) and the class tolerates the taints that keep pods off it. Taints of the node's condition
+    (``node.kubernetes.io/``) come and go and are no reason to leave it out. R60. Queries thrice.
+
+    Raises:
+        NotFound: there is no such RuntimeClass.
+    """
+    runtime_class = queries.get_manifest("RuntimeClass", "", name)
+    scheduling = runtime_class.get("scheduling") or {}
+    selector = selector_from_set(scheduling.get("nodeSelector") or {})
+    tolerations = msgspec.convert(scheduling.get("tolerations") or [], tuple[Toleration, ...])
+    page = queries.list_page("Node", label_selector=selector)
+    return [item for item in page.items if _accepts(item, tolerations)], page.revision
+
+
+def _accepts(node: bytes, tolerations: tuple[Toleration, ...]) -> bool:
+    return all(
+        taint.effect == PREFER_NO_SCHEDULE
+        or taint.key.startswith(_CONDITION_PREFIX)
+        or tolerated(taint, tolerations)
+        for taint in _decode_node(node).spec.taints
+    )
+
+
+_decode_node = msgspec.json.Decoder(Node).decode
+_CONDITION_PREFIX = "node.kubernetes.io/"
