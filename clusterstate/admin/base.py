@@ -1,0 +1,140 @@
+"""The admin's classes with the types that Unfold lacks, and what all screens have in common.
+
+Everything that comes from Unfold comes through here and `clusterstate.admin.look`: going back to
+Django's own look is a change of these two modules.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django import forms
+from django.contrib import messages
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from clusterstate.admission.request import User
+from clusterstate.objects.errors import StatusError
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin, TabularInline
+    from django.forms import BaseInlineFormSet, ModelForm
+else:
+    from unfold import admin as unfold_admin
+    from unfold.forms import PaginationInlineFormSet
+
+    class ModelAdmin(unfold_admin.ModelAdmin):
+        """Unfold's, with the type parameter that django-stubs gives it."""
+
+        def __class_getitem__(cls, _: Any) -> type:
+            return cls
+
+    class TabularInline(unfold_admin.TabularInline):
+        """Unfold's, with type parameters."""
+
+        def __class_getitem__(cls, _: Any) -> type:
+            return cls
+
+    class ModelForm(forms.ModelForm):
+        """Django's, with a type parameter."""
+
+        def __class_getitem__(cls, _: Any) -> type:
+            return cls
+
+    class BaseInlineFormSet(PaginationInlineFormSet):
+        """Unfold's, with type parameters."""
+
+        def __class_getitem__(cls, _: Any) -> type:
+            return cls
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Object = TypeVar("Object", bound=Model)
+
+
+def display(*, description: str, ordering: str | None = None) -> Callable[[Method], Method]:
+    """Name a column, and what the list is sorted by when its title is clicked."""
+
+    def decorate(method: Method) -> Method:
+        options = {"short_description": description}
+        if ordering is not None:
+            options["admin_order_field"] = ordering
+        for name, value in options.items():
+            setattr(method, name, value)
+        return method
+
+    return decorate
+
+
+def requester(request: HttpRequest) -> User:
+    """Return the logged-in person as admission sees them; permissions were checked before."""
+    groups = ["system:authenticated"]
+    if getattr(request.user, "is_superuser", False):
+        groups.insert(0, "system:masters")
+    return User(name=request.user.get_username(), groups=tuple(groups))
+
+
+class ObjectAdmin(ModelAdmin[Object]):
+    """Turns what an action refuses after the form was checked into a message, nothing written.
+
+    Forms are tried before they are saved, so this is the case of two saves at the same moment and
+    of objects that vanish under the screen. Django's views run in a transaction, which the error
+    has rolled back when it arrives here.
+    """
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Answer with the form, or with a message where the action refused."""
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except StatusError as error:
+            return self._refuse(request, error)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Answer with the confirmation, or with a message where the action refused."""
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except StatusError as error:
+            return self._refuse(request, error)
+
+    def _refuse(self, request: HttpRequest, error: StatusError) -> HttpResponseRedirect:
+        self.message_user(request, error.message, messages.ERROR)
+        if request.method == "POST" and not request.path.endswith("/delete/"):
+            return HttpResponseRedirect(request.get_full_path())
+        names = f"{self.opts.app_label}_{self.opts.model_name}"
+        return HttpResponseRedirect(reverse(f"{self.admin_site.name}:{names}_changelist"))
+
+
+class ReadOnlyAdmin(ModelAdmin[Object]):
+    """Looking only: these objects are made and changed by the API."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: such objects come by the API."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
+        """Return False: they are changed by the API."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
+        """Return False: they are deleted by the API."""
+        return False
+
+
+__all__ = [
+    "BaseInlineFormSet",
+    "ModelAdmin",
+    "ModelForm",
+    "ObjectAdmin",
+    "ReadOnlyAdmin",
+    "TabularInline",
+    "display",
+    "requester",
+]

@@ -1,0 +1,74 @@
+"""Text fields for maps, and the way from an action's refusal back to the fields of a form."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from clusterstate.objects.errors import Invalid, StatusError
+
+
+class MapField(forms.CharField):
+    """A map as text, one ``key=value`` a line; ``clean`` returns ``dict[str, str]``."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("required", False)
+        options.setdefault("widget", UnfoldAdminTextareaWidget(attrs={"rows": 5}))
+        options.setdefault("help_text", "One key=value a line.")
+        super().__init__(**options)
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the text to show for a map; text that was submitted stays as it is."""
+        if isinstance(value, dict):
+            return as_lines(value)
+        return value
+
+    def clean(self, value: Any) -> Any:
+        """Return the map.
+
+        Raises:
+            forms.ValidationError: a line without ``=``, or a key that comes twice.
+        """
+        result: dict[str, str] = {}
+        for line in super().clean(value).splitlines():
+            key, separator, content = line.strip().partition("=")
+            if not key and not separator:
+                continue
+            if not separator:
+                raise forms.ValidationError(f"“{key}” is not of the form key=value.")
+            if key.strip() in result:
+                raise forms.ValidationError(f"“{key.strip()}” comes twice.")
+            result[key.strip()] = content.strip()
+        return result
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Return whether the map differs; the order and spaces of lines do not count."""
+        try:
+            return bool(self.clean(data) != (initial or {}))
+        except forms.ValidationError:
+            return True
+
+
+def as_lines(value: Mapping[str, str]) -> str:
+    """Return a map as text, sorted by key."""
+    return "\n".join(f"{key}={value[key]}" for key in sorted(value))
+
+
+def refusals(error: StatusError) -> list[tuple[str, str]]:
+    """Return what was refused: a field's path (empty for the whole request) and a message each."""
+    if isinstance(error, Invalid):
+        return [(wrong.field, f"{wrong.field}: {wrong.message()}") for wrong in error.errors]
+    return [("", error.message)]
+
+
+def show(
+    form: forms.BaseForm, problems: Iterable[tuple[str, str]], fields: Mapping[str, str]
+) -> None:
+    """Add each problem to the form's field whose path it is in; to the form's top otherwise.
+
+    ``fields`` has the name of a form's field by the beginning of the path it stands for.
+    """
+    for path, message in problems:
+        name = next((fields[start] for start in fields if path.startswith(start)), None)
+        form.add_error(name if name in form.fields else None, message)

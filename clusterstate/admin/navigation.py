@@ -1,0 +1,52 @@
+"""The sidebar: what the person may see, by group."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+_GROUPS = (
+    (
+        "Cluster",
+        (
+            ("Nodes", "dns", "clusterstate", "node"),
+            ("Pods", "deployed_code", "clusterstate", "pod"),
+            ("Namespaces", "folder", "clusterstate", "namespace"),
+            ("Runtime classes", "memory", "clusterstate", "runtimeclass"),
+            ("Priority classes", "low_priority", "clusterstate", "priorityclass"),
+        ),
+    ),
+    (
+        "Access",
+        (
+            ("Users", "person", "auth", "user"),
+            ("Groups", "group", "auth", "group"),
+            ("Failed log-ins", "lock", "axes", "accessattempt"),
+        ),
+    ),
+)
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the groups of links in Unfold's shape."""
+    overview = {
+        "title": "Overview",
+        "icon": "dashboard",
+        "link": reverse("admin:index"),
+        "active": request.path == reverse("admin:index"),
+    }
+    result: list[dict[str, Any]] = []
+    for title, entries in _GROUPS:
+        items = [
+            {"title": name, "icon": icon, "link": reverse(f"admin:{app}_{model}_changelist")}
+            for name, icon, app, model in entries
+            if may_see(request, app, model)
+        ]
+        result.append({"title": title, "items": items, "separator": bool(result)})
+    result[0]["items"].insert(0, overview)
+    return [group for group in result if group["items"]]
+
+
+def may_see(request: HttpRequest, app: str, model: str) -> bool:
+    """Return whether the person may look at objects of a model."""
+    return any(request.user.has_perm(f"{app}.{verb}_{model}") for verb in ("view", "change"))

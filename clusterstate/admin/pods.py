@@ -1,0 +1,172 @@
+"""Pods: where each one is, or why it waits. Looking and deleting; all else is done by the API."""
+
+import json
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from clusterstate import queries
+from clusterstate.actions import objects
+from clusterstate.admin import look
+from clusterstate.admin.base import ObjectAdmin, display, requester
+from clusterstate.admin.clock import now
+from clusterstate.models import Node, Pod
+
+_COLOURS = {
+    "Running": "success",
+    "Succeeded": "success",
+    "Scheduled": "info",
+    "Pending": "warning",
+    "SchedulingGated": "warning",
+    "Failed": "danger",
+    "Terminating": "danger",
+}
+_STAGES = {
+    "active": "to be tried now",
+    "backoff": "waits before the next try",
+    "unschedulable": "waits for a change in the cluster",
+    "gated": "waits for its scheduling gates to be removed",
+    "inflight": "decided, waits for a plugin's permission",
+}
+
+
+class PlacementFilter(admin.SimpleListFilter):
+    """Pods on a node, or waiting for one."""
+
+    title = "placement"
+    parameter_name = "placement"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the choices."""
+        return [("waiting", "Waiting"), ("refused", "Tried and refused"), ("placed", "On a node")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Pod]) -> QuerySet[Pod]:
+        """Return the pods chosen."""
+        if self.value() == "waiting":
+            return queryset.filter(pendingpod__isnull=False)
+        if self.value() == "refused":
+            return queryset.filter(pendingpod__isnull=False, unschedulable__isnull=False)
+        if self.value() == "placed":
+            return queryset.exclude(node_name="")
+        return queryset
+
+
+@admin.register(Pod)
+class PodAdmin(ObjectAdmin[Pod]):
+    """The pod list and a pod's document."""
+
+    list_display = (
+        "name", "namespace", "state", "node", "reason", "attempt_number", "next_try", "priority",
+        "created_at",
+    )  # fmt: skip
+    list_filter = (PlacementFilter, "phase", "namespace", "scheduler_name")
+    search_fields = ("name", "node_name")
+    search_help_text = "Name of a pod or of its node"
+    ordering = ("-id",)
+    list_per_page = 50
+    show_full_result_count = False
+    list_fullwidth = True
+    fields = readonly_fields = (
+        "name", "namespace", "state", "node", "reason", "queue", "rejected_by", "attempt_number",
+        "next_try", "priority", "scheduler_name", "created_at", "manifest",
+    )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
+        """Return pods with their place in the queue and the id of their node's row."""
+        node = Node.objects.filter(name=OuterRef("node_name")).values("id")[:1]
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(
+                stage=F("pendingpod__stage"),
+                attempts=F("pendingpod__attempts"),
+                not_before=F("pendingpod__not_before"),
+                refused_by=F("pendingpod__rejected_by"),
+                told=F("pendingpod__message"),
+                node_id=Subquery(node),
+            )
+        )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: pods come by the API."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Pod | None = None) -> bool:
+        """Return False: pods are changed by the API."""
+        return False
+
+    @display(description="Status", ordering="phase")
+    def state(self, pod: Any) -> SafeString:
+        """Return the phase, or what says more."""
+        if pod.deletion_at is not None:
+            word = "Terminating"
+        elif pod.stage == "gated":
+            word = "SchedulingGated"
+        elif pod.phase == "Pending" and pod.node_name:
+            word = "Scheduled"
+        else:
+            word = pod.phase
+        return look.badge(word, _COLOURS.get(word, ""))
+
+    @display(description="Node", ordering="node_name")
+    def node(self, pod: Any) -> SafeString | str:
+        """Return the node's name, with the way to it."""
+        return look.node_link(pod.node_id, pod.node_name)
+
+    @display(description="Why it waits")
+    def reason(self, pod: Any) -> str:
+        """Return the scheduler's message for a pod that could not be placed."""
+        if pod.stage is None:
+            return look.EMPTY
+        if pod.unschedulable is not None:
+            return str(json.loads(pod.unschedulable).get("message") or pod.told or look.EMPTY)
+        return str(pod.told or look.EMPTY)
+
+    @display(description="In the queue")
+    def queue(self, pod: Any) -> str:
+        """Return what the pod waits for."""
+        return _STAGES.get(pod.stage, look.EMPTY)
+
+    @display(description="Refused by")
+    def rejected_by(self, pod: Any) -> str:
+        """Return the plugins that refused the pod last."""
+        return ", ".join(pod.refused_by or ()) or look.EMPTY
+
+    @display(description="Attempts", ordering="attempts")
+    def attempt_number(self, pod: Any) -> str:
+        """Return how often the scheduler tried."""
+        return look.EMPTY if pod.attempts is None else str(pod.attempts)
+
+    @display(description="Next try", ordering="not_before")
+    def next_try(self, pod: Any) -> str:
+        """Return when the pod is tried again at the latest known: now, a time, or on a change."""
+        if pod.stage == "active":
+            return "now"
+        if pod.stage == "backoff" and pod.not_before is not None:
+            seconds = (pod.not_before - now()).total_seconds()
+            return f"in {max(1, round(seconds))} s" if seconds > 0 else "now"
+        if pod.stage == "unschedulable":
+            return "on a change"
+        return look.EMPTY
+
+    @display(description="Manifest")
+    def manifest(self, pod: Pod) -> SafeString | str:
+        """Return the document as YAML."""
+        return look.document(queries.find("Pod", pod.namespace, pod.name))
+
+    def delete_model(self, request: HttpRequest, obj: Pod) -> None:
+        """Delete the pod, with its grace period."""
+        deleted = objects.delete("Pod", obj.namespace, obj.name, now=now(), user=requester(request))
+        if not deleted.gone:
+            self.message_user(
+                request, f"{obj} is shutting down and goes when its grace period ends.",
+                messages.INFO,
+            )  # fmt: skip
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Pod]) -> None:
+        """Delete each pod by the action."""
+        for pod in queryset:
+            self.delete_model(request, pod)
