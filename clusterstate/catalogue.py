@@ -120,6 +120,12 @@ def current() -> Catalogue:
     return remembered
 
 
+def is_current(context: Catalogue) -> bool:
+    """Return whether nothing was written since ``context`` was read. Queries once, without lock."""
+    row = sql.fetch_one("SELECT pg_sequence_last_value('admission_epoch')")
+    return row is not None and row[0] == context.epoch
+
+
 def reload() -> Catalogue:
     """Read the catalogue and remember it. Queries four times.
 

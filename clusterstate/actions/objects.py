@@ -18,7 +18,7 @@ from clusterstate.actions import events, nodes, pods, storing
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.objects import document
-from clusterstate.objects.errors import AlreadyExists, NotFound, TooManyRequests
+from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError, TooManyRequests
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import kind_of
@@ -141,12 +141,11 @@ def _create(kind: Kind, namespace: str, manifest: Manifest, now: datetime, user:
         new, generated = storing.prepare(kind, namespace, manifest, now=now, uid=storing.new_uid())
         try:
             admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
-        except NotFound:
-            # The namespace may be newer than what this process remembers.
-            fresh = catalogue.reload()
-            if fresh.epoch == context.epoch:
+        except StatusError:
+            # A rule that is out of date may refuse what the current one admits.
+            if catalogue.is_current(context):
                 raise
-            context = fresh
+            context = catalogue.reload()
             continue
         new = admitted.manifest
         if kind.name == "Node":
@@ -208,15 +207,14 @@ def update(
     with storing.work(dry_run=dry_run):
         if kind.name in catalogue.KINDS:
             catalogue.lock_for_writing()
+        context = catalogue.current()
         if kind.name == "Node":
             # Before the row lock: see the order above. A bind that waits sees this change.
             sql.run(f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})")
         row = storing.lock_row(kind, namespace, name)
         old = row.manifest()
         new = storing.merge_update(kind, old, change(row.manifest()), subresource)
-        admitted = admission.admit(
-            kind.name, UPDATE, new, old, subresource, catalogue.current(), user
-        )
+        admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
         new = admitted.manifest
         if kind.name == "Node":
             new = nodes.stamp_taints(new, old, now)
@@ -321,10 +319,11 @@ def delete(
     with storing.work(dry_run=dry_run):
         if kind.name in catalogue.KINDS:
             catalogue.lock_for_writing()
+        context = catalogue.current()
         row = storing.lock_row(kind, namespace, name)
         old = row.manifest()
         storing.check_preconditions(kind, old["metadata"], uid=uid, resource_version=version)
-        admission.admit(kind.name, DELETE, None, old, "", catalogue.current(), user)
+        admission.admit(kind.name, DELETE, None, old, "", context, user)
         if not _is_kept(kind, old):
             revision = storing.delete_row(kind, row, now=now)
             if kind.name in catalogue.KINDS:

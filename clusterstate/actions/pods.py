@@ -31,8 +31,11 @@ from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.objects import document, resources, scheduling_class
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import (
+    NOT_SUPPORTED,
     AlreadyExists,
     Conflict,
+    FieldError,
+    Invalid,
     StatusError,
     TooManyRequests,
 )
@@ -45,6 +48,7 @@ POD: Final = KINDS["Pod"]
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 NOBODY: Final = User()
 FINISHED: Final = ("Succeeded", "Failed")
+PHASES: Final = ("Pending", "Running", *FINISHED, "Unknown")
 DEFAULT_GRACE_SECONDS: Final = 30
 
 _MAX_NAME_TRIES = 8
@@ -315,7 +319,7 @@ def _create(
                 places.append(place)
             except StatusError as error:
                 # A rule that is out of date may refuse what the current one admits.
-                if tries == 0 and not _is_current(context):
+                if tries == 0 and not catalogue.is_current(context):
                     break
                 if all_or_nothing:
                     raise
@@ -343,11 +347,6 @@ def _create(
             raise TooManyRequests("namespaces and classes change too quickly; try again")
         context = catalogue.reload()
     return [result for result in results if result is not None]
-
-
-def _is_current(context: catalogue.Catalogue) -> bool:
-    row = sql.fetch_one("SELECT pg_sequence_last_value('admission_epoch')")
-    return row is not None and row[0] == context.epoch
 
 
 def _prepare(
@@ -639,6 +638,7 @@ def bind_pod(
             {"name": name, "kind": "pods/binding"},
         )
 
+    context = catalogue.current()
     with storing.work(dry_run=dry_run):
         sql.run(_LOCK_PLACEMENT_SHARED)
         row = storing.lock_row(POD, namespace, name)
@@ -652,7 +652,6 @@ def bind_pod(
             "metadata": {"name": name, "namespace": namespace},
             "target": {"kind": "Node", "name": node_name},
         }
-        context = catalogue.current()
         admission.admit("Pod", CREATE, binding, None, "binding", context, user)
         if old["metadata"].get("deletionTimestamp"):
             raise refuse(f"pod {name} is being deleted, cannot be assigned to a host")
@@ -973,12 +972,18 @@ def update_pod(
     dry_run: bool = False,
 ) -> Stored:
     """Change a pod, or its status, under its row lock; see `actions.objects.update`."""
+    context = catalogue.current()
     with storing.work(dry_run=dry_run):
         row = storing.lock_row(POD, namespace, name)
         old = row.manifest()
         new = storing.merge_update(POD, old, change(row.manifest()), subresource)
-        admitted = admission.admit("Pod", UPDATE, new, old, subresource, catalogue.current(), user)
+        if subresource == "status":
+            # podStatusStrategy.PrepareForUpdate: agents need not repeat it, and cannot change it.
+            qos = (old.get("status") or {}).get("qosClass")
+            new["status"] = {"qosClass": qos, **(new.get("status") or {})}
+        admitted = admission.admit("Pod", UPDATE, new, old, subresource, context, user)
         new = admitted.manifest
+        _check_phase(new)
         if not (new.get("spec") or {}).get("schedulingGates") and (old.get("spec") or {}).get(
             "schedulingGates"
         ):
@@ -1003,6 +1008,19 @@ def update_pod(
             composed = document.compose(text, revision, overlay)
         changes.announce(revision, ("Pod",))
     return Stored(composed, revision, admitted.warnings, row.uid)
+
+
+def _check_phase(manifest: Manifest) -> None:
+    """Refuse a phase that the table's constraint would refuse.
+
+    Raises:
+        Invalid: the phase is unknown.
+    """
+    phase = (manifest.get("status") or {}).get("phase") or "Pending"
+    if phase not in PHASES:
+        known = ", ".join(f'"{one}"' for one in PHASES)
+        error = FieldError(NOT_SUPPORTED, "status.phase", phase, f"supported values: {known}")
+        raise Invalid("Pod", manifest["metadata"]["name"], [error])
 
 
 def _without_gated(status: Manifest) -> Manifest:
@@ -1077,12 +1095,13 @@ def delete_pod(
     """
     if grace_seconds is not None and grace_seconds < 0:
         grace_seconds = 1  # BeforeDelete: a negative period is the shortest one
+    context = catalogue.current()
     with storing.work(dry_run=dry_run):
         row = storing.lock_row(POD, namespace, name)
         old = row.manifest()
         metadata = old["metadata"]
         storing.check_preconditions(POD, metadata, uid=uid, resource_version=resource_version)
-        admission.admit("Pod", DELETE, None, old, "", catalogue.current(), user)
+        admission.admit("Pod", DELETE, None, old, "", context, user)
         spec = old.get("spec") or {}
         grace = grace_seconds
         if grace is None:

@@ -28,10 +28,12 @@ from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
 from clusterstate.objects.kinds import Kind
+from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity
 from clusterstate.queries import TABLES, kind_of, not_found, overlay
 
+HOSTNAME: Final = "kubernetes.io/hostname"
 KEEPS_STATUS: Final = frozenset({"Node"})
 """Kinds whose status a client may set when it creates the object."""
 
@@ -167,9 +169,19 @@ def prepare(
     elif kind.name == "Namespace":
         result["status"] = {"phase": "Active"}
         result["spec"] = {**(manifest.get("spec") or {}), "finalizers": ["kubernetes"]}
+    elif kind.name == "Node":
+        _label_hostname(metadata)
     elif kind.name not in KEEPS_STATUS and "status" in kind.subresources:
         result.pop("status", None)
     return result, generated
+
+
+def _label_hostname(metadata: Manifest) -> None:
+    """Label a new node with its name, as a kubelet does (R26), where a label can hold it."""
+    name = metadata.get("name") or ""
+    labels = metadata.get("labels") or {}
+    if HOSTNAME not in labels and not is_valid_label_value(name):
+        metadata["labels"] = {**labels, HOSTNAME: name}
 
 
 def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:

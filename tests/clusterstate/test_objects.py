@@ -387,3 +387,14 @@ def test_replacing_with_an_old_resource_version_is_a_conflict_for_any_kind() -> 
     objects.update("Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
     with pytest.raises(Conflict, match=r'^Operation cannot be fulfilled on nodes "n1": the object'):
         objects.update("Node", "", "n1", lambda _: old, now=NOW)
+
+
+def test_a_node_is_labelled_with_its_name() -> None:
+    """R26: nodes publish a label for every scheduling domain; the name is the smallest."""
+    create_node("n1")
+    create_node("n2", labels={"kubernetes.io/hostname": "other", "zone": "a"})
+    assert manifest("Node", "", "n1")["metadata"]["labels"] == {"kubernetes.io/hostname": "n1"}
+    assert manifest("Node", "", "n2")["metadata"]["labels"] == {
+        "kubernetes.io/hostname": "other",
+        "zone": "a",
+    }

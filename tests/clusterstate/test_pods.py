@@ -531,3 +531,16 @@ def test_every_waiting_pod_has_one_row_and_no_other_has() -> None:
         " OR p.id IS NULL"
     )
     assert rows == []
+
+
+def test_an_unknown_phase_is_invalid() -> None:
+    create_pod("a")
+    with pytest.raises(Invalid, match=r'status.phase: Unsupported value: "Odd"'):
+        objects.update(
+            "Pod",
+            "default",
+            "a",
+            lambda m: {**m, "status": {"phase": "Odd"}},
+            subresource="status",
+            now=NOW,
+        )
