@@ -49,13 +49,22 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("stowage.dev", "v1"): [
         {
-            "name": plural,
-            "singularName": kind.lower(),
-            "namespaced": False,
-            "kind": kind,
-            "verbs": ["create"],
-        }
-        for plural, kind in (("headroom", "Headroom"), ("simulations", "Simulation"))
+            "name": "evictions",
+            "singularName": "eviction",
+            "namespaced": True,
+            "kind": "Eviction",
+            "verbs": ["get", "list"],
+        },
+        *(
+            {
+                "name": plural,
+                "singularName": kind.lower(),
+                "namespaced": False,
+                "kind": kind,
+                "verbs": ["create"],
+            }
+            for plural, kind in (("headroom", "Headroom"), ("simulations", "Simulation"))
+        ),
     ],
     ("node.k8s.io", "v1"): [
         {

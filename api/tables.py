@@ -434,6 +434,21 @@ def _columns(*texts: str) -> list[Column]:
     return columns
 
 
+def _eviction(item: Manifest, now: datetime) -> Cells:
+    spec, status = item["spec"], item["status"]
+    taint = spec.get("taint") or {}
+    due = parse_time(status.get("dueAt"))
+    return [
+        _name(item),
+        spec.get("nodeName", ""),
+        spec.get("cause", ""),
+        f"{taint['key']}:{taint['effect']}" if taint else NONE,
+        UNKNOWN if due is None else human_duration(max(0.0, (due - now).total_seconds())),
+        status.get("dueAt", ""),
+        status.get("blockedBy") or NONE,
+    ]
+
+
 _TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
 _ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
 
@@ -539,6 +554,9 @@ PRINTERS: dict[str, Printer] = {
         _service,
     ),
     "Lease": Printer([NAME, *_columns("Holder"), AGE], _lease),
+    "Eviction": Printer(
+        [NAME, *_columns("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By")], _eviction
+    ),
 }
 
 

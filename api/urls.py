@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import path, re_path
 
-from api import documents, health, metrics, openapi, simulations, viewsets
+from api import documents, evictions, health, metrics, openapi, simulations, viewsets
 
 urlpatterns = [
     re_path(
@@ -18,6 +18,23 @@ urlpatterns = [
     re_path(
         r"^apis/authorization\.k8s\.io/v1/selfsubjectaccessreviews/?$",
         viewsets.AccessReviewView.as_view(),
+    ),
+    re_path(r"^apis/stowage\.dev/v1/evictions/?$", evictions.EvictionsView.as_view()),
+    re_path(
+        r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/evictions/?$",
+        evictions.EvictionsView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/evictions/?$",
+        evictions.EvictionsView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/evictions/(?P<name>[^/]+)/?$",
+        evictions.EvictionsView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<pod>[^/]+)/evictions/?$",
+        evictions.EvictionsView.as_view(),
     ),
     re_path(r"^apis/stowage\.dev/v1/simulations/?$", simulations.SimulationsView.as_view()),
     re_path(r"^apis/stowage\.dev/v1/headroom/?$", simulations.HeadroomView.as_view()),

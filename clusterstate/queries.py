@@ -170,7 +170,10 @@ def not_found(kind: Kind | str, name: str) -> NotFound:
 
 _POD_OVERLAY = "t.node_name, t.scheduled_at, t.unschedulable"
 _GET_POD = f"""
-SELECT d.text, t.revision, {_POD_OVERLAY} FROM pod t JOIN document d ON d.id = t.document_id
+SELECT d.text, t.revision, {_POD_OVERLAY},
+       (SELECT (e.due_at, e.started_at, e.cause, e.taint_key, e.taint_effect)
+        FROM eviction_timer e WHERE e.pod_id = t.id ORDER BY e.due_at LIMIT 1)
+FROM pod t JOIN document d ON d.id = t.document_id
 WHERE t.namespace = %s AND t.name = %s
 """
 _EVENT_COLUMNS = (
@@ -198,7 +201,10 @@ def find(kind: Kind | str, namespace: str, name: str) -> bytes | None:
         row = sql.fetch_one(_GET_POD, (namespace, name))
         if row is None:
             return None
-        return document.compose(row[0], row[1], overlay(row[2], row[3], row[4]))
+        slots = overlay(row[2], row[3], row[4])
+        if row[5] is not None:
+            slots = msgspec.structs.replace(slots, leaving=_leaving(*row[5]))
+        return document.compose(row[0], row[1], slots)
     if kind.name == "Event":
         row = sql.fetch_one(
             f"SELECT {_EVENT_COLUMNS} FROM {_EVENT_FROM} WHERE t.namespace = %s AND t.name = %s",
@@ -235,6 +241,22 @@ def decode(item: bytes) -> Manifest:
     """Return an object's JSON as a manifest."""
     manifest: Manifest = _decoder.decode(item)
     return manifest
+
+
+def _leaving(
+    due_at: datetime, started_at: datetime, cause: str, taint_key: str, taint_effect: str
+) -> str:
+    """Return the condition of a pod whose eviction timer runs, as JSON."""
+    why = f"taint {taint_key}:{taint_effect}" if taint_key else "node labels no longer match"
+    return _encoder.encode(
+        {
+            "type": document.LEAVING,
+            "status": "True",
+            "reason": cause[:1].upper() + cause[1:],
+            "message": f"leaves the node at {due_at.isoformat(timespec='milliseconds')}: {why}",
+            "lastTransitionTime": document.format_time(started_at),
+        }
+    ).decode()
 
 
 def overlay(

@@ -350,7 +350,8 @@ def finishable(*, overdue_at: datetime, limit: int) -> list[int]:
 
 def node_revisions() -> list[tuple[int, int]]:
     """Return id and revision of all nodes, oldest first. Queries once."""
-    return sql.fetch("SELECT id, revision FROM node ORDER BY id")  # type: ignore[return-value]
+    rows = sql.fetch("SELECT id, revision FROM node ORDER BY id")
+    return [(row[0], row[1]) for row in rows]
 
 
 def nodes_by_id(ids: Sequence[int]) -> list[tuple[int, int, bytes]]:

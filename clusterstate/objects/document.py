@@ -38,8 +38,11 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduled_at: datetime | None = None
     unschedulable: str | None = None
+    leaving: str = ""
+    """A condition that is given out and never stored, as JSON text: the pod's eviction to come."""
 
 
+LEAVING: Final = "stowage.dev/EvictionScheduled"
 EMPTY: Final = Overlay()
 
 
@@ -112,6 +115,8 @@ def _pod_parts(manifest: Manifest) -> tuple[str, str, Overlay]:
     unschedulable: str | None = None
     others: list[Any] = []
     for condition in status.pop("conditions", None) or ():
+        if condition.get("type") == LEAVING:
+            continue  # given out with the pod, and maybe sent back
         if condition.get("type") != "PodScheduled":
             others.append(condition)
         elif condition.get("status") == "True" and condition.get("lastTransitionTime"):
@@ -171,6 +176,8 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
     if overlay.node_name:
         node = _node_member(overlay.node_name) + ("" if status[0] == "}" else ",")
     condition = scheduled_condition(overlay)
+    if overlay.leaving:
+        condition += f",{overlay.leaving}" if condition else overlay.leaving
     if condition:
         if status[-1] == "[":
             condition += ","

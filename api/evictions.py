@@ -1,0 +1,173 @@
+"""Who must leave which node, when and why: ``evictions`` of the group ``stowage.dev``.
+
+An eviction here is a timer: read-only, named after its pod. ``kubectl get evictions -A`` prints
+them, the earliest first. (Posting a ``policy/v1`` Eviction to a pod is another thing; that one is
+carried out at once.)
+"""
+
+import base64
+import binascii
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from api import auth, clock, negotiation, replies, tables, wire
+from api.viewsets import StatusView
+from clusterstate import changes, queries, timers
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, NotFound
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.timers import Timer
+
+GROUP = "stowage.dev"
+KIND = Kind(
+    name="Eviction",
+    group=GROUP,
+    plural="evictions",
+    singular="eviction",
+    wire_type=msgspec.Struct,
+)
+_PAGE = 500
+_SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")
+
+
+class EvictionsView(StatusView):
+    """Lists of timers: all, of a namespace, of a node, of a pod; and a pod's own by its name."""
+
+    http_method_names = ["get"]
+
+    def get(
+        self, request: Request, namespace: str = "", node: str = "", pod: str = "", name: str = ""
+    ) -> HttpResponse:
+        """Return an EvictionList or an Eviction, as JSON or as a Table."""
+        auth.require(
+            self.user,
+            auth.Attributes(
+                verb="get" if name else "list",
+                group=GROUP,
+                resource=KIND.plural,
+                namespace=namespace,
+                name=name,
+            ),
+        )
+        if node:
+            queries.get("Node", "", node)
+        if pod:
+            queries.get("Pod", namespace, pod)
+        query = request.query_params
+        chosen = _fields(query.get("fieldSelector", ""))
+        limit = wire.integer(query.get("limit"), "limit") or None
+        revision = changes.watermark()
+        found = timers.waiting(
+            namespace=namespace or chosen.get("metadata.namespace", ""),
+            name=name or pod or chosen.get("metadata.name", ""),
+            node_name=node or chosen.get("spec.nodeName", ""),
+            after=_read_token(query.get("continue", "")),
+            limit=(limit or queries.MAX_PAGE) + 1,
+        )
+        table = negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE
+        include = replies.include_object(query.get("includeObject"))
+        now = clock.now()
+        if name:
+            if not found:
+                raise NotFound(
+                    f'{KIND.resource} "{name}" not found',
+                    {"name": name, "group": GROUP, "kind": KIND.plural},
+                )
+            item = manifest(found[0])
+            if table:
+                shown = tables.table(
+                    KIND, [item], {"resourceVersion": str(revision)}, now=now, include=include
+                )
+                return replies.reply(replies.encode(shown))
+            return self._plain(request, item)
+        token = ""
+        if limit and len(found) > limit:
+            found = found[:limit]
+            token = _write_token(found[-1])
+        metadata = replies.list_metadata(revision, token)
+        items = [manifest(timer) for timer in found]
+        if table:
+            shown = tables.table(KIND, items, metadata, now=now, include=include)
+            return replies.reply(replies.encode(shown))
+        document = {
+            "kind": KIND.list_kind,
+            "apiVersion": KIND.api_version,
+            "metadata": metadata,
+            "items": items,
+        }
+        return self._plain(request, document)
+
+    def _plain(self, request: Request, document: Manifest) -> HttpResponse:
+        body = replies.encode(document)
+        if wire.boolean(request.query_params.get("pretty"), "pretty"):
+            body = replies.pretty(body)
+        return replies.reply(body)
+
+
+def manifest(timer: Timer) -> Manifest:
+    """Return a timer as clients read it."""
+    spec: dict[str, Any] = {
+        "nodeName": timer.node_name,
+        "podUID": timer.pod_uid,
+        "cause": timer.cause,
+    }
+    if timer.cause == timers.TAINT:
+        taint = {"key": timer.taint_key, "effect": timer.taint_effect}
+        if timer.taint_value:
+            taint["value"] = timer.taint_value
+        spec["taint"] = taint
+        spec["tolerationSeconds"] = timer.seconds
+    elif timer.seconds:
+        spec["graceSeconds"] = timer.seconds
+    status: dict[str, Any] = {"startedAt": _micro(timer.started_at), "dueAt": _micro(timer.due_at)}
+    if timer.blocked_by:
+        status["blockedBy"] = timer.blocked_by
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.name,
+        "metadata": {
+            "name": timer.name,
+            "namespace": timer.namespace,
+            "uid": timer.pod_uid,
+            "creationTimestamp": format_time(timer.started_at),
+        },
+        "spec": spec,
+        "status": status,
+    }
+
+
+def _micro(moment: datetime) -> str:
+    """Return RFC 3339 with microseconds, as ``metav1.MicroTime`` is written."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _fields(selector: str) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for part in filter(None, selector.split(",")):
+        path, sign, value = part.partition("==" if "==" in part else "=")
+        if not sign or path.endswith("!") or path not in _SELECTABLE:
+            raise BadRequest(f"field label not supported: {path.rstrip('!')}")
+        chosen[path] = value
+    return chosen
+
+
+def _write_token(timer: Timer) -> str:
+    position = [timer.due_at.isoformat(), timer.pod_id]
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode()
+
+
+def _read_token(token: str) -> tuple[datetime, int] | None:
+    if not token:
+        return None
+    try:
+        due, pod_id = msgspec.json.decode(
+            base64.urlsafe_b64decode(token.encode()), type=tuple[datetime, int]
+        )
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise BadRequest("continue key is not valid: it was not given out by this server") from None
+    return due, pod_id

@@ -1,0 +1,103 @@
+"""The evictions of stowage.dev: who leaves when and why."""
+
+import pytest
+
+from api import clock
+from clusterstate.actions import pods
+from scheduling.controllers import evictions
+from tests.api.conftest import TABLE
+from tests.controllers.support import (
+    NOW,
+    after,
+    make_node,
+    make_pod,
+    set_taints,
+    taint,
+    tolerates,
+)
+
+EVICTIONS = "/apis/stowage.dev/v1/evictions"
+
+
+@pytest.fixture
+def waiting(api, monkeypatch):
+    evictions.forget()
+    pods.forget_classes()
+    make_node("n1")
+    make_node("n2")
+    for number, seconds in enumerate((300, 100, 200)):
+        make_pod(f"p{number}", "n1", tolerations=[tolerates(seconds=seconds)])
+    make_pod("q", "n2", tolerations=[tolerates(seconds=50)])
+    set_taints("n1", taint(value="v"))
+    set_taints("n2", taint())
+    evictions.follow(NOW)
+    monkeypatch.setattr(clock, "now", lambda: after(10))
+    return api
+
+
+def names(answer):
+    return [item["metadata"]["name"] for item in answer.ok()["items"]]
+
+
+def test_the_list_is_ordered_by_due_time(waiting):
+    assert names(waiting.get(EVICTIONS)) == ["q", "p1", "p2", "p0"]
+    first = waiting.get(EVICTIONS).ok()["items"][1]
+    assert first["kind"] == "Eviction"
+    assert first["spec"]["nodeName"] == "n1"
+    assert first["spec"]["taint"] == {"key": "key", "value": "v", "effect": "NoExecute"}
+    assert first["spec"]["tolerationSeconds"] == 100
+    assert first["status"]["dueAt"] == "2026-11-21T12:01:40.000000Z"
+
+
+def test_of_a_node_a_pod_and_a_namespace(waiting):
+    assert names(waiting.get("/apis/stowage.dev/v1/nodes/n2/evictions")) == ["q"]
+    waiting.get("/apis/stowage.dev/v1/nodes/none/evictions").fails(404, "NotFound")
+    base = "/apis/stowage.dev/v1/namespaces/default"
+    assert names(waiting.get(f"{base}/pods/p0/evictions")) == ["p0"]
+    assert names(waiting.get("/apis/stowage.dev/v1/namespaces/ns/evictions")) == []
+    assert waiting.get(f"{base}/evictions/p0").ok()["metadata"]["name"] == "p0"
+    waiting.get(f"{base}/evictions/none").fails(404, "NotFound")
+    assert names(waiting.get(f"{EVICTIONS}?fieldSelector=spec.nodeName=n2")) == ["q"]
+
+
+def test_pages(waiting):
+    page = waiting.get(f"{EVICTIONS}?limit=3").ok()
+    assert [item["metadata"]["name"] for item in page["items"]] == ["q", "p1", "p2"]
+    token = page["metadata"]["continue"]
+    assert names(waiting.get(f"{EVICTIONS}?limit=3&continue={token}")) == ["p0"]
+
+
+def test_the_table_that_kubectl_prints(waiting):
+    table = waiting.get(EVICTIONS, accept=TABLE).ok()
+    assert [column["name"] for column in table["columnDefinitions"]] == [
+        "Name", "Node", "Cause", "Taint", "Leaves In", "Due", "Blocked By",
+    ]  # fmt: skip
+    assert table["rows"][0]["cells"][:5] == ["q", "n2", "taint", "key:NoExecute", "40s"]
+
+
+def test_the_pod_says_it_too_and_never_keeps_it(waiting):
+    path = "/api/v1/namespaces/default/pods/q"
+    found = waiting.get(path).ok()
+    condition = next(
+        c for c in found["status"]["conditions"] if c["type"] == "stowage.dev/EvictionScheduled"
+    )
+    assert condition["reason"] == "Taint"
+    assert "2026-11-21T12:00:50" in condition["message"]
+    waiting.put(f"{path}/status", found).ok()
+    set_taints("n2")
+    evictions.follow(NOW)
+    types = {c["type"] for c in waiting.get(path).ok()["status"]["conditions"]}
+    assert types == {"PodScheduled"}
+
+
+def test_discovery_lists_it(api):
+    resources = api.get("/apis/stowage.dev/v1").ok()["resources"]
+    assert {"evictions"} <= {one["name"] for one in resources}
+
+
+def test_a_reader_may_read_and_a_node_may_not(reader):
+    assert names(reader.get(EVICTIONS)) == []
+    from tests.api.conftest import Api, make_token
+
+    node = Api(make_token("system:node:n1", ["system:nodes"]))
+    node.get(EVICTIONS).fails(403, "Forbidden")
