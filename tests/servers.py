@@ -22,9 +22,8 @@ import pytest
 from clusterstate import embedded
 
 # A test that uses one of these, or is marked django_db or db, gets the servers.
-DATABASE_FIXTURES = frozenset(
-    {"db", "transactional_db", "django_db_setup", "django_db_blocker", "live_server", "servers"}
-)
+# (pytest-django's own fixtures reach django_db_setup in every test, so that one says nothing.)
+DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "servers"})
 
 
 class _Servers:
