@@ -313,6 +313,8 @@ class _Cycle:
             evaluated=0 if filtered is None else len(filtered.rows),
             rejections=rejections,
             rejected_by=diagnosis.rejected_by,
+            judged=filtered,
+            absent=begun.absent,
             nomination=nomination,
             status=Status(Code.UNSCHEDULABLE, (message,)),
             full=(
@@ -339,6 +341,7 @@ class _Cycle:
 def enough(feasible: npt.NDArray[np.bool_], wanted: int) -> int:
     """Return how many nodes were looked at when ``wanted`` feasible ones were found, or all."""
     found = np.flatnonzero(feasible)
+    wanted = max(wanted, 1)
     return len(feasible) if len(found) < wanted else int(found[wanted - 1]) + 1
 
 
