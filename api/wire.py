@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from api import protobuf
 from api.errors import UnsupportedMediaType
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import Kind
@@ -98,6 +99,8 @@ def decode_patch(raw: bytes, content_type: str | None) -> Any:
         return decode_json(raw)
     if kind in YAML_TYPES or kind.endswith("+yaml"):
         return decode_yaml(raw)
+    if kind == protobuf.MEDIA_TYPE:
+        return protobuf.decode(raw)
     raise UnsupportedMediaType(
         "the body of the request was in an unknown format - "
         f"accepted media types include: {ACCEPTED}"

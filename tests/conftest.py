@@ -13,9 +13,11 @@ from tests.live import Service
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The whole service, started once for all tests that leave it running."""
     service = Service(tmp_path_factory.mktemp("live") / "state")
-    service.start()
-    yield service
-    service.stop()
+    try:
+        service.start()
+        yield service
+    finally:
+        service.stop()
 
 
 @pytest.fixture

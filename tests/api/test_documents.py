@@ -1,7 +1,12 @@
 """What the server says about itself."""
 
+import json
+import re
+
 import pytest
 
+from api import openapi
+from clusterstate.objects import wire_types
 from clusterstate.objects.kinds import ALL_KINDS
 
 
@@ -51,11 +56,67 @@ def test_subresources_say_what_they_speak(api):
     assert (scale["kind"], scale["group"], scale["version"]) == ("Scale", "autoscaling", "v1")
 
 
-def test_openapi_is_an_empty_document_that_go_can_read(api):
-    asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-    answer = api.get("/openapi/v2?timeout=32s", accept=asked)
-    assert (answer.status, answer.raw) == (200, b"")
+ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+
+def test_openapi_is_protobuf_that_go_can_read_unless_json_is_asked_for(api):
+    answer = api.get("/openapi/v2?timeout=32s", accept=ASKED)
+    assert answer.status == 200
+    assert answer.raw[:5] == b"\x0a\x032.0"
     assert "@" not in answer.headers["Content-Type"]
+    again = api.get("/openapi/v2", accept=ASKED, HTTP_IF_NONE_MATCH=answer.headers["ETag"])
+    assert (again.status, again.raw) == (304, b"")
+    assert api.get("/openapi/v2").ok()["swagger"] == "2.0"
+    api.get("/openapi/v2", token="").fails(401, "Unauthorized")
+
+
+def test_openapi_has_the_patch_rules_of_every_list_that_merges():
+    """A document without them makes apply keep what was removed."""
+    definitions = openapi.document()["definitions"]
+    found = {
+        (name.rsplit(".", 1)[1], field): (
+            schema.get("x-kubernetes-patch-merge-key", ""),
+            schema["x-kubernetes-patch-strategy"],
+        )
+        for name, definition in definitions.items()
+        for field, schema in definition["properties"].items()
+        if "x-kubernetes-patch-strategy" in schema
+    }
+    served = {name.rsplit(".", 1)[1] for name in definitions}
+    expected = {
+        (name, field): rule
+        for name, rules in wire_types.PATCH.items()
+        if name in served
+        for field, rule in rules.items()
+    }
+    assert found == expected
+    assert found["PodSpec", "containers"] == ("name", "merge")
+    assert ("NodeSpec", "taints") not in found
+
+
+def test_openapi_names_every_kind_and_that_it_can_be_tried_dry():
+    document = openapi.document()
+    key = "x-kubernetes-group-version-kind"
+    kinds = {
+        (gvk["group"], gvk["kind"])
+        for definition in document["definitions"].values()
+        for gvk in definition.get(key, ())
+    }
+    operations = {
+        (item["patch"][key]["group"], item["patch"][key]["kind"]): item["patch"]
+        for item in document["paths"].values()
+    }
+    for kind in ALL_KINDS:
+        assert (kind.group, kind.name) in kinds
+        parameters = operations[kind.group, kind.name]["parameters"]
+        assert [parameter["name"] for parameter in parameters] == ["dryRun"]
+
+
+def test_openapi_references_are_all_defined():
+    document = openapi.document()
+    text = json.dumps(document)
+    for name in re.findall(r'"#/definitions/([^"]+)"', text):
+        assert name in document["definitions"]
 
 
 def test_liveness_needs_no_token(api):

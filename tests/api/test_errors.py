@@ -25,7 +25,10 @@ BAD = {
     "not UTF-8": (PODS, b'{"metadata": {"name": "\xff"}}', "application/json", 400),
     "deep nesting": (PODS, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "application/json", 400),
     "a form": (PODS, b"name=p", "application/x-www-form-urlencoded", 415),
-    "protobuf": (PODS, b"k8s\x00", "application/vnd.kubernetes.protobuf", 415),
+    "a pod in protobuf": (
+        PODS, b"k8s\x00\n\x09\n\x02v1\x12\x03Pod", "application/vnd.kubernetes.protobuf", 415,
+    ),
+    "malformed protobuf": (PODS, b"k8s\x00\xff", "application/vnd.kubernetes.protobuf", 400),
     "another kind": (PODS, {**pod(), "kind": "Node"}, None, 400),
     "another version": (PODS, {**pod(), "apiVersion": "v2"}, None, 400),
     "another namespace": (PODS, {**pod(), "metadata": {"name": "p", "namespace": "x"}}, None, 400),

@@ -58,7 +58,7 @@ def test_yaml_times_stay_text_and_keys_become_text():
 
 
 @pytest.mark.parametrize(
-    "content_type", ["application/x-www-form-urlencoded", "application/vnd.kubernetes.protobuf"]
+    "content_type", ["application/x-www-form-urlencoded", "application/cbor", "text/plain"]
 )
 def test_other_formats_are_refused(content_type):
     with pytest.raises(UnsupportedMediaType, match="application/json"):
