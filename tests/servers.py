@@ -26,6 +26,17 @@ from clusterstate import embedded
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "servers"})
 
 
+PREFIX = "stowage-test-"
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of runs that were killed; their servers died with them."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        pid = folder.name.removeprefix(PREFIX).split("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class _Servers:
     """The servers of one test run; started at most once, by the process that collects tests."""
 
@@ -35,10 +46,11 @@ class _Servers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def choose(self) -> None:
-        """Export the URLs the servers will have."""
-        shared_memory = "/dev/shm"
-        parent = shared_memory if os.access(shared_memory, os.W_OK) else None
-        self.base = Path(tempfile.mkdtemp(prefix="stowage-test-", dir=parent))
+        """Make the folder of this run and export the URLs the servers will have."""
+        parent = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+        _remove_abandoned(parent)
+        prefix = f"{PREFIX}{os.getpid()}-"
+        self.base = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         embedded.make_state(self.base)
         os.environ["DATABASE_URL"] = embedded.postgres_url(self.base)
         os.environ["REDIS_URL"] = embedded.redis_url(self.base)
