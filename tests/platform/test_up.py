@@ -225,3 +225,34 @@ def test_a_taken_port_is_named_with_the_variable_to_set(service: Service) -> Non
     said = service.output.read_text()
     assert f"Port {service.https_port} on 127.0.0.1 is taken" in said
     assert "STOWAGE_HTTPS_PORT=" in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none"),
+        ("REDIS_URL", "redis://127.0.0.1:1/0"),
+    ],
+)
+def test_a_configured_server_that_is_away_is_named(
+    tmp_path: Path, servers: dict[str, str], variable: str, value: str
+) -> None:
+    http_port, https_port = free_ports(2)
+    process = subprocess.run(
+        [sys.executable, "manage.py", "up"],
+        cwd=ROOT,
+        env=os.environ
+        | servers
+        | {
+            "STOWAGE_STATE": str(tmp_path / "state"),
+            "STOWAGE_HTTP_PORT": str(http_port),
+            "STOWAGE_HTTPS_PORT": str(https_port),
+            variable: value,
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert f"CommandError: {variable}: cannot connect" in process.stderr

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
@@ -114,6 +115,8 @@ class _Start:
             self._serve(embedded.Postgres(self._state), _DATABASE, "PostgreSQL")
         if not os.environ.get("REDIS_URL"):
             self._serve(embedded.Redis(self._state), _QUEUE, "Redis")
+        else:
+            _require_redis(settings.REDIS_URL)
         with self._step("tables"):
             self._prepare_database()
         with self._step("administrator, token and kubeconfig"):
@@ -319,6 +322,15 @@ def _require_free_port(host: str, port: int, variable: str) -> None:
                 f"Port {port} on {host} is taken ({error.strerror}): stop the program that uses it,"
                 f" or choose another with {variable}={port + 1000}."
             ) from None
+
+
+def _require_redis(url: str) -> None:
+    """Raise CommandError when the configured Redis-protocol server does not answer."""
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            client.ping()
+    except redis.RedisError as error:
+        raise CommandError(f"REDIS_URL: cannot connect: {error}") from error
 
 
 def _ask_ready(port: int) -> tuple[int, str]:
