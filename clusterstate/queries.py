@@ -461,6 +461,15 @@ def list_page(
     return _list_objects(kind, namespace, labels, chosen, revision, limit, after)
 
 
+def list_at(kind: Kind | str, revision: int) -> list[bytes]:
+    """Return all objects of a kind as they were at ``revision``. Queries once; not for events.
+
+    Raises:
+        Expired: the history no longer reaches back so far.
+    """
+    return _list_objects(kind_of(kind), "", Selector(), (), revision, None, None).items
+
+
 def _list_objects(
     kind: Kind,
     namespace: str,

@@ -33,6 +33,9 @@ MAX_BODY_BYTES = environment.integer(
 HISTORY_SECONDS = environment.integer(
     "STOWAGE_HISTORY_SECONDS", 3600, at_least=10, at_most=30 * 24 * 3600
 )
+DECISION_SECONDS = environment.integer(
+    "STOWAGE_DECISION_SECONDS", 24 * 3600, at_least=60, at_most=30 * 24 * 3600
+)
 WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
 # What this process calls itself in logs and in pg_stat_activity; the supervisor sets it.

@@ -10,6 +10,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 """
 
 from clusterstate.models.changes import Binder, Change, History
+from clusterstate.models.decisions import Decision, DecisionTable, SchedulerConfiguration
 from clusterstate.models.documents import Document, SupersededDocument
 from clusterstate.models.events import Event
 from clusterstate.models.evictions import ControllerCursor, EvictionTimer, NodeHeartbeat
@@ -40,6 +41,8 @@ __all__ = [
     "Change",
     "ControllerCursor",
     "DaemonSet",
+    "Decision",
+    "DecisionTable",
     "Deployment",
     "Document",
     "Event",
@@ -58,6 +61,7 @@ __all__ = [
     "ReplicationController",
     "ResourceQuota",
     "RuntimeClass",
+    "SchedulerConfiguration",
     "SchedulingClass",
     "Service",
     "StatefulSet",

@@ -1,0 +1,83 @@
+"""What the scheduler decided, and by which configuration."""
+
+from django.db import models
+
+from clusterstate.models.base import name_field
+
+
+class Decision(models.Model):
+    """One decision about one pod (`clusterstate.actions.decisions`).
+
+    The table is partitioned by ``at``; its key there is (id, at). ``body`` holds the ten best nodes
+    with their scores and the rejections, ``table_digest`` refers to the full table of a pod that
+    could not be placed; both are packed by `scheduling.engine.record`. ``seed`` and ``draw`` name
+    the dice. ``start``: where in the node order the search began. ``profile_revision``: the stored
+    configuration, 0 for the default one. A ``stale`` decision came too late to be bound.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    pod_id = models.BigIntegerField()
+    pod_uid = models.UUIDField()
+    namespace = name_field()
+    name = name_field()
+    class_id = models.BigIntegerField()
+    snapshot_revision = models.BigIntegerField()
+    profile = models.TextField()
+    profile_revision = models.BigIntegerField()
+    seed = models.BigIntegerField()
+    draw = models.BigIntegerField()
+    start = models.IntegerField()
+    outcome = models.TextField()
+    node_name = name_field()
+    total = models.BigIntegerField()
+    margin = models.BigIntegerField(null=True)
+    ties = models.IntegerField()
+    node_count = models.IntegerField()
+    evaluated = models.IntegerField()
+    feasible = models.IntegerField()
+    message = models.TextField()
+    body = models.BinaryField()
+    table_digest = models.BinaryField(null=True)
+
+    class Meta:
+        db_table = "decision"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(outcome__in=["scheduled", "unschedulable", "error", "stale"]),
+                name="decision_outcome_known",
+            ),
+        ]
+        indexes = [models.Index(fields=["namespace", "name", "-id"], name="decision_pod")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}: {self.outcome} {self.node_name}"
+
+
+class DecisionTable(models.Model):
+    """Every node by its first rejection, packed; equal tables are one row. ``at``: last used."""
+
+    digest = models.BinaryField(primary_key=True)
+    at = models.DateTimeField(db_index=True)
+    body = models.BinaryField()
+
+    class Meta:
+        db_table = "decision_table"
+
+    def __str__(self) -> str:
+        return bytes(self.digest).hex()
+
+
+class SchedulerConfiguration(models.Model):
+    """A version of the scheduler's configuration; the one with the highest revision is in force."""
+
+    revision = models.BigAutoField(primary_key=True)
+    document = models.TextField()
+    at = models.DateTimeField()
+    by = models.TextField(default="")
+
+    class Meta:
+        db_table = "scheduler_configuration"
+
+    def __str__(self) -> str:
+        return f"configuration {self.pk}"
