@@ -58,7 +58,7 @@ def _use() -> list[dict[str, Any]]:
             {
                 "title": title,
                 "text": f"{text(used)} of {text(of)}",
-                "percent": round(100 * used / of) if of else 0,
+                "percent": str(round(100 * used / of) if of else 0),
             }
         )
     return result

@@ -30,7 +30,9 @@ def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS) -> SafeString | str:
         return EMPTY
     rest = len(every) - limit
     shown = format_html_join(
-        "", '<div class="whitespace-nowrap">{}</div>', [(t,) for t in every[:limit]]
+        "",
+        '<div class="truncate" style="max-width: 17rem" title="{}">{}</div>',
+        [(text, text) for text in every[:limit]],
     )
     if rest <= 0:
         return shown

@@ -49,6 +49,7 @@ _FIELDS = {
 # Kubernetes names taints under metadata in its errors (ValidateNode, v1.36).
 _TAINT = re.compile(r"(?:metadata|spec)\.taints(?:\[(\d+)\](?:\.(key|value|effect))?)?")
 _ADDED = "AddedByAdministrator"
+_HOSTNAME = "kubernetes.io/hostname"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,7 +409,6 @@ class NodeAdmin(ObjectAdmin[Node]):
     search_help_text = "Name of a node"
     ordering = ("name",)
     list_per_page = 50
-    show_full_result_count = False
     actions = ("cordon", "uncordon")
     list_fullwidth = True
     warn_unsaved_form = True
@@ -521,8 +521,9 @@ class NodeAdmin(ObjectAdmin[Node]):
 
     @display(description="Labels")
     def label_list(self, node: Node) -> SafeString | str:
-        """Return a few labels."""
-        return look.chips((f"{key}={node.labels[key]}" for key in sorted(node.labels)), limit=3)
+        """Return a few labels; not the host's name where it is the node's."""
+        shown = {k: v for k, v in node.labels.items() if (k, v) != (_HOSTNAME, node.name)}
+        return look.chips((f"{key}={shown[key]}" for key in sorted(shown)), limit=3)
 
     @display(description="Labels")
     def label_lines(self, node: Node) -> str:

@@ -67,7 +67,6 @@ class PodAdmin(ObjectAdmin[Pod]):
     search_help_text = "Name of a pod or of its node"
     ordering = ("-id",)
     list_per_page = 50
-    show_full_result_count = False
     list_fullwidth = True
     fields = readonly_fields = (
         "name", "namespace", "state", "node", "reason", "queue", "rejected_by", "attempt_number",

@@ -1,0 +1,106 @@
+"""A real browser without a screen: Debian's chromium and chromium-driver (`make browser-deps`)."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support.ui import WebDriverWait
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
+# For looking at: `BROWSER_SCREENSHOTS=/tmp/shots make test ARGS=tests/browser`.
+SCREENSHOTS = os.environ.get("BROWSER_SCREENSHOTS")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,900",
+)
+
+
+class Browser:
+    """A browser at a live server: pages by path, things by what a person sees."""
+
+    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
+        self.driver = driver
+        self._address = address
+
+    def open(self, path: str) -> None:
+        self.driver.get(self._address + path)
+
+    def find(self, css: str, seconds: float = 20) -> WebElement:
+        """Return the first visible element, waiting for it."""
+        return WebDriverWait(self.driver, seconds).until(
+            expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, css))
+        )
+
+    def fill(self, css: str, value: str) -> None:
+        field = self.find(css)
+        field.clear()
+        field.send_keys(value)
+
+    def click(self, css: str) -> None:
+        element = self.find(css)
+        # Into the middle: the bar with the buttons covers the lower end of the page.
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        WebDriverWait(self.driver, 20).until(
+            expected_conditions.element_to_be_clickable((By.CSS_SELECTOR, css))
+        ).click()
+
+    def sees(self, text: str, seconds: float = 20) -> None:
+        """Wait until the page shows the text."""
+        WebDriverWait(self.driver, seconds).until(
+            lambda driver: text in driver.find_element(By.TAG_NAME, "body").text,
+            f"{text!r} is not on the page: {self.driver.find_element(By.TAG_NAME, 'body').text}",
+        )
+
+    def log_in(self, name: str, password: str) -> None:
+        self.open("/admin/")
+        self.fill("#id_username", name)
+        self.fill("#id_password", password)
+        self.click("#login-form button[type=submit]")
+        self.sees("Overview")
+
+    def keep(self, name: str) -> None:
+        """Take a picture, where the developer asked for pictures."""
+        if SCREENSHOTS:
+            Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+            self.driver.save_screenshot(f"{SCREENSHOTS}/{name}.png")
+
+    def complaints(self) -> list[str]:
+        """Return what the browser refused or could not run since it was last asked.
+
+        It asks for an icon by itself; the pages name none.
+        """
+        messages = [entry["message"] for entry in self.driver.get_log("browser")]
+        return [message for message in messages if "/favicon.ico" not in message]
+
+
+@pytest.fixture
+def browser(live_server: object, tmp_path: Path) -> Iterator[Browser]:
+    """A fresh browser at the live server; the test is skipped where none is installed."""
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("no chromium and chromedriver here: make browser-deps installs them (as root)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "WARNING"})
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
+    try:
+        yield Browser(driver, str(live_server))
+    finally:
+        driver.quit()

@@ -1,0 +1,113 @@
+"""The admin as a person uses it, scripts, styles and content security policy included."""
+
+import pytest
+from django.contrib.auth.models import User
+from selenium.webdriver.support.ui import Select
+
+from clusterstate import catalogue
+from clusterstate.actions import pods
+from clusterstate.models import Node
+from tests.browser.conftest import Browser
+from tests.clusterstate.support import NOW, bind, create_node, create_pod, manifest
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
+
+PASSWORD = "pass word 123"
+REFUSAL = (
+    "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: 0/3"
+    " nodes are available: 3 Preemption is not helpful for scheduling."
+)
+
+
+@pytest.fixture(autouse=True)
+def cluster() -> None:
+    catalogue.reload()
+    User.objects.create_superuser("anna", password=PASSWORD)
+    zone = "topology.kubernetes.io/zone"
+    create_node(
+        "node-1",
+        labels={"disktype": "ssd", zone: "a"},
+        taints=[{"key": "maintenance", "effect": "PreferNoSchedule"}],
+    )
+    create_node(
+        "node-2",
+        labels={zone: "b"},
+        taints=[{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}],
+    )
+    create_node("node-3", unschedulable=True)
+    for number in range(5):
+        assert bind(create_pod(f"web-{number}", cpu="700m"), "node-1")
+    waiting = create_pod("too-big", cpu="64")
+    pods.set_unschedulable(
+        [pods.Unschedulable(pod_id=waiting, message=REFUSAL, rejected_by=("NodeResourcesFit",))],
+        now=NOW,
+    )
+
+
+def test_an_administrator_labels_taints_and_cordons_a_node(browser: Browser) -> None:
+    browser.open("/admin/")
+    browser.find("#id_username")
+    browser.keep("1-log-in")
+    browser.log_in("anna", PASSWORD)
+    browser.sees("Waiting longest")
+    browser.keep("2-overview")
+
+    browser.open("/admin/clusterstate/node/")
+    browser.sees("3.5 / 4")
+    browser.keep("3-nodes")
+    node_1 = Node.objects.get(name="node-1").pk
+    browser.click(f'a[href*="/clusterstate/node/{node_1}/change/"]')
+    browser.keep("4-node")
+    browser.fill("#id_labels", "disktype=hdd\nteam=search")
+    browser.click("#taints-group .add-row a, #taints-group a.add-row")
+    row = f"#id_taints-{Node.objects.get(name='node-1').taints.count()}"
+    browser.fill(f"{row}-key", "dedicated")
+    browser.fill(f"{row}-value", "search")
+    Select(browser.find(f"{row}-effect")).select_by_value("NoExecute")
+    browser.keep("4-node-edited")
+    browser.click("button[name=_save], input[name=_save]")
+
+    browser.sees("dedicated=search:NoExecute")
+    browser.sees("team=search")
+    browser.click(f'input[name=_selected_action][value="{node_1}"]')
+    Select(browser.find("select[name=action]")).select_by_value("cordon")
+    browser.keep("5-action")
+    browser.click("button[name=index]")
+    browser.sees("1 node was cordoned.")
+    browser.keep("6-cordoned")
+
+    stored = manifest("Node", "", "node-1")
+    labels = stored["metadata"]["labels"]
+    assert (labels["disktype"], labels["team"]) == ("hdd", "search")
+    assert stored["spec"]["unschedulable"] is True
+    assert stored["spec"]["taints"][-1]["value"] == "search"
+    assert browser.complaints() == []
+
+
+def test_wrong_fields_say_what_is_wrong(browser: Browser) -> None:
+    browser.log_in("anna", PASSWORD)
+    browser.open("/admin/clusterstate/node/add/")
+    browser.fill("#id_name", "Not A Name")
+    browser.fill("#id_labels", "not a key=x")
+    browser.click("#taints-group .add-row a, #taints-group a.add-row")
+    browser.fill("#id_taints-0-key", "also not a key")
+    browser.click("button[name=_save], input[name=_save]")
+    browser.sees("metadata.name: Invalid value")
+    browser.sees("metadata.labels: Invalid value")
+    browser.keep("7-errors")
+    assert not Node.objects.filter(name="Not A Name").exists()
+    assert browser.complaints() == []
+
+
+def test_a_waiting_pod_tells_why(browser: Browser) -> None:
+    browser.log_in("anna", PASSWORD)
+    browser.open("/admin/clusterstate/pod/?placement=waiting")
+    browser.sees("Insufficient cpu")
+    browser.keep("8-pods")
+    browser.click('th a[href*="/clusterstate/pod/"], td a[href*="/clusterstate/pod/"]')
+    browser.sees("NodeResourcesFit")
+    browser.keep("9-pod")
+    browser.open("/admin/auth/user/")
+    browser.sees("anna")
+    browser.keep("10-users")
+    assert browser.complaints() == []
