@@ -85,6 +85,7 @@ class Service:
         assert self._process is not None
         assert self._process.poll() is None, (self.state.parent / "up.log").read_text()[-3000:]
         try:
+            socket.create_connection(("127.0.0.1", self.https_port), timeout=1).close()
             return self.request("GET", "/readyz")[0] == 200
         except OSError:
             return False

@@ -12,7 +12,7 @@ import pytest
 from tests.api.conftest import TABLE
 from tests.live import Service, node, pod
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.db]
 
 NAMESPACES = "/api/v1/namespaces"
 
