@@ -67,10 +67,17 @@ TIMER_LOCK = (0x5358 << 48) + 4
 NODE_LIFECYCLE_LOCK = (0x5358 << 48) + 5
 
 OPEN = (
-    f"CASE WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"
-    " + pg_sequence_last_value('change_revision')) IS NOT NULL THEN 1 END AS opened"
+    "CASE WHEN current_setting('stowage.opened', true) = '1' THEN 1"
+    f" WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"
+    " + pg_sequence_last_value('change_revision')) IS NOT NULL"
+    " AND set_config('stowage.opened', '1', true) IS NOT NULL THEN 1 END AS opened"
 )
-"""Column of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed."""
+"""Column of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed.
+
+Takes the lock once in a transaction, since the lock table is small and the first number is the
+lowest anyway. The local setting that remembers it ends with the transaction, and is undone
+together with the lock when a savepoint is rolled back.
+"""
 
 NEXT = "nextval('change_revision')"
 """A new revision. Only valid in a statement whose rows come through a CTE with OPEN."""

@@ -1,5 +1,6 @@
 """Nodes' taints: rows beside the document, and the time at which each was added (R123)."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -67,23 +68,28 @@ def stamp_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Man
 
 _INSERT = """
 INSERT INTO taint (node_id, position, key, value, effect, added_at)
-SELECT %s::bigint, i.position::smallint, i.key, i.value, i.effect, i.added_at
-FROM unnest(%s, %s, %s, %s) WITH ORDINALITY AS i(key, value, effect, added_at, position)
+SELECT i.node_id, i.position::smallint, i.key, i.value, i.effect, i.added_at
+FROM unnest(%s, %s, %s, %s, %s, %s) AS i(node_id, position, key, value, effect, added_at)
 """
 
 
-def write_taints(node_id: int, manifest: Manifest) -> None:
-    """Insert the taints of a node that has none yet."""
-    taints = taints_of(manifest)
-    if taints:
-        times = [taint.get("timeAdded") for taint in taints]
+def write_taints(nodes: Iterable[tuple[int, Manifest]]) -> None:
+    """Insert the taints of nodes (id, manifest) that have no rows yet."""
+    rows = [
+        (node_id, position, taint)
+        for node_id, manifest in nodes
+        for position, taint in enumerate(taints_of(manifest), start=1)
+    ]
+    if rows:
+        times = [taint.get("timeAdded") for _, _, taint in rows]
         sql.run(
             _INSERT,
             (
-                node_id,
-                sql.Texts([taint.get("key") or "" for taint in taints]),
-                sql.Texts([taint.get("value") or "" for taint in taints]),
-                sql.Texts([taint.get("effect") or "" for taint in taints]),
+                sql.Int8s([node_id for node_id, _, _ in rows]),
+                sql.Int4s([position for _, position, _ in rows]),
+                sql.Texts([taint.get("key") or "" for _, _, taint in rows]),
+                sql.Texts([taint.get("value") or "" for _, _, taint in rows]),
+                sql.Texts([taint.get("effect") or "" for _, _, taint in rows]),
                 sql.Times([document.parse_time(time) if time else None for time in times]),
             ),
         )
@@ -93,4 +99,4 @@ def rewrite_taints(node_id: int, old: Manifest, new: Manifest) -> None:
     """Make a node's taint rows those of ``new``, if they differ."""
     if taints_of(old) != taints_of(new):
         sql.run("DELETE FROM taint WHERE node_id = %s::bigint", (node_id,))
-        write_taints(node_id, new)
+        write_taints([(node_id, new)])

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from clusterstate import admission, catalogue, changes, queries, sql
-from clusterstate.actions import events, nodes, pods, storing
+from clusterstate.actions import departures, events, nodes, pods, storing
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.objects import document
@@ -74,8 +74,8 @@ def create(
             return events.create_event(namespace, manifest, now=now, user=user)
     if dry_run or kind.name in catalogue.KINDS or kind.name == "Node":
         with storing.work(dry_run=dry_run):
-            return _create(kind, namespace, manifest, now, user)
-    return _create(kind, namespace, manifest, now, user)
+            return _create(kind, [(namespace, manifest)], now, user)[0]
+    return _create(kind, [(namespace, manifest)], now, user)[0]
 
 
 def create_all(
@@ -87,7 +87,7 @@ def create_all(
 ) -> list[Stored]:
     """Create objects of any kinds in order, all or none, in one transaction.
 
-    Neighbouring pods are inserted by one statement; pods alone need no other.
+    Neighbours of one kind are inserted by one statement; pods alone need no other.
     """
     groups = _groups(wanted)
     if len(groups) == 1 and groups[0][0].name == "Pod":
@@ -99,11 +99,13 @@ def create_all(
         for kind, items in groups:
             if kind.name == "Pod":
                 result += _create_pods(items, now, user, dry_run=False)
-            else:
+            elif kind.name == "Event":
                 result += [
-                    create(kind, namespace, manifest, now=now, user=user)
+                    events.create_event(namespace, manifest, now=now, user=user)
                     for namespace, manifest in items
                 ]
+            else:
+                result += _create(kind, items, now, user)
     return result
 
 
@@ -132,27 +134,36 @@ def _create_pods(
     return [one for one in stored if isinstance(one, Stored)]
 
 
-def _create(kind: Kind, namespace: str, manifest: Manifest, now: datetime, user: User) -> Stored:
+def _create(
+    kind: Kind, items: Sequence[tuple[str, Manifest]], now: datetime, user: User
+) -> list[Stored]:
+    """Create objects of one kind by one statement, all or none."""
     writes_catalogue = kind.name in catalogue.KINDS
     if writes_catalogue:
         catalogue.lock_for_writing()
     context = catalogue.current()
     for attempt in range(_MAX_TRIES):
-        new, generated = storing.prepare(kind, namespace, manifest, now=now, uid=storing.new_uid())
+        admitted: list[admission.Admitted] = []
+        generated = False
         try:
-            admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
+            for namespace, manifest in items:
+                new, named = storing.prepare(
+                    kind, namespace, manifest, now=now, uid=storing.new_uid()
+                )
+                generated = generated or named
+                admitted.append(admission.admit(kind.name, CREATE, new, None, "", context, user))
         except StatusError:
             # A rule that is out of date may refuse what the current one admits.
             if catalogue.is_current(context):
                 raise
             context = catalogue.reload()
             continue
-        new = admitted.manifest
+        manifests = [one.manifest for one in admitted]
         if kind.name == "Node":
-            new = nodes.stamp_taints(new, None, now)
+            manifests = [nodes.stamp_taints(manifest, None, now) for manifest in manifests]
         try:
-            inserted = storing.insert_row(
-                kind, new, now=now, epoch=None if writes_catalogue else context.epoch
+            inserted = storing.insert_rows(
+                kind, manifests, now=now, epoch=None if writes_catalogue else context.epoch
             )
         except AlreadyExists:
             if not generated or attempt == _MAX_TRIES - 1:
@@ -161,15 +172,22 @@ def _create(kind: Kind, namespace: str, manifest: Manifest, now: datetime, user:
         if inserted is None:
             context = catalogue.reload()
             continue
-        id_, revision, text = inserted
         if kind.name == "Node":
-            nodes.write_taints(id_, new)
+            nodes.write_taints(
+                (row.id, manifest) for row, manifest in zip(inserted, manifests, strict=True)
+            )
         if writes_catalogue:
             catalogue.advance()
-        changes.announce(revision, (kind.name,))
-        return Stored(
-            document.compose(text, revision), revision, admitted.warnings, new["metadata"]["uid"]
-        )
+        changes.announce(inserted[-1].revision, (kind.name,))
+        return [
+            Stored(
+                document.compose(row.text, row.revision),
+                row.revision,
+                one.warnings,
+                one.manifest["metadata"]["uid"],
+            )
+            for row, one in zip(inserted, admitted, strict=True)
+        ]
     raise TooManyRequests("namespaces and classes change too quickly; try again")
 
 
@@ -224,8 +242,11 @@ def update(
         if not subresource and kind.name in storing.GENERATIONS:
             storing.bump_generation(kind, old, new)
             text, _ = document.encode(kind.name, new)
+        warnings = admitted.warnings
+        if dry_run and kind.name == "Node":
+            warnings = [*warnings, *departures.foretell(old, new)]
         revision = _write(kind, row, old, new, text, now)
-        return Stored(document.compose(text, revision), revision, admitted.warnings, row.uid)
+        return Stored(document.compose(text, revision), revision, warnings, row.uid)
 
 
 def _write(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, now: datetime) -> int:

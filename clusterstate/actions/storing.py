@@ -14,7 +14,7 @@ Pods have statements of their own (`actions.pods`); events are typed rows (`acti
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
@@ -423,64 +423,100 @@ def labels_json(manifest: Manifest) -> str:
 def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
     columns = _TYPES.get(kind_name, ())
     names = "".join(f", {name}" for name, _ in columns)
-    values = "".join(f", %s::{type_}" for _, type_ in columns)
-    placement = ", placement_revision" if kind_name == "Node" else ""
+    values = "".join(f", {_from_json(name, type_)}" for name, type_ in columns)
+    namespace = "namespace, " if namespaced else ""
+    placement = ("placement_revision, ", "revision, ") if kind_name == "Node" else ("", "")
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}),
     numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
-        FROM gate WHERE opened = 1 AND (%s::bigint IS NULL OR epoch = %s::bigint)),
-    doc AS (INSERT INTO document (id, text) SELECT document_id, %s::text FROM numbered),
+        SELECT {changes.NEXT} AS revision, nextval('{TABLES[kind_name]}_id_seq') AS id,
+               nextval('document_id_seq') AS document_id, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(uid, namespace, name, labels, text, extra, position)
+        WHERE opened = 1 AND (%s::bigint IS NULL OR epoch = %s::bigint)),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     inserted AS (
-        INSERT INTO {TABLES[kind_name]} ({"namespace, " if namespaced else ""}name, uid, labels,
-            created_at, document_id, revision{placement}{names})
-        SELECT {"%s::text, " if namespaced else ""}%s::text, %s::uuid, %s::text::jsonb,
-            %s::timestamptz, document_id, revision{", revision" if placement else ""}{values}
-        FROM numbered
-        RETURNING id, revision, document_id),
+        INSERT INTO {TABLES[kind_name]} (id, uid, {namespace}name, labels, created_at, document_id,
+            {placement[0]}revision{names})
+        SELECT id, uid, {namespace}name, labels::jsonb, %s::timestamptz, document_id,
+            {placement[1]}revision{values}
+        FROM (SELECT *, extra::jsonb AS e FROM numbered) n),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
-        SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, %s::text, %s::text,
+        SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, namespace, name,
                document_id
-        FROM inserted)
-    SELECT id, revision FROM inserted
+        FROM numbered)
+    SELECT id, revision FROM numbered ORDER BY position
     """
 
 
-def insert_row(
-    kind: Kind, manifest: Manifest, *, now: datetime, epoch: int | None
-) -> tuple[int, int, str] | None:
-    """Insert an object; return its id, revision and document text.
+def _from_json(name: str, type_: str) -> str:
+    """Return the SQL for a column's value from the JSON object ``e``."""
+    if type_ == "text::jsonb":
+        return f"(e ->> '{name}')::jsonb"
+    return f"(e ->> '{name}')::{type_}"
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """A row that was inserted, and its document's text."""
+
+    id: int
+    revision: int
+    text: str
+
+
+def insert_rows(
+    kind: Kind, manifests: Sequence[Manifest], *, now: datetime, epoch: int | None
+) -> list[Inserted] | None:
+    """Insert objects of one kind in one statement; return them in order.
 
     ``None`` when ``epoch`` is given and is not the current one: nothing was written.
 
     Raises:
-        AlreadyExists: the name is taken.
+        AlreadyExists: a name is taken, also twice in the list; nothing was written.
     """
-    metadata = manifest["metadata"]
-    name, namespace = metadata["name"], metadata.get("namespace", "")
-    text, _ = document.encode(kind.name, manifest)
-    columns = columns_of(kind, manifest)
-    parameters = [
+    metadata = [manifest["metadata"] for manifest in manifests]
+    namespaces = [one.get("namespace", "") if kind.namespaced else "" for one in metadata]
+    names = [one["name"] for one in metadata]
+    texts = [document.encode(kind.name, manifest)[0] for manifest in manifests]
+    parameters = (
+        sql.Uuids([sql.as_uuid(one["uid"]) for one in metadata]),
+        sql.Texts(namespaces),
+        sql.Texts(names),
+        sql.Texts([labels_json(manifest) for manifest in manifests]),
+        sql.Texts(texts),
+        sql.Texts([_json(columns_of(kind, manifest)) for manifest in manifests]),
         epoch,
         epoch,
-        text,
-        *([namespace] if kind.namespaced else []),
-        name,
-        sql.as_uuid(metadata["uid"]),
-        labels_json(manifest),
         now,
-        *(columns[column] for column, _ in _TYPES.get(kind.name, ())),
         now,
         changes.KINDS[kind.name],
-        namespace if kind.namespaced else "",
-        name,
-    ]
-    with unique_names(kind, name):
-        row = sql.fetch_one(_insert_statement(kind.name, namespaced=kind.namespaced), parameters)
-    if row is None:
+    )
+    try:
+        with unique_names(kind, names[0]):
+            rows = sql.fetch(_insert_statement(kind.name, namespaced=kind.namespaced), parameters)
+    except AlreadyExists:
+        if len(names) == 1:
+            raise
+        raise already_exists(kind, _first_taken(kind, namespaces, names)) from None
+    if not rows:
         return None
-    return row[0], row[1], text
+    return [Inserted(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
+
+
+def _first_taken(kind: Kind, namespaces: list[str], names: list[str]) -> str:
+    """Return the first name of a list that is taken, or stands in it twice."""
+    namespace = "t.namespace" if kind.namespaced else "''"
+    rows = sql.fetch(
+        f"SELECT {namespace}, t.name FROM {TABLES[kind.name]} t WHERE t.name = ANY(%s)",
+        (sql.Texts(names),),
+    )
+    seen = {(row[0], row[1]) for row in rows}
+    for key in zip(namespaces, names, strict=True):
+        if key in seen:
+            return key[1]
+        seen.add(key)
+    return names[0]
 
 
 @lru_cache(maxsize=64)
@@ -660,7 +696,7 @@ __all__ = [
     "check_preconditions",
     "conflict",
     "delete_row",
-    "insert_row",
+    "insert_rows",
     "kind_of",
     "lock_row",
     "merge_update",

@@ -302,3 +302,33 @@ def test_the_signal_comes_after_the_commit_and_not_after_a_rollback() -> None:
         assert heard[1:] == [(inner.revision, frozenset({"Pod"}))]
     finally:
         changes.committed.disconnect(hear)
+
+
+def test_a_long_transaction_holds_one_lock() -> None:
+    """The lock table has a few thousand entries; a list of 5,000 nodes must not fill it."""
+    with transaction.atomic():
+        first = changes.watermark()
+        for number in range(5):
+            create_node(f"n{number}")
+        held = sql.fetch(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND pid = pg_backend_pid() AND classid::bigint >> 16 = %s",
+            (0x5357,),
+        )
+        assert held == [(1,)]
+        watcher = Worker(changes.watermark)
+        assert watcher.result() == first
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            raise ZeroDivisionError
+        assert Worker(changes.watermark).result() == first
+
+
+def test_a_lock_taken_in_a_savepoint_that_is_rolled_back_is_taken_again() -> None:
+    with transaction.atomic():
+        with transaction.atomic():
+            create_node("undone")
+            transaction.set_rollback(True)
+        before = changes.watermark()
+        create_node("kept")
+        assert Worker(changes.watermark).result() == before
+    assert [change.name for change in everything_since(before)] == ["kept"]
