@@ -101,3 +101,31 @@ def test_a_reader_may_read_and_a_node_may_not(reader):
 
     node = Api(make_token("system:node:n1", ["system:nodes"]))
     node.get(EVICTIONS).fails(403, "Forbidden")
+
+
+def test_a_dry_run_counts_who_would_leave(waiting):
+    """R3, R80: the same numbers as the change itself makes."""
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    field = "requiredDuringSchedulingRequiredDuringExecution"
+    affinity = {"nodeAffinity": {field: {"nodeSelectorTerms": terms}}}
+    make_node("n3", labels={"zone": "a"})
+    for number in range(3):
+        make_pod(f"bound-{number}", "n3", affinity=affinity)
+    make_pod("free", "n3", tolerations=[tolerates(seconds=9)])
+    path = "/api/v1/nodes/n3"
+    relabel = {"metadata": {"labels": {"zone": "b"}}}
+    answer = waiting.patch(f"{path}?dryRun=All", relabel)
+    answer.ok()
+    assert answer.headers["Warning"] == (
+        f'299 - "3 pods would be evicted from node n3: its labels would no longer match {field}"'
+    )
+    taints = {"spec": {"taints": [taint()]}}
+    answer = waiting.patch(f"{path}?dryRun=All", taints)
+    assert "3 pods would be evicted from node n3 at once and 1 after" in answer.headers["Warning"]
+    assert (
+        "Warning"
+        not in waiting.patch(f"{path}?dryRun=All", {"metadata": {"labels": {"x": "y"}}}).headers
+    )
+    assert "Warning" not in waiting.patch(path, relabel).headers
+    evictions.follow(after(10))
+    assert len(names(waiting.get("/apis/stowage.dev/v1/nodes/n3/evictions"))) == 3
