@@ -1,0 +1,88 @@
+"""`manage.py hollow-nodes`: play the agents of many nodes, so that there is a living cluster."""
+# ruff: noqa: N999  # the command's name
+
+import argparse
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from clusterstate.management.hollow import Connection, Fleet, parse_script
+
+
+class Command(BaseCommand):
+    """Registers nodes and plays their agents until Ctrl-C."""
+
+    help = "Play the agents of many nodes over the API; Ctrl-C stops them, and the nodes stay."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add how many nodes, of what size, where, and when some are lost."""
+        parser.add_argument("--count", type=int, default=100, help="how many nodes (100)")
+        parser.add_argument("--prefix", default="hollow-", help="what their names begin with")
+        parser.add_argument("--cpu", default="32", help="allocatable CPUs of each (32)")
+        parser.add_argument("--memory", default="128Gi", help="allocatable memory (128Gi)")
+        parser.add_argument("--pods", default="110", help="allocatable pods (110)")
+        parser.add_argument("--zones", type=int, default=3, help="spread over this many zones (3)")
+        parser.add_argument("--period", type=float, default=10, help="seconds between heartbeats")
+        parser.add_argument("--stop-seconds", type=float, default=0.5, help="how long pods stop")
+        parser.add_argument("--connections", type=int, default=8, help="connections kept (8)")
+        parser.add_argument("--duration", type=float, help="stop after so many seconds")
+        parser.add_argument("--every", type=float, default=5, help="seconds between reports (5)")
+        parser.add_argument("--seed", type=int, default=1, help="chooses which nodes are lost")
+        parser.add_argument(
+            "--lose", action="append", default=[], metavar="COUNT@SECOND",
+            help="so many agents fall silent so long after the start; may be repeated",
+        )  # fmt: skip
+        parser.add_argument(
+            "--regain", action="append", default=[], metavar="COUNT@SECOND",
+            help="so many of the lost ones come back",
+        )  # fmt: skip
+        parser.add_argument(
+            "--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}", help="the API's URL"
+        )
+        parser.add_argument("--token-file", default=str(settings.STATE_DIR / "token"))
+        parser.add_argument("--ca-file", default=str(settings.STATE_DIR / "ca.crt"))
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the fleet."""
+        try:
+            token = Path(options["token_file"]).read_text().strip()
+            script = [parse_script(text, lose=True) for text in options["lose"]]
+            script += [parse_script(text, lose=False) for text in options["regain"]]
+        except (OSError, ValueError) as error:
+            raise CommandError(str(error)) from error
+        server = options["server"]
+        tls = None
+        if server.startswith("https"):
+            tls = ssl.create_default_context(cafile=options["ca_file"])
+        fleet = Fleet(
+            lambda: Connection(server, token, tls),
+            count=options["count"],
+            prefix=options["prefix"],
+            allocatable={
+                "cpu": options["cpu"],
+                "memory": options["memory"],
+                "pods": options["pods"],
+            },
+            zones=max(1, options["zones"]),
+            period=options["period"],
+            connections=options["connections"],
+            stop_seconds=options["stop_seconds"],
+            seed=options["seed"],
+            say=self._say,
+        )
+        running = fleet.run(script, seconds=options["duration"], every=options["every"])
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                asyncio.run(running)
+            except (OSError, RuntimeError) as error:
+                raise CommandError(str(error)) from error
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
