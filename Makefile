@@ -28,7 +28,7 @@ test:
 
 fast:
 	@./bootstrap.sh dev
-	@exec $(PYTHON) -m pytest -m "not db" $(ARGS)
+	@exec $(PYTHON) -m pytest -m "not db and not slow" $(ARGS)
 
 check:
 	@./bootstrap.sh dev

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.live import Service
+from tests.live import Service, state_folder
 
 
 @pytest.fixture(scope="session")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def live() -> Iterator[Service]:
     """The whole service, started once for all tests that leave it running."""
-    service = Service(tmp_path_factory.mktemp("live") / "state")
-    try:
-        service.start()
-        yield service
-    finally:
-        service.stop()
+    with state_folder() as state:
+        service = Service(state)
+        try:
+            service.start()
+            yield service
+        finally:
+            service.stop()
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ Everything is real: processes, sockets, PostgreSQL with fsync on, Redis with its
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +38,20 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+@contextmanager
+def state_folder() -> Iterator[Path]:
+    """A place for a state directory on disk, which PostgreSQL can enter when root runs the tests.
+
+    pytest's own temporary folders are closed to others, so its data would lie elsewhere and stay.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="stowage-live-"))
+    folder.chmod(0o711)
+    try:
+        yield folder / "state"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Service:
     """One running service."""
 
@@ -44,13 +60,25 @@ class Service:
         self.http_port, self.https_port = free_ports(2)
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        self.log = state.parent / "up.log"
 
     @property
     def token(self) -> str:
         return (self.state / "token").read_text().strip()
 
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The supervisor."""
+        assert self._process is not None
+        return self._process
+
     def start(self) -> None:
         """Start and wait until /readyz says that every part works."""
+        self._process = self.launch(self.log)
+        until(self.ready, seconds=START_SECONDS, what=f"ready; see {self.state}/stowage.log")
+
+    def launch(self, log: Path) -> subprocess.Popen[bytes]:
+        """Run `manage.py up` with its output in a file; return the supervisor."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -62,13 +90,12 @@ class Service:
             "STOWAGE_HTTPS_PORT": str(self.https_port),
             **self._settings,
         }
-        with (self.state.parent / "up.log").open("ab") as log:
-            self._process = subprocess.Popen(
+        with log.open("ab") as output:
+            return subprocess.Popen(
                 [sys.executable, "manage.py", "up"],
-                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True,
             )  # fmt: skip
-        until(self.ready, seconds=START_SECONDS, what=f"ready; see {self.state}/stowage.log")
 
     def stop(self) -> None:
         """Stop as Ctrl-C does and wait for the end."""
@@ -83,7 +110,7 @@ class Service:
 
     def ready(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, (self.state.parent / "up.log").read_text()[-3000:]
+        assert self._process.poll() is None, self.log.read_text()[-3000:]
         try:
             socket.create_connection(("127.0.0.1", self.https_port), timeout=1).close()
             return self.request("GET", "/readyz")[0] == 200

@@ -23,7 +23,7 @@ from clusterstate import embedded
 
 # A test that uses one of these, or is marked django_db or db, gets the servers.
 # (pytest-django's own fixtures reach django_db_setup in every test, so that one says nothing.)
-DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "servers"})
+DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "servers", "live"})
 
 
 PREFIX = "stowage-test-"
@@ -125,6 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             getattr(item, "fixturenames", ())
         ):
             item.add_marker("db")
+        if "live" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("live"))  # one service for all of them
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

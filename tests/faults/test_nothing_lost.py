@@ -3,24 +3,25 @@
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.live import Service, node, pod
+from tests.live import Service, node, pod, state_folder
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(280)]
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    state: Path = tmp_path_factory.mktemp("live") / "state"
-    service = Service(state)
-    service.start()
-    yield service
-    service.stop()
+def service() -> Iterator[Service]:
+    with state_folder() as state:
+        service = Service(state)
+        try:
+            service.start()
+            yield service
+        finally:
+            service.stop()
 
 
 class Poster(threading.Thread):
