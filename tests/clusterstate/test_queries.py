@@ -1,13 +1,16 @@
 """Lists: selectors, pages, and the state as of one revision."""
 
+import datetime as dt
+import hashlib
 import random
 import threading
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from clusterstate import changes, queries
-from clusterstate.actions import objects, pods
+from clusterstate import queries
+from clusterstate.actions import objects, pods, tokens
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.labels import parse_selector
@@ -254,7 +257,13 @@ def test_the_queue_comes_by_priority_and_then_by_age() -> None:
     assert [row.name for row in queries.load_pending()] == ["important", "first", "second"]
 
 
-def test_reading_costs_the_queries_it_says(django_assert_num_queries: object) -> None:
-    create_pod("a")
-    cursor = changes.watermark()
-    assert changes.read_since(cursor).items == []
+def test_a_token_stands_for_its_user_until_it_expires() -> None:
+    digest = hashlib.sha256(b"secret").digest()
+    get_user_model().objects.create_user("ada")
+    tokens.create_token(user="ada", secret="secret", now=NOW, groups=["team"])
+    assert queries.token_user(digest) == queries.TokenUser("ada", ("team",))
+    past = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+    tokens.create_token(user="ada", secret="old", now=past, expires_at=past)
+    assert queries.token_user(hashlib.sha256(b"old").digest()) is None
+    get_user_model().objects.update(is_active=False)
+    assert queries.token_user(digest) is None

@@ -1,0 +1,113 @@
+"""Decisions as they are kept: recorded by the runner, packed small, trimmed by partitions."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from clusterstate import catalogue, decisions, sql
+from clusterstate.actions import decisions as actions
+from clusterstate.actions import objects
+from clusterstate.admission.request import User
+from scheduling.engine.record import LARGEST_BODY, unpack, unpack_table
+from scheduling.framework.configuration import default_configuration
+from scheduling.runner import Scheduler
+from tests.builders import make_node, make_pod
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ROOT = User(name="root", groups=("system:masters",))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_catalogue():
+    catalogue.forget()
+
+
+def create(*builders):
+    for builder in builders:
+        manifest = builder.manifest
+        namespace = manifest["metadata"].get("namespace", "")
+        objects.create(manifest["kind"], namespace, manifest, now=NOW, user=ROOT)
+
+
+def schedule(seed=7):
+    scheduler = Scheduler(default_configuration(), lambda: seed)
+    scheduler.mirror.load(NOW.timestamp())
+    scheduler.cycle(NOW.timestamp())
+    scheduler.binder.tell(NOW.timestamp())
+    scheduler.binder.close()
+    return scheduler
+
+
+def test_each_decision_is_kept_with_what_led_to_it():
+    create(make_node("a"), make_node("b").offers(cpu="1"), make_node("c").tainted("closed"))
+    create(make_pod("small").asks(cpu="500m"), make_pod("large").asks(cpu="16"))
+    schedule()
+    (small,) = decisions.of_pod("default", "small", limit=10)
+    assert (small.outcome, small.node_name, small.feasible, small.evaluated) == (
+        "scheduled", "a", 2, 3,
+    )  # fmt: skip
+    assert (small.seed, small.draw, small.profile, small.profile_revision) == (
+        7, 0, "default-scheduler", 0,
+    )  # fmt: skip
+    body = unpack(small.body)
+    assert [best.node_name for best in body.best] == ["a", "b"]
+    assert sum(body.best[0].weighted) == small.total == body.best[0].total
+    assert [(r.plugin, r.nodes) for r in body.rejections] == [("TaintToleration", 1)]
+    assert small.table_digest is None
+
+    (large,) = decisions.of_pod("default", "large", limit=10)
+    assert large.outcome == "unschedulable"
+    assert large.message.startswith("0/3 nodes are available: 1 node(s) had untolerated taint(s)")
+    table = unpack_table(decisions.table(large.table_digest))
+    assert {name: verdict.rejected.reasons for name, verdict in table.nodes.items()} == {
+        "a": ("Insufficient cpu",),
+        "b": ("Insufficient cpu",),
+        "c": ("node(s) had untolerated taint(s)",),
+    }
+
+
+def test_decisions_can_be_asked_in_sql():
+    create(make_node("a"), *(make_pod(f"pod-{n}") for n in range(3)))
+    schedule()
+    rows = sql.fetch(
+        "SELECT name, draw, node_name, octet_length(body) FROM decision"
+        " WHERE outcome = 'scheduled' AND at >= %s ORDER BY id",
+        (NOW,),
+    )
+    assert [row[:3] for row in rows] == [(f"pod-{n}", n, "a") for n in range(3)]
+
+
+def test_records_stay_small_whatever_nodes_are_called():
+    create(*(make_node(f"{'n' * 200}-{n}") for n in range(12)), make_pod("p"))
+    schedule()
+    (found,) = decisions.of_pod("default", "p", limit=1)
+    assert len(found.body) <= LARGEST_BODY
+    assert unpack(found.body).best[0].node_name == found.node_name
+
+
+def test_pods_that_cannot_be_placed_for_the_same_reasons_share_a_table():
+    create(make_node("a"), *(make_pod(f"pod-{n}").asks(cpu="9") for n in range(5)))
+    schedule()
+    assert sql.fetch_one("SELECT count(*) FROM decision_table") == (1,)
+    assert sql.fetch_one("SELECT count(*) FROM decision WHERE table_digest IS NOT NULL") == (5,)
+
+
+def test_old_partitions_are_dropped():
+    create(make_node("a"), make_pod("p"), make_pod("q").asks(cpu="9"))
+    schedule()
+    assert actions.trim(now=NOW + timedelta(hours=1), keep_seconds=3600) == 0
+    assert decisions.of_pod("default", "p", limit=1)
+    assert actions.trim(now=NOW + timedelta(hours=12), keep_seconds=3600) == 1
+    assert not decisions.of_pod("default", "p", limit=1)
+    assert sql.fetch_one("SELECT count(*) FROM decision_table") == (0,)
+    actions.make_partitions([NOW])
+
+
+def test_placements_are_known_as_they_were():
+    create(make_node("a"), make_pod("p"), make_pod("q"))
+    before = schedule().mirror.snapshot.revision
+    found = {placement.node_name for placement in decisions.placements_at(before)}
+    assert found == {""}
+    after = sql.fetch_one("SELECT max(revision) FROM change")[0]
+    assert [p.node_name for p in decisions.placements_at(after)] == ["a", "a"]
