@@ -25,6 +25,7 @@ from clusterstate.objects.errors import StatusError
 from scheduling import wake
 from scheduling.engine.decision import ERROR, Decision
 from scheduling.engine.queue import Place, Stage
+from scheduling.recorder import Recorder
 from scheduling.sync import Mirror
 
 logger = structlog.get_logger(__name__)
@@ -41,6 +42,7 @@ class Binder:
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
+        self.recorder = Recorder()
         # A name of its own for each warm state: the rows tell whether somebody else bound since.
         self._name = f"scheduler-{uuid.uuid4()}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
@@ -95,6 +97,7 @@ class Binder:
             self._mirror.snapshot.forget(pod_id)
             self._mirror.queue.requeue_stale(pod_id, now)
         if result.stale:
+            self.recorder.came_back(result.stale)
             stale = set(result.stale)
             self._news = [news for news in self._news if news[0] not in stale]
             logger.info("bindings_came_back", stale=len(result.stale), bound=len(result.bound))
@@ -184,7 +187,8 @@ class Binder:
     # --- news ------------------------------------------------------------------------------------
 
     def tell(self, now: float) -> None:
-        """Record the events of what happened since the last call."""
+        """Record the decisions and the events of what happened since the last call."""
+        self.recorder.record()
         news, self._news = self._news, []
         moment = datetime.fromtimestamp(now, UTC)
         for first in range(0, len(news), _EVENTS_AT_ONCE):
@@ -215,7 +219,7 @@ class Binder:
     @property
     def has_news(self) -> bool:
         """Whether ``tell`` has something to record."""
-        return bool(self._news)
+        return bool(self._news) or len(self.recorder) > 0
 
 
 def _stage(place: Place) -> str:

@@ -21,17 +21,14 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import changes, sql
-from scheduling import wake
+from scheduling import profiles, wake
 from scheduling.binder import Binder
 from scheduling.controllers import node_admission
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.decision import Decision
-from scheduling.engine.queue import Backoff, PendingPod
-from scheduling.framework.configuration import (
-    KubeSchedulerConfiguration,
-    default_configuration,
-)
+from scheduling.engine.queue import Backoff, PendingPod, Registrations
+from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.events import Registration
 from scheduling.framework.runtime import Framework
 from scheduling.plugins.catalogue import build_plugins
@@ -44,29 +41,58 @@ BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
 _LONGEST_WAIT = 1.0
 _EVENTS_AFTER = 0.05
+_LOOK_EVERY = 1.0
+"""Seconds between two looks for another configuration."""
 
 
 class Scheduler:
     """The warm state of one worker and the cycle over it."""
 
-    def __init__(self, configuration: KubeSchedulerConfiguration, seeds: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        configuration: KubeSchedulerConfiguration,
+        seeds: Callable[[], int],
+        *,
+        revision: int = profiles.DEFAULT_REVISION,
+    ) -> None:
         self._seeds = seeds
+        self._revision = revision
+        self._looked_at = 0.0
         self._frameworks: dict[str, Framework] = {}
+        self._starts: dict[str, int] = {}
+        self._caches: dict[str, Cache] = {}
+        self.mirror = Mirror(*self._use(configuration))
+        self.binder = Binder(self.mirror)
+
+    def _use(self, configuration: KubeSchedulerConfiguration) -> tuple[Registrations, Backoff]:
+        """Make the profiles ready to run; return what the queue must know of them."""
+        frameworks: dict[str, Framework] = {}
         events: dict[str, Mapping[str, Sequence[Registration]]] = {}
         for profile in configuration.profiles:
             plugins = build_plugins(profile)
-            self._frameworks[profile.scheduler_name] = Framework(profile, plugins)
+            frameworks[profile.scheduler_name] = Framework(profile, plugins)
             events[profile.scheduler_name] = registrations(profile, plugins)
-        self.mirror = Mirror(
-            events,
-            Backoff(
-                initial=configuration.pod_initial_backoff_seconds,
-                longest=configuration.pod_max_backoff_seconds,
-            ),
+        self._frameworks = frameworks
+        self._starts = dict.fromkeys(frameworks, 0)
+        self._caches = {}
+        return events, Backoff(
+            initial=configuration.pod_initial_backoff_seconds,
+            longest=configuration.pod_max_backoff_seconds,
+            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
         )
-        self.binder = Binder(self.mirror)
-        self._starts = dict.fromkeys(self._frameworks, 0)
-        self._caches: dict[str, Cache] = {}
+
+    def _follow_configuration(self, now: float) -> None:
+        """Take over the configuration in force when another one was stored; looks once a second."""
+        if now - self._looked_at < _LOOK_EVERY:
+            return
+        self._looked_at = now
+        revision, configuration = profiles.in_force()
+        if revision == self._revision:
+            return
+        self.binder.settle(now)
+        self._revision = revision
+        self.mirror.reconfigure(*self._use(configuration), now)
+        logger.info("configuration_changed", revision=revision, profiles=list(self._frameworks))
 
     def _cache(self, name: str) -> Cache:
         """Return the profile's cache over the current snapshot: loading again makes a new one."""
@@ -77,6 +103,7 @@ class Scheduler:
 
     def cycle(self, now: float) -> int:
         """Keep up, decide and write one batch; return how many pods were decided."""
+        self._follow_configuration(now)
         self.mirror.refresh(now)
         if self.mirror.arrivals:
             node_admission.judge(self.mirror, self._frameworks, now)
@@ -84,12 +111,15 @@ class Scheduler:
         if not batch:
             self.binder.settle(now)
             return 0
-        placed: list[Decision] = []
-        refused: list[Decision] = []
-        for decision in self._decide(batch):
-            (placed if decision.scheduled else refused).append(decision)
+        decisions = list(self._decide(batch))
+        recorder = self.binder.recorder
+        recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
+        placed = [decision for decision in decisions if decision.scheduled]
+        refused = [decision for decision in decisions if not decision.scheduled]
         self.binder.submit(placed, now)
         self.binder.refuse(refused, now)
+        if recorder.full:
+            recorder.record()
         return len(batch)
 
     def _decide(self, batch: Sequence[PendingPod]) -> Iterable[Decision]:
@@ -135,7 +165,10 @@ _warm: dict[str, Scheduler] = {}
 
 def _scheduler() -> Scheduler:
     if "scheduler" not in _warm:
-        _warm["scheduler"] = Scheduler(default_configuration(), lambda: secrets.randbits(63))
+        revision, configuration = profiles.in_force()
+        _warm["scheduler"] = Scheduler(
+            configuration, lambda: secrets.randbits(63), revision=revision
+        )
     return _warm["scheduler"]
 
 

@@ -10,7 +10,7 @@ from celery import shared_task
 from celery.worker import state
 
 from clusterstate import queries
-from clusterstate.actions import history, namespaces
+from clusterstate.actions import decisions, history, namespaces
 
 LINGER_SECONDS = 10.0
 
@@ -59,8 +59,9 @@ def judge_nodes(**_: object) -> None:
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
-    """Drop changes, documents and events that are older than the kept history."""
+    """Drop changes, documents, events and decisions that are older than what is kept."""
     history.trim(now=_now())
+    decisions.trim(now=_now())
 
 
 @shared_task(name="scheduling.tasks.finish_deletions", ignore_result=True)

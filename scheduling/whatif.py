@@ -17,11 +17,11 @@ from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Toleration
-from scheduling import simulation
+from scheduling import profiles, simulation
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
+from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.simulation import Base, Simulation
 from scheduling.sync import Mirror
 
@@ -55,8 +55,8 @@ def live_snapshot() -> Snapshot:
 
 
 def configuration() -> KubeSchedulerConfiguration:
-    """Return the configuration in force."""
-    return default_configuration()
+    """Return the configuration in force. Queries once."""
+    return profiles.in_force()[1]
 
 
 class LiveBase(Base):

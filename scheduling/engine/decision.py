@@ -117,8 +117,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     them passed. ``margin``: the winner's total minus the runner-up's, 0 where nodes tie, ``None``
     where nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
     text, or the error. ``rejected_by``: plugins to wait for, sorted. ``next_start``: where the
-    next pod's search begins. Of a pod that fits nowhere ``judged`` holds what Filter said, by row of
-    the snapshot as it then was, and ``absent`` the status of the nodes that PreFilter left out.
+    next pod's search begins. Of a pod that fits nowhere ``judged`` holds what Filter said, by row
+    of the snapshot as it then was, and ``absent`` the status of nodes that PreFilter left out.
     """
 
     key: Hashable

@@ -1,0 +1,164 @@
+"""Reads for explanations: decisions, configurations, and pods as they were at a revision."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from clusterstate import sql
+from clusterstate.objects.errors import Expired
+
+_LATEST = timedelta(minutes=5)
+"""How long before a decision others may have been made whose pods were still being bound."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A decision as stored; ``body`` and ``table`` are packed (`scheduling.engine.record`)."""
+
+    id: int
+    at: datetime
+    pod_id: int
+    pod_uid: str
+    namespace: str
+    name: str
+    class_id: int
+    snapshot_revision: int
+    profile: str
+    profile_revision: int
+    seed: int
+    draw: int
+    start: int
+    outcome: str
+    node_name: str
+    total: int
+    margin: int | None
+    ties: int
+    node_count: int
+    evaluated: int
+    feasible: int
+    message: str
+    body: bytes
+    table_digest: bytes | None
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """A pod that had not finished, as it was. ``node_name`` is empty when it was on none."""
+
+    pod_id: int
+    class_id: int
+    node_name: str
+    started_at: datetime | None
+    terminating: bool
+    nominated_node_name: str
+
+
+class StoredConfiguration(msgspec.Struct, frozen=True):
+    """A version of the scheduler's configuration; ``document`` is JSON."""
+
+    revision: int
+    document: str
+    at: datetime
+    by: str
+
+
+_COLUMNS = ", ".join(
+    f"{name}::text" if name == "pod_uid" else name for name in Record.__struct_fields__
+)
+
+
+def of_pod(namespace: str, name: str, *, limit: int) -> list[Record]:
+    """Return the decisions about pods of this name, the latest first. Queries once."""
+    return _records(
+        f"SELECT {_COLUMNS} FROM decision WHERE namespace = %s AND name = %s"
+        " ORDER BY id DESC LIMIT %s",
+        (namespace, name, limit),
+    )
+
+
+def find(decision_id: int) -> Record | None:
+    """Return a decision, or ``None``. Queries once."""
+    found = _records(f"SELECT {_COLUMNS} FROM decision WHERE id = %s::bigint", (decision_id,))
+    return found[0] if found else None
+
+
+def _records(statement: str, parameters: Sequence[Any]) -> list[Record]:
+    return [Record(*row) for row in sql.fetch(statement, parameters)]
+
+
+def table(digest: bytes) -> bytes | None:
+    """Return a packed full table, or ``None`` when it is gone. Queries once."""
+    row = sql.fetch_one("SELECT body FROM decision_table WHERE digest = %s", (digest,))
+    return None if row is None else bytes(row[0])
+
+
+def placed_before(record: Record) -> dict[int, str]:
+    """Return where pods were put shortly before a decision, by pod id. Queries once.
+
+    Not all of them were bound when the decision was made: the scheduler counts a pod from when it
+    has decided.
+    """
+    rows = sql.fetch(
+        """
+        SELECT DISTINCT ON (pod_id) pod_id, outcome, node_name FROM decision
+        WHERE id < %s::bigint AND at > %s::timestamptz AND at <= %s::timestamptz
+          AND pod_id <> %s::bigint
+        ORDER BY pod_id, id DESC
+        """,
+        (record.id, record.at - _LATEST, record.at, record.pod_id),
+    )
+    return {pod_id: node for pod_id, outcome, node in rows if outcome == "scheduled"}
+
+
+_PLACEMENTS = """
+SELECT p.id, p.class_id, p.node_name, p.scheduled_at, p.deletion_at IS NOT NULL,
+       p.nominated_node_name
+FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
+UNION ALL
+SELECT r.object_id, r.previous_class_id, coalesce(r.previous_node_name, ''),
+       r.previous_scheduled_at, strpos(d.text, '"deletionTimestamp":') > 0,
+       coalesce(replace(d.text, chr(1), '')::json #>> '{status,nominatedNodeName}', '')
+FROM (SELECT DISTINCT ON (object_id) * FROM change
+      WHERE revision > %s::bigint AND kind = 1 ORDER BY object_id, revision) r
+JOIN document d ON d.id = r.previous_document_id
+WHERE r.previous_revision IS NOT NULL
+  AND coalesce(r.previous_phase, '') NOT IN ('Succeeded', 'Failed')
+"""
+
+
+def placements_at(revision: int) -> list[Placement]:
+    """Return all unfinished pods as they were at ``revision``. Queries twice.
+
+    Raises:
+        Expired: the change log no longer reaches back so far.
+    """
+    rows = sql.fetch(_PLACEMENTS, (revision, revision))
+    trimmed = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
+    if trimmed is not None and trimmed[0] > revision:
+        raise Expired(f"too old resource version: {revision} ({trimmed[0]})")
+    return [Placement(*row) for row in rows]
+
+
+# Configurations --------------------------------------------------------------------------------
+
+_CONFIGURATION = "SELECT revision, document, at, by FROM scheduler_configuration"
+
+
+def configuration(revision: int | None = None) -> StoredConfiguration | None:
+    """Return a stored configuration, the one in force by default; ``None`` when there is none.
+
+    Queries once.
+    """
+    if revision is None:
+        row = sql.fetch_one(f"{_CONFIGURATION} ORDER BY revision DESC LIMIT 1")
+    else:
+        row = sql.fetch_one(f"{_CONFIGURATION} WHERE revision = %s::bigint", (revision,))
+    return None if row is None else StoredConfiguration(*row)
+
+
+def configuration_revision() -> int:
+    """Return the revision of the configuration in force, 0 when none is stored. Queries once."""
+    row = sql.fetch_one("SELECT coalesce(max(revision), 0) FROM scheduler_configuration")
+    assert row is not None
+    found: int = row[0]
+    return found

@@ -1,0 +1,140 @@
+"""What is kept of a decision: packed small enough to keep for each one.
+
+The *body* (under a kilobyte) has the ten best nodes with their scores by plugin and the rejections
+counted by plugin and reason; what is queried stands in columns beside it. The *table*, for pods
+that fit nowhere, has every node's first rejection: names, one number per node, and the distinct
+rejections, compressed; equal tables have equal bytes, so that a pod that is tried again and again
+costs one table.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.decision import Decision, FullTable, NodeVerdict
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.status import Code, Status
+
+LARGEST_BODY: Final = 1000
+_LONGEST_REASONS: Final = 8
+
+
+class PackedRejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A rejection and on how many nodes it was the first one."""
+
+    plugin: str
+    code: int
+    reasons: tuple[str, ...]
+    nodes: int
+
+
+class PackedBest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A node, its total, and weighted scores in the order of ``Body.plugins``."""
+
+    node_name: str
+    total: int
+    weighted: tuple[int, ...]
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is kept of every decision beside the columns; the winner is the first of ``best``."""
+
+    plugins: tuple[str, ...] = ()
+    best: tuple[PackedBest, ...] = ()
+    rejections: tuple[PackedRejection, ...] = ()
+    rejected_by: tuple[str, ...] = ()
+    nominated_node: str = ""
+    victims: int = 0
+
+
+class _Table(msgspec.Struct, frozen=True, array_like=True):
+    names: str  # joined by line feeds
+    verdicts: bytes  # uint16, little endian, index into statuses
+    statuses: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Body).decode
+_decode_table = msgspec.msgpack.Decoder(_Table).decode
+
+
+def pack(decision: Decision) -> bytes:
+    """Return the body; nodes with very long names leave it from the end until it is small."""
+    nomination = decision.nomination
+    scores = decision.best_scores
+    best: list[tuple[str, int, Sequence[int]]] = []
+    if scores is not None:
+        best = [(b.node_name, b.total, b.weighted) for b in decision.best]
+    rejections = [
+        (r.status.plugin, int(r.status.code), r.status.reasons[:_LONGEST_REASONS], r.nodes)
+        for r in decision.rejections
+    ]
+    parts = [
+        decision.plugins,
+        best,
+        rejections,
+        decision.rejected_by,
+        "" if nomination is None else nomination.node_name,
+        0 if nomination is None else len(nomination.victims),
+    ]
+    packed = _encode(parts)
+    while len(packed) > LARGEST_BODY and (len(best) > 1 or len(rejections) > 1):
+        if len(best) > 1:
+            best.pop()
+        else:
+            rejections.pop()
+        packed = _encode(parts)
+    return packed
+
+
+def unpack(body: bytes) -> Body:
+    """Return what ``pack`` packed."""
+    return _decode(body)
+
+
+def pack_table(decision: Decision, snapshot: Snapshot) -> bytes:
+    """Return every node's first rejection of a decision that placed nothing.
+
+    ``snapshot``: the one decided on; nodes must not have changed their rows since.
+    """
+    names = snapshot.names
+    live = snapshot.rows()
+    absent = decision.absent
+    statuses: list[tuple[int, str, tuple[str, ...]]] = []
+    if decision.judged is None:
+        rows = live
+        verdicts = np.zeros(len(rows), "<u2")
+        statuses.append(_status(absent))
+    else:
+        rows = decision.judged.rows
+        verdicts = decision.judged.verdict.astype("<u2")
+        statuses += [_status(status) for status in decision.judged.statuses]
+        others = np.setdiff1d(live, rows) if not absent.ok else live[:0]
+        if len(others):
+            left_out = np.full(len(others), len(statuses), "<u2")
+            statuses.append(_status(absent))
+            rows = np.concatenate((rows, others))
+            verdicts = np.concatenate((verdicts, left_out))
+    joined = "\n".join([names[row] for row in rows.tolist()])
+    return zlib.compress(_encode((joined, verdicts.tobytes(), statuses)), 1)
+
+
+def _status(status: Status) -> tuple[int, str, tuple[str, ...]]:
+    return int(status.code), status.plugin, status.reasons
+
+
+def unpack_table(packed: bytes) -> FullTable:
+    """Return what ``pack_table`` packed."""
+    table = _decode_table(zlib.decompress(packed))
+    statuses = [Status(Code(code), reasons, plugin) for code, plugin, reasons in table.statuses]
+    names = table.names.split("\n") if table.names else []
+    verdicts = np.frombuffer(table.verdicts, "<u2").tolist()
+    return FullTable(
+        {
+            name: NodeVerdict(rejected=None if statuses[v].ok else statuses[v])
+            for name, v in zip(names, verdicts, strict=True)
+        }
+    )
