@@ -15,7 +15,7 @@ of one class little changes: a few rows got a pod. So a ``ClassState`` keeps, pe
 A class has a cursor in the snapshot's log of touched rows and works these off when it is next used
 (``refresh``); when labels, taints or the set of nodes change it is built anew. Nothing is
 estimated: a decision is the same, to the seed's draw, as the plain path's, which a property test
-holds. What the cache cannot do (PostFilter, nominated pods, sampling, plugins that do not say what
+holds. What the cache cannot do (nominated pods, sampling, plugins that do not say what
 they depend on) is left to the plain path: ``decide`` then answers ``None``.
 """
 
@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.engine.cycle import Options, PodToPlace, draw_below
+from scheduling.engine.cycle import Options, PodToPlace, draw_below, explain_unplaced
 from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, top_positions
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
@@ -47,7 +47,7 @@ from scheduling.framework.interface import (
     RowWise,
     Score,
 )
-from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.runtime import Filtered, Framework, PluginFailed
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 
@@ -538,7 +538,7 @@ class ClassState:
     # --- deciding --------------------------------------------------------------------------------
 
     def decide(self, pod: PodToPlace, options: Options, draw: int, start: int) -> Decision | None:
-        """Return where the pod goes, ``None`` when nowhere: the plain path says why.
+        """Return where the pod goes or why nowhere, ``None`` where the plain path must say it.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -563,7 +563,10 @@ class ClassState:
         feasible = sizes.item(0) if len(sizes) == 1 else int(sizes.sum())
         if feasible <= 1:
             if not feasible:
-                return None
+                filtered = self._judged(state)
+                return explain_unplaced(
+                    snapshot, self.framework, pod, options, filtered, draw=draw, start=start
+                )
             row = rows.item(0)
             return self._decision(pod, options, draw, start, row, 1, rejections)
 
@@ -623,6 +626,30 @@ class ClassState:
                 np.searchsorted(groups, self.group[chosen]) if len(groups) > 1 else None,
             ),
         )
+
+    def _judged(self, state: CycleState) -> Filtered:
+        """Return what Filter says of every row that PreFilter leaves, as the plain path would."""
+        rows = self.snapshot.rows()
+        if self.rejected[1]:
+            rows = rows[self.verdict[rows] != 1]
+        verdict = self.verdict[rows].astype(np.int32)
+        statuses = list(self.statuses)
+        if self._group_filters and len(self._active_rows):
+            passing = self.framework.filter_some(
+                self._group_filters, state, self.info, self.snapshot, self._active_rows
+            )
+            of_group = np.zeros(len(self.group_size), np.int32)
+            of_group[self._active] = np.where(
+                passing.verdict > 0, passing.verdict + len(statuses) - 1, 0
+            )
+            open_rows = verdict == 0
+            verdict[open_rows] = of_group[self.group[rows[open_rows]]]
+            statuses += passing.statuses[1:]
+        used = np.bincount(verdict, minlength=len(statuses)) > 0
+        used[0] = True
+        number = np.cumsum(used, dtype=np.int32) - 1
+        kept = tuple(status for status, is_used in zip(statuses, used, strict=True) if is_used)
+        return Filtered(rows, number[verdict].astype(np.int32), kept)
 
     def _local_rejections(self) -> list[Rejection]:
         """Return how many nodes the filters of single rows rejected, and why."""

@@ -172,6 +172,29 @@ def settle(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
             snapshot.unnominate(pod.key)
 
 
+def explain_unplaced(
+    snapshot: Snapshot,
+    framework: Framework,
+    pod: PodToPlace,
+    options: Options,
+    filtered: Filtered,
+    *,
+    draw: int,
+    start: int,
+) -> Decision:
+    """Return the decision about a pod that fits nowhere, given what Filter says of every node.
+
+    PreFilter and PostFilter run here. ``filtered`` covers all rows that PreFilter leaves.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    cycle = _Cycle(snapshot, framework, pod, options, draw, start)
+    begun = framework.pre_filter(cycle.state, pod.info, snapshot)
+    cycle.next_start = next_start(start, len(filtered.rows), snapshot.node_count)
+    return cycle.unplaced(begun, filtered)
+
+
 class _Cycle:
     """One pod's way through the extension points up to the choice of a node."""
 
@@ -216,11 +239,11 @@ class _Cycle:
     def _run(self) -> Decision:
         begun = self.framework.pre_filter(self.state, self.info, self.snapshot)
         if not begun.status.ok:
-            return self._unplaced(begun, None)
+            return self.unplaced(begun, None)
         filtered = self._nominated(begun) or self._filter(begun.rows)
         feasible = filtered.feasible
         if not len(feasible):
-            return self._unplaced(begun, filtered)
+            return self.unplaced(begun, filtered)
         scores: ScoreTable | None = None
         if len(feasible) > 1:
             self.framework.pre_score(self.state, self.info, self.snapshot, feasible)
@@ -296,7 +319,7 @@ class _Cycle:
             ),
         )
 
-    def _unplaced(self, begun: PreFiltered, filtered: Filtered | None) -> Decision:
+    def unplaced(self, begun: PreFiltered, filtered: Filtered | None) -> Decision:
         diagnosis = diagnose(self.snapshot, begun, filtered)
         nomination: Nomination | None = None
         if self.framework.post_filter_plugins and self.options.preempt:

@@ -43,7 +43,7 @@ Int64 = npt.NDArray[np.int64]
 ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
-_LOG_LIMIT = 1 << 20
+_LOG_LIMIT = 1 << 17
 _COUNTER_LIMIT = 4096
 
 
@@ -767,6 +767,16 @@ class Snapshot:
     def pods(self) -> Iterator[PodRecord]:
         """Return all known pods."""
         return (self._record(slot) for slot in self._slot_of.values())
+
+    def rows_with_pods_below(self, priority: int) -> npt.NDArray[np.bool_]:
+        """Return which rows have a pod of lower priority, bool (capacity,)."""
+        found = np.zeros(self._capacity, np.bool_)
+        lower = np.array([info.priority < priority for info in self.classes], np.bool_)
+        if lower.any():
+            used = len(self._keys)
+            rows = self._pod_row[:used]
+            found[rows[(rows >= 0) & lower[self._pod_class[:used]]]] = True
+        return found
 
     def detach(self, record: PodRecord) -> None:
         """Take a pod off its node in the accounts only; ``attach`` must follow before any delta.

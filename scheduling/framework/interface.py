@@ -269,6 +269,10 @@ class NodeTable(Protocol):
         """All PodDisruptionBudgets."""
         ...
 
+    def rows_with_pods_below(self, priority: int) -> npt.NDArray[np.bool_]:
+        """Which rows have a pod of lower priority, bool over all rows."""
+        ...
+
     def detach(self, record: PodRecord) -> None:
         """Take a pod off its node in the accounts, to be put back with ``attach``."""
         ...
@@ -349,11 +353,24 @@ class Filter(Plugin, Protocol):
         ...
 
 
+RowJudge = Callable[[CycleState, int], Status]
+"""Returns the first rejection of a row, or Success, under a state of the dry run."""
+
+
 class Handle(Protocol):
     """What a PostFilter plugin may ask of the framework that runs it."""
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
         """Return the first rejection of the row, or Success, with nominated pods considered."""
+        ...
+
+    def row_judge(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> RowJudge:
+        """Return a quicker ``run_filters`` for many questions about ``rows``.
+
+        It answers the same as long as only pods come and go.
+        """
         ...
 
     def pod_attached(

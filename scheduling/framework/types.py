@@ -5,6 +5,7 @@ Everything that plugins need of the spec is worked out once, when the class is f
 (``engine.requirements``). A ``PodRecord`` is one pod on a node.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
@@ -261,10 +262,13 @@ class FitError(msgspec.Struct, frozen=True, kw_only=True):
     def message(self) -> str:
         """Return the text for ``status.conditions[].message``."""
         diagnosis = self.diagnosis
+        # Few statuses stand for many nodes: count them first, by identity, which is quickest.
+        statuses = {id(status): status for status in diagnosis.node_to_status.values()}
+        numbers = Counter(map(id, diagnosis.node_to_status.values()))
         counts: dict[str, int] = {}
-        for status in diagnosis.node_to_status.values():
-            for reason in status.reasons:
-                counts[reason] = counts.get(reason, 0) + 1
+        for identity, number in numbers.items():
+            for reason in statuses[identity].reasons:
+                counts[reason] = counts.get(reason, 0) + number
         absent = self.node_count - len(diagnosis.node_to_status)
         if absent > 0:
             for reason in diagnosis.absent.reasons:

@@ -10,7 +10,9 @@ by every criterion the first by name is taken (arbitrary upstream).
 import math
 from collections.abc import Iterable, Sequence
 
-from scheduling.framework.interface import CycleState, Handle, NodeTable
+import numpy as np
+
+from scheduling.framework.interface import CycleState, Handle, NodeTable, RowJudge
 from scheduling.framework.plugin_args import DefaultPreemptionArgs
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduling.framework.types import (
@@ -27,6 +29,7 @@ NAME = "DefaultPreemption"
 NEVER = "Never"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_NO_VICTIMS = unresolvable(NO_VICTIMS)
 
 
 class DefaultPreemption:
@@ -97,6 +100,13 @@ class DefaultPreemption:
         wanted = min(wanted, len(nodes))
         offset = 0 if state.random is None else int(state.random.integers(len(nodes)))
         budgets = snapshot.disruption_budgets()
+        hopeful = snapshot.rows_with_pods_below(pod.priority)
+        rows = [row for name in nodes if (row := snapshot.row_of(name)) is not None]
+        judge: RowJudge | None = None
+        if hopeful.any():
+            judge = handle.row_judge(state, pod, snapshot, np.array(rows, np.intp))
+        if judge is None:
+            return [], dict.fromkeys(nodes, _NO_VICTIMS)
         fine: list[Candidate] = []
         violating: list[Candidate] = []
         statuses: dict[str, Status] = {}
@@ -105,7 +115,12 @@ class DefaultPreemption:
             row = snapshot.row_of(name)
             if row is None:
                 continue
-            victims, violations, status = select_victims(state, pod, snapshot, row, budgets, handle)
+            if not hopeful[row]:
+                statuses[name] = _NO_VICTIMS
+                continue
+            victims, violations, status = select_victims(
+                state, pod, snapshot, row, budgets, handle, judge
+            )
             if not status.ok:
                 statuses[name] = status
                 continue
@@ -145,14 +160,17 @@ def select_victims(
     row: int,
     budgets: Sequence[DisruptionBudget],
     handle: Handle,
+    judge: RowJudge | None = None,
 ) -> tuple[list[PodRecord], int, Status]:
     """Return the pods that must leave the node, most important first, and violations of budgets.
+
+    ``judge``: from ``handle.row_judge``, where many rows are asked about.
 
     The snapshot is changed on the way and is as before on return.
     """
     potential = [other for other in snapshot.pods_on(row) if other.info.priority < pod.priority]
     if not potential:
-        return [], 0, unresolvable(NO_VICTIMS)
+        return [], 0, _NO_VICTIMS
     own = state.clone()
     away: dict[int, PodRecord] = {}
 
@@ -166,10 +184,15 @@ def select_victims(
         handle.pod_attached(own, pod, snapshot, other, row)
         del away[other.slot]
 
+    def fits() -> Status:
+        if judge is not None:
+            return judge(own, row)
+        return handle.run_filters(own, pod, snapshot, row)
+
     try:
         for other in potential:
             take(other)
-        status = handle.run_filters(own, pod, snapshot, row)
+        status = fits()
         if not status.ok:
             return [], 0, status
         # The snapshot lists the newest first; ties want the order of arrival.
@@ -179,7 +202,7 @@ def select_victims(
         for group, violates in ((violating, 1), (fine, 0)):
             for other in group:
                 give(other)
-                if not handle.run_filters(own, pod, snapshot, row).ok:
+                if not fits().ok:
                     take(other)
                     victims.append(other)
                     violations += violates

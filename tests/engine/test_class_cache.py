@@ -16,16 +16,9 @@ from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.harness import build_snapshot, kubernetes_framework
+from tests.properties.test_recorded_worlds import told
 
 Manifest = dict[str, Any]
-
-
-def told(decision: Decision) -> dict[str, Any]:
-    """What the decision says, without names of nodes that only tie at the border."""
-    fields = msgspec.structs.asdict(decision)
-    del fields["best_scores"]
-    fields["best"] = decision.best
-    return fields
 
 
 def same(snapshot: Snapshot, cache: Cache, pod: PodToPlace, seed: int, draw: int) -> Decision:
@@ -35,7 +28,7 @@ def same(snapshot: Snapshot, cache: Cache, pod: PodToPlace, seed: int, draw: int
     if cached is not None:
         assert told(cached) == told(plain)
     else:
-        assert not plain.scheduled or plain.nomination or snapshot.has_nominations(-1, None)
+        assert not plain.scheduled or snapshot.has_nominations(pod.info.priority, pod.key)
     return plain
 
 
@@ -77,8 +70,8 @@ def test_the_cache_decides_as_the_plain_path(
         if what == "place":
             pod = PodToPlace(f"default/new-{number}", infos[which])
             decision = same(snapshot, cache, pod, seed, number)
+            settle(snapshot, pod, decision)
             if decision.scheduled:
-                settle(snapshot, pod, decision)
                 placed.append(str(pod.key))
         elif what == "remove" and placed:
             snapshot.remove_pod(placed.pop(which % len(placed)))

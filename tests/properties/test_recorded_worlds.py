@@ -188,7 +188,14 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
 
 
 def told(decision: Decision) -> Manifest:
-    """Everything that a decision says."""
+    """Everything that a decision says, in values that compare."""
     fields = msgspec.structs.asdict(decision)
     fields.pop("best_scores", None)
+    judged, made = fields.pop("judged", None), fields.pop("nomination")
+    if judged is not None:
+        rows = judged.rows.tolist()
+        fields["judged"] = {row: judged.status(at) for at, row in enumerate(rows)}
+    if made is not None:
+        victims = [(c.node_name, [v.key for v in c.victims]) for c in made.candidates]
+        fields["nomination"] = (made.node_name, victims, made.pdb_violations)
     return {**fields, "best": decision.best}
