@@ -338,21 +338,22 @@ _FINISHABLE = f"""
 SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id
 WHERE p.deletion_at IS NOT NULL
   AND (p.deletion_at <= %s::timestamptz
-       OR NOT EXISTS (SELECT 1 FROM lease l
-                      WHERE l.namespace = '{NODE_LEASES}' AND l.name = p.node_name)
+       OR (p.deletion_at <= %s::timestamptz
+           AND NOT EXISTS (SELECT 1 FROM lease l
+                           WHERE l.namespace = '{NODE_LEASES}' AND l.name = p.node_name))
        OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))
   AND position('"finalizers":[' in d.text) = 0
 ORDER BY p.deletion_at, p.id LIMIT %s::bigint
 """
 
 
-def finishable(*, overdue_at: datetime, limit: int) -> list[int]:
+def finishable(*, now: datetime, overdue_at: datetime, limit: int) -> list[int]:
     """Return terminating pods that nobody will delete, or nobody did. Queries once, by index.
 
-    Those on a node without an agent, and those whose grace period was over at ``overdue_at``; not
-    those that a finalizer keeps.
+    Those on a node that is gone, those on a node without an agent whose grace period is over, and
+    those whose grace period was over at ``overdue_at``; not those that a finalizer keeps.
     """
-    return [row[0] for row in sql.fetch(_FINISHABLE, (overdue_at, limit))]
+    return [row[0] for row in sql.fetch(_FINISHABLE, (overdue_at, now, limit))]
 
 
 # Nodes ----------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_evictions_spend_the_budget_and_then_are_refused():
     with pytest.raises(TooManyRequests) as refused:
         pods.evict_pod("default", "b", {}, now=NOW)
     assert "needs 2 healthy pods and has 3 currently" in str(refused.value.details)
-    pod_deletion.finish(NOW)
+    pod_deletion.finish(after(31))
     assert pod("a") is None
     disruption.follow(after(1))
     assert "disruptedPods" not in status()
