@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from api import auth, clock, negotiation, replies, tables, wire
 from api.viewsets import StatusView
 from clusterstate import changes, queries, timers
+from clusterstate.actions import usage
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kinds import Kind
@@ -171,3 +172,48 @@ def _read_token(token: str) -> tuple[datetime, int] | None:
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise BadRequest("continue key is not valid: it was not given out by this server") from None
     return due, pod_id
+
+
+class UsageView(StatusView):
+    """What a node's agent says that node and pods use: reported with PUT, read with GET (R135)."""
+
+    http_method_names = ["get", "put"]
+
+    def get(self, request: Request, node: str) -> HttpResponse:
+        """Return the last report with what was concluded from it: pressures and next victims."""
+        self._require("get", node)
+        queries.get("Node", "", node)
+        return replies.reply(replies.encode(_usage_manifest(node)))
+
+    def put(self, request: Request, node: str) -> HttpResponse:
+        """Keep a report; the body's ``usage`` is that of ``timers.Report``."""
+        self._require("update", node)
+        body = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+        given = body.get("usage") if isinstance(body, dict) else None
+        usage.report(node, given if isinstance(given, dict) else {}, now=clock.now())
+        return replies.reply(replies.encode(_usage_manifest(node)))
+
+    def _require(self, verb: str, node: str) -> None:
+        """Allow a node its own report, and others what their role allows."""
+        wants = auth.Attributes(
+            verb=verb, group=GROUP, resource="nodes", subresource="usage", name=node
+        )
+        if auth.NODES in self.user.groups and self.user.name == f"{auth.NODE_USER}{node}":
+            return
+        auth.require(self.user, wants)
+
+
+def _usage_manifest(node: str) -> Manifest:
+    found = timers.usage_of(node)
+    result: Manifest = {
+        "apiVersion": KIND.api_version,
+        "kind": "NodeUsage",
+        "metadata": {"name": node},
+        "usage": {},
+        "status": {"pressures": {}, "victims": []},
+    }
+    if found is not None:
+        result["usage"] = msgspec.to_builtins(found.usage)
+        result["status"] = {**result["status"], **found.outcome}
+        result["status"]["reportedAt"] = _micro(found.reported_at)
+    return result

@@ -3,11 +3,16 @@
 from django.contrib import admin
 from django.urls import path, re_path
 
-from api import documents, evictions, health, metrics, openapi, simulations, viewsets
+from api import decisions, documents, evictions, health, metrics, openapi, simulations, viewsets
 
 urlpatterns = [
     re_path(
         r"^api/v1/namespaces/(?P<namespace>[^/]+)/bindings/?$", viewsets.BindingsView.as_view()
+    ),
+    re_path(
+        r"^api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/decisions"
+        r"(?:/(?P<id>[^/]+))?/?$",
+        decisions.DecisionsView.as_view(),
     ),
     re_path(r"^api/v1/?$", documents.CoreView.as_view()),
     re_path(r"^api/v1/.", viewsets.ResourceView.as_view()),
@@ -20,6 +25,7 @@ urlpatterns = [
         viewsets.AccessReviewView.as_view(),
     ),
     re_path(r"^apis/stowage\.dev/v1/evictions/?$", evictions.EvictionsView.as_view()),
+    re_path(r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/usage/?$", evictions.UsageView.as_view()),
     re_path(
         r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/evictions/?$",
         evictions.EvictionsView.as_view(),
@@ -37,6 +43,9 @@ urlpatterns = [
         evictions.EvictionsView.as_view(),
     ),
     re_path(r"^apis/stowage\.dev/v1/simulations/?$", simulations.SimulationsView.as_view()),
+    re_path(
+        r"^apis/stowage\.dev/v1/schedulerconfiguration/?$", decisions.ConfigurationView.as_view()
+    ),
     re_path(r"^apis/stowage\.dev/v1/headroom/?$", simulations.HeadroomView.as_view()),
     re_path(
         r"^apis/node\.k8s\.io/v1/runtimeclasses/(?P<name>[^/]+)/nodes/?$",

@@ -48,6 +48,11 @@ app.conf.beat_schedule = {
         "schedule": settings.NODE_MONITOR_PERIOD_SECONDS,
         "options": {"expires": 5},
     },
+    "judge-pressure": {
+        "task": "scheduling.tasks.judge_pressure",
+        "schedule": 1.0,
+        "options": {"expires": 2},
+    },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",
         "schedule": 60.0,

@@ -57,6 +57,14 @@ def judge_nodes(**_: object) -> None:
     node_lifecycle.run(_now())
 
 
+@shared_task(name="scheduling.tasks.judge_pressure", ignore_result=True)
+def judge_pressure(**_: object) -> None:
+    """Fail pods of nodes whose agents report that they run out of something."""
+    from scheduling.controllers import pressure
+
+    pressure.run(_now())
+
+
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""

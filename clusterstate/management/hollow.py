@@ -169,6 +169,10 @@ class Fleet:
         self._pool: asyncio.Queue[Connection] = asyncio.Queue()
         for _ in range(connections):
             self._pool.put_nowait(connect())
+        # Heartbeats do not wait behind a thousand pods.
+        self._beat_pool: asyncio.Queue[Connection] = asyncio.Queue()
+        for _ in range(max(1, connections // 4)):
+            self._beat_pool.put_nowait(connect())
         self._stop_seconds = stop_seconds
         self._random = random.Random(seed)  # noqa: S311  # which nodes are lost, not a secret
         self._say = say
@@ -181,16 +185,23 @@ class Fleet:
     # --- requests --------------------------------------------------------------------------------
 
     async def _ask(
-        self, method: str, path: str, body: Any = None, *, patch: bool = False
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        patch: bool = False,
+        pool: asyncio.Queue[Connection] | None = None,
     ) -> Answer:
-        connection = await self._pool.get()
+        pool = pool or self._pool
+        connection = await pool.get()
         try:
             content_type = MERGE if patch else "application/json"
             answer = await connection.request(method, path, body, content_type)
         except (OSError, ValueError, IndexError, asyncio.IncompleteReadError):
             answer = Answer(0, None)
         finally:
-            self._pool.put_nowait(connection)
+            pool.put_nowait(connection)
         if answer.status >= 500 or answer.status in (0, 401, 403, 429):
             self.failures += 1
         return answer
@@ -264,8 +275,9 @@ class Fleet:
 
     async def _beat(self, name: str) -> None:
         body = {"spec": {"renewTime": _micro()}}
-        if (await self._ask("PATCH", f"{_LEASES}/{name}", body, patch=True)).status == 200:
-            self.beats += 1
+        path = f"{_LEASES}/{name}"
+        answer = await self._ask("PATCH", path, body, patch=True, pool=self._beat_pool)
+        self.beats += answer.status == 200
 
     # --- pods ------------------------------------------------------------------------------------
 

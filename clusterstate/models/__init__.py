@@ -13,7 +13,12 @@ from clusterstate.models.changes import Binder, Change, History
 from clusterstate.models.decisions import Decision, DecisionTable, SchedulerConfiguration
 from clusterstate.models.documents import Document, SupersededDocument
 from clusterstate.models.events import Event
-from clusterstate.models.evictions import ControllerCursor, EvictionTimer, NodeHeartbeat
+from clusterstate.models.evictions import (
+    ControllerCursor,
+    EvictionTimer,
+    NodeHeartbeat,
+    NodeUsage,
+)
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass
 from clusterstate.models.policies import (
@@ -53,6 +58,7 @@ __all__ = [
     "Namespace",
     "Node",
     "NodeHeartbeat",
+    "NodeUsage",
     "PendingPod",
     "Pod",
     "PodDisruptionBudget",

@@ -81,3 +81,23 @@ class NodeHeartbeat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.node_name} heard of at {self.heard_at}"
+
+
+class NodeUsage(models.Model):
+    """What a node's agent reported last about its use, and what was concluded from it (R135).
+
+    ``usage`` is as reported; ``outcome`` lists pressures, since when, and who would go next.
+    ``judged_at`` before ``reported_at`` means: not looked at yet.
+    """
+
+    node_name = models.TextField(primary_key=True, db_collation="C")
+    usage = models.JSONField(default=dict)
+    reported_at = models.DateTimeField()
+    outcome = models.JSONField(default=dict)
+    judged_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "node_usage"
+
+    def __str__(self) -> str:
+        return f"use of {self.node_name} at {self.reported_at:%Y-%m-%dT%H:%M:%SZ}"

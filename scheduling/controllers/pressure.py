@@ -1,0 +1,157 @@
+"""Nodes that run out of memory, disk or processes: who goes first, and who goes now (R135).
+
+Agents report what their nodes and pods use; each report is judged once. ``pressure_rules`` ranks
+the node's pods as the kubelet does. The outcome, the pressures and the next victims by name, is
+kept beside the report, for all to read; while a node is under pressure for longer than its grace
+period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays (C24).
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from clusterstate import queries, timers
+from clusterstate.actions import events, pods, usage
+from clusterstate.actions.events import Occurrence
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.resources import qos_class
+from clusterstate.timers import Report, Reported, Signal
+from scheduling.controllers.pressure_rules import (
+    REASON,
+    Candidate,
+    Pressure,
+    Usage,
+    candidate,
+    is_critical,
+    message,
+    next_victims,
+    rank,
+)
+
+logger = structlog.get_logger(__name__)
+
+_SHOWN = 10
+_FINISHED = ("Succeeded", "Failed")
+_CONDITION = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "TerminationByKubelet",
+}
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+def run(now: datetime) -> int:
+    """Judge every new report; return how many pods were failed."""
+    return sum(judge(reported, now) for reported in timers.unjudged())
+
+
+def judge(reported: Reported, now: datetime) -> int:
+    """Judge one report and fail whom it costs; return how many."""
+    on_node = _pods(reported.node_name)
+    known = {(one.namespace, one.name): one for one in reported.usage.pods}
+    outcome: dict[str, Any] = {"pressures": {}, "victims": []}
+    failing: dict[int, tuple[str, str, str]] = {}
+    before = reported.outcome.get("pressures", {})
+    for pressure, signal in _signals(reported.usage):
+        candidates = {
+            pod_id: candidate(pod, _usage(pod, known), pressure) for pod_id, pod in on_node.items()
+        }
+        ids = {one.key: pod_id for pod_id, one in candidates.items()}
+        ranked = [one for one in rank(candidates.values(), pressure) if not is_critical(one.pod)]
+        outcome["victims"] += [
+            _victim(one, pressure, place) for place, one in enumerate(ranked[:_SHOWN], 1)
+        ]
+        if signal.available >= signal.threshold:
+            continue
+        since = before.get(pressure.value, reported.reported_at.isoformat())
+        outcome["pressures"][pressure.value] = since
+        grace = timedelta(seconds=signal.grace_period_seconds)
+        if now - datetime.fromisoformat(since) < grace:
+            continue
+        for one in next_victims(
+            list(candidates.values()),
+            pressure,
+            available=signal.available,
+            threshold=signal.threshold,
+            minimum_reclaim=signal.minimum_reclaim,
+            finished=_going,
+        ):
+            text = message(one, pressure, available=signal.available, threshold=signal.threshold)
+            failing.setdefault(ids[one.key], (REASON, text, one.pod.metadata.uid))
+    _fail(failing, on_node, now)
+    usage.conclude(reported, outcome, now=now)
+    return len(failing)
+
+
+def _pods(node_name: str) -> dict[int, Pod]:
+    rows = [row for row in queries.pods_on_node(node_name) if row.phase not in _FINISHED]
+    manifests = queries.pod_manifests([row.id for row in rows])
+    return {id_: _decode_pod(text) for id_, text in manifests.items()}
+
+
+def _signals(report: Report) -> list[tuple[Pressure, Signal]]:
+    found = (
+        (Pressure.MEMORY, report.memory),
+        (Pressure.DISK, report.disk),
+        (Pressure.PID, report.pid),
+    )
+    return [(pressure, signal) for pressure, signal in found if signal is not None]
+
+
+def _usage(pod: Pod, known: Mapping[tuple[str, str], timers.PodUsage]) -> Usage | None:
+    found = known.get((pod.metadata.namespace, pod.metadata.name))
+    if found is None:
+        return None
+    return Usage(
+        memory_bytes=found.memory_bytes,
+        disk_bytes=found.disk_bytes,
+        processes=found.processes,
+        containers=found.containers,
+    )
+
+
+def _going(one: Candidate) -> bool:
+    return one.pod.metadata.deletion_timestamp is not None
+
+
+def _victim(one: Candidate, pressure: Pressure, place: int) -> dict[str, Any]:
+    return {
+        "pressure": pressure.value,
+        "place": place,
+        "namespace": one.pod.metadata.namespace,
+        "name": one.pod.metadata.name,
+        "qosClass": qos_class(one.pod),
+        "priority": one.pod.spec.priority or 0,
+        "request": one.request,
+        "usage": None if one.usage is None else one.usage.of(pressure),
+    }
+
+
+def _fail(
+    failing: Mapping[int, tuple[str, str, str]], on_node: Mapping[int, Pod], now: datetime
+) -> None:
+    if not failing:
+        return
+    for pod_id, (_, text, _) in failing.items():
+        pods.set_condition(pod_id, {**_CONDITION, "message": text}, now=now)
+    pods.fail_pods([(id_, reason, text) for id_, (reason, text, _) in failing.items()], now=now)
+    events.record_many(
+        [
+            Occurrence(
+                kind="Pod",
+                namespace=on_node[id_].metadata.namespace,
+                name=on_node[id_].metadata.name,
+                uid=uid,
+                type="Warning",
+                reason=REASON,
+                message=text,
+                component="kubelet",
+            )
+            for id_, (_, text, uid) in failing.items()
+        ],
+        now=now,
+    )
+    logger.info("pods_failed_by_pressure", count=len(failing))
