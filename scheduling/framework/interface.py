@@ -11,7 +11,7 @@ This module knows no cluster state: ``NodeTable`` states what plugins may read o
 and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -355,6 +355,8 @@ class Filter(Plugin, Protocol):
 
 RowJudge = Callable[[CycleState, int], Status]
 """Returns the first rejection of a row, or Success, under a state of the dry run."""
+RowJudgeWithout = Callable[[int, Sequence[PodInfo]], Status]
+"""Returns the first rejection of a row, or Success, as if some of its pods were gone."""
 
 
 class Handle(Protocol):
@@ -371,6 +373,21 @@ class Handle(Protocol):
 
         It answers the same as long as only pods come and go.
         """
+        ...
+
+    def row_judge_without(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> RowJudgeWithout | None:
+        """Return a judge that needs no pod taken off, ``None`` where some plugin does.
+
+        It does not count nominated pods: it is not for ``rows_with_guests``.
+        """
+        ...
+
+    def rows_with_guests(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> Collection[int]:
+        """Rows where pods of no lower priority are nominated and thus count."""
         ...
 
     def pod_attached(
@@ -533,6 +550,8 @@ class Locality(IntEnum):
 
 RowFilter = Callable[[int], tuple[Code, tuple[str, ...]] | None]
 """Judges one row: code and reasons of a rejection, ``None`` when the row passes."""
+RowFilterWithout = Callable[[int, Sequence[PodInfo]], tuple[Code, tuple[str, ...]] | None]
+"""Judges one row as if some of its pods were gone."""
 RowScore = Callable[[int], int]
 """Scores one row."""
 
@@ -552,6 +571,18 @@ class RowWise(Plugin, Protocol):
 
     def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
         """Return the scorer of single rows, ``None`` when the plugin does not score."""
+        ...
+
+
+@runtime_checkable
+class RowWiseWithout(Plugin, Protocol):
+    """A plugin of locality ROW that can judge a row without some of its pods.
+
+    Preemption then needs not take them off the node in the accounts and put them back.
+    """
+
+    def row_filter_without(self, pod: PodInfo, snapshot: NodeTable) -> RowFilterWithout | None:
+        """Return the judge, ``None`` when every row passes with or without other pods."""
         ...
 
 

@@ -6,7 +6,7 @@ which names it: the cycle turns that into an Error decision and goes on with the
 pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -41,9 +41,12 @@ from scheduling.framework.interface import (
     QueueSort,
     Reserve,
     RowFilter,
+    RowFilterWithout,
     RowJudge,
+    RowJudgeWithout,
     Rows,
     RowWise,
+    RowWiseWithout,
     Score,
     Scores,
 )
@@ -505,6 +508,54 @@ class Framework:
                     status = self.filter_some([plugin], own, pod, snapshot, one).status(0)
                     if not status.ok:
                         return status
+            return SUCCESS
+
+        return first_rejection
+
+    def rows_with_guests(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
+    ) -> Collection[int]:
+        """Return the rows where pods of no lower priority are nominated."""
+        return self._guests(state, pod, snapshot).keys()
+
+    def row_judge_without(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> RowJudgeWithout | None:
+        """Return a judge of ``rows`` as if some of their pods were gone.
+
+        ``None`` where a filter must see the snapshot without them. Nominated pods do not count: the
+        judge is not for ``rows_with_guests``.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        steps: list[tuple[str, dict[int, Status] | None, RowFilterWithout | None]] = []
+        for plugin in self.filter_plugins:
+            if plugin.name in state.skip_filter:
+                continue
+            locality = plugin.filter_locality if isinstance(plugin, Cacheable) else None
+            if locality is Locality.NODE:
+                alone = self.filter_some([plugin], state, pod, snapshot, rows)
+                if len(alone.statuses) > 1:
+                    failing = np.flatnonzero(alone.verdict)
+                    known = {int(rows[at]): alone.status(int(at)) for at in failing}
+                    steps.append((plugin.name, known, None))
+            elif locality is Locality.ROW and isinstance(plugin, RowWiseWithout):
+                judge = plugin.row_filter_without(pod, snapshot)
+                if judge is not None:
+                    steps.append((plugin.name, None, judge))
+            elif not isinstance(plugin, Involved) or plugin.involved(pod, snapshot)[0]:
+                return None
+
+        def first_rejection(row: int, gone: Sequence[PodInfo]) -> Status:
+            for name, known, judge in steps:
+                if known is not None:
+                    if row in known:
+                        return known[row]
+                elif judge is not None:
+                    rejection = judge(row, gone)
+                    if rejection is not None:
+                        return Status(*rejection, name)
             return SUCCESS
 
         return first_rejection

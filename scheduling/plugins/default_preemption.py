@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from scheduling.framework.interface import CycleState, Handle, NodeTable, RowJudge
+from scheduling.framework.interface import CycleState, Handle, NodeTable, RowJudge, RowJudgeWithout
 from scheduling.framework.plugin_args import DefaultPreemptionArgs
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduling.framework.types import (
@@ -102,11 +102,14 @@ class DefaultPreemption:
         budgets = snapshot.disruption_budgets()
         hopeful = snapshot.rows_with_pods_below(pod.priority)
         rows = [row for name in nodes if (row := snapshot.row_of(name)) is not None]
-        judge: RowJudge | None = None
-        if hopeful.any():
-            judge = handle.row_judge(state, pod, snapshot, np.array(rows, np.intp))
-        if judge is None:
+        if not hopeful.any():
             return [], dict.fromkeys(nodes, _NO_VICTIMS)
+        asked = np.array([row for row in rows if hopeful[row]], np.intp)
+        without = handle.row_judge_without(state, pod, snapshot, asked)
+        guests = handle.rows_with_guests(state, pod, snapshot)
+        judge: RowJudge | None = None
+        if without is None or guests:
+            judge = handle.row_judge(state, pod, snapshot, asked)
         fine: list[Candidate] = []
         violating: list[Candidate] = []
         statuses: dict[str, Status] = {}
@@ -118,9 +121,12 @@ class DefaultPreemption:
             if not hopeful[row]:
                 statuses[name] = _NO_VICTIMS
                 continue
-            victims, violations, status = select_victims(
-                state, pod, snapshot, row, budgets, handle, judge
-            )
+            if without is not None and row not in guests:
+                victims, violations, status = count_victims(pod, snapshot, row, budgets, without)
+            else:
+                victims, violations, status = select_victims(
+                    state, pod, snapshot, row, budgets, handle, judge
+                )
             if not status.ok:
                 statuses[name] = status
                 continue
@@ -212,6 +218,36 @@ def select_victims(
     finally:
         for other in list(away.values()):
             snapshot.attach(other)
+
+
+def count_victims(
+    pod: PodInfo,
+    snapshot: NodeTable,
+    row: int,
+    budgets: Sequence[DisruptionBudget],
+    judge: RowJudgeWithout,
+) -> tuple[list[PodRecord], int, Status]:
+    """Return what ``select_victims`` does, from a judge that can imagine pods away."""
+    potential = [other for other in snapshot.pods_on(row) if other.info.priority < pod.priority]
+    if not potential:
+        return [], 0, _NO_VICTIMS
+    gone = [other.info for other in potential]
+    status = judge(row, gone)
+    if not status.ok:
+        return [], 0, status
+    violating, fine = split_by_budget(by_importance(potential[::-1]), budgets)
+    victims: list[PodRecord] = []
+    violations = 0
+    for group, violates in ((violating, 1), (fine, 0)):
+        for other in group:
+            gone.remove(other.info)
+            if not judge(row, gone).ok:
+                gone.append(other.info)
+                victims.append(other)
+                violations += violates
+    if violating and fine:
+        victims = by_importance(victims)
+    return victims, violations, SUCCESS
 
 
 def started(other: PodRecord) -> float:
