@@ -36,7 +36,16 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "namespaced": True,
             "kind": "Binding",
             "verbs": ["create"],
-        }
+        },
+        {
+            "name": "pods/decisions",
+            "singularName": "",
+            "namespaced": True,
+            "kind": "DecisionList",
+            "group": "stowage.dev",
+            "version": "v1",
+            "verbs": ["get"],
+        },
     ],
     ("authorization.k8s.io", "v1"): [
         {

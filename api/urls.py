@@ -11,7 +11,7 @@ urlpatterns = [
     ),
     re_path(
         r"^api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/decisions"
-        r"(?:/(?P<id>[^/]+))?/?$",
+        r"(?:/(?P<decision>[^/]+))?/?$",
         decisions.DecisionsView.as_view(),
     ),
     re_path(r"^api/v1/?$", documents.CoreView.as_view()),

@@ -1,4 +1,4 @@
-"""What the API may ask of the engine: simulations, headroom, and what follows from both.
+"""What the API may ask of scheduling: simulations, headroom, decisions and the configuration.
 
 The live world is a mirror of its own in this process, brought up to date from the change log for
 each question; the answer is worked out on a copy, so that nothing touches it and questions do not
@@ -8,23 +8,30 @@ wait for each other. Throw it away at any moment: the next question loads it aga
 import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping
+from datetime import datetime
 
 import msgspec
 
-from clusterstate import catalogue, queries
+from clusterstate import catalogue, decisions, queries
+from clusterstate.actions import scheduler_configuration
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid, NotFound
 from clusterstate.objects.labels import selector_from_set
 from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Toleration
-from scheduling import profiles, simulation
+from scheduling import profiles, replay, simulation
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.configuration import KubeSchedulerConfiguration, load
+from scheduling.framework.runtime import ConfigurationError
+from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import Base, Simulation
 from scheduling.sync import Mirror
 
+GROUP = "stowage.dev"
 _lock = threading.Lock()
 _warm: dict[str, Mirror] = {}
 _MOST_CLASSES = 100_000
@@ -159,3 +166,94 @@ def _accepts(node: bytes, tolerations: tuple[Toleration, ...]) -> bool:
 
 _decode_node = msgspec.json.Decoder(Node).decode
 _CONDITION_PREFIX = "node.kubernetes.io/"
+
+
+# --- decisions -----------------------------------------------------------------------------------
+
+
+def decisions_of(namespace: str, name: str, *, limit: int) -> list[Manifest]:
+    """Return the decisions about pods of this name, the latest first. Queries twice.
+
+    Raises:
+        NotFound: there is no such pod, and no decision about one.
+    """
+    records = decisions.of_pod(namespace, name, limit=limit)
+    if not records and queries.pod_id(namespace, name) is None:
+        raise queries.not_found("Pod", name)
+    return [replay.describe(record) for record in records]
+
+
+def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Manifest:
+    """Return one decision about a pod; ``full``: with every node by every plugin.
+
+    Raises:
+        NotFound: there is no such decision about the pod.
+        Expired: the full table can no longer be made again.
+    """
+    record = decisions.find(decision_id)
+    if record is None or (record.namespace, record.name) != (namespace, name):
+        text = f'decisions.{GROUP} "{decision_id}" not found'
+        raise NotFound(text, {"name": str(decision_id), "kind": "decisions", "group": GROUP})
+    return replay.explain(record) if full else replay.describe(record)
+
+
+def decision_table(found: Manifest) -> str:
+    """Return a decision as a table for people."""
+    return replay.as_table(found)
+
+
+# --- configuration -------------------------------------------------------------------------------
+
+_CONFIGURATION_NAME = "default"
+
+
+def stored_configuration() -> Manifest:
+    """Return the ``KubeSchedulerConfiguration`` in force; revision 0 is the default one."""
+    stored = decisions.configuration()
+    metadata: Manifest = {"name": _CONFIGURATION_NAME, "resourceVersion": "0"}
+    if stored is None:
+        return _as_configuration(profiles.default().document, metadata)
+    metadata["resourceVersion"] = str(stored.revision)
+    metadata["creationTimestamp"] = format_time(stored.at)
+    if stored.by:
+        metadata["annotations"] = {f"{GROUP}/stored-by": stored.by}
+    return _as_configuration(msgspec.json.decode(stored.document), metadata)
+
+
+def _as_configuration(document: Manifest, metadata: Manifest) -> Manifest:
+    head = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
+    return head | {key: value for key, value in document.items() if key not in head}
+
+
+def store_configuration(document: object, *, by: str, now: datetime) -> tuple[Manifest, list[str]]:
+    """Check and store a configuration; return it as it is now in force, and advice.
+
+    With ``metadata.resourceVersion`` it replaces that version only. Older versions and ``Policy``
+    are stored as what they mean today. Takes effect within a second.
+
+    Raises:
+        Invalid: with every wrong field.
+        Conflict: another version is in force than the one named.
+        BadRequest: ``metadata`` makes no sense.
+    """
+    if not isinstance(document, dict):
+        raise BadRequest("the body must be a KubeSchedulerConfiguration object")
+    metadata = document.get("metadata") or {}
+    replaces: int | None = None
+    if not isinstance(metadata, dict):
+        raise BadRequest("metadata must be an object")
+    if version := metadata.get("resourceVersion"):
+        if not isinstance(version, str) or not version.isascii() or not version.isdigit():
+            raise BadRequest(f"metadata.resourceVersion is not valid: {version!r}")
+        replaces = int(version)
+    loaded = load({key: value for key, value in document.items() if key != "metadata"})
+    for profile in loaded.profiles:
+        try:
+            build_framework(profile)
+        except ConfigurationError as error:
+            errors = [FieldError(INVALID, "profiles", profile.scheduler_name, str(error))]
+            raise Invalid("KubeSchedulerConfiguration", "", errors) from error
+    whole = {"apiVersion": loaded.API_VERSION, "kind": "KubeSchedulerConfiguration"}
+    text = msgspec.json.encode(whole | loaded.document, order="sorted").decode()
+    scheduler_configuration.store(document=text, by=by, now=now, replaces=replaces)
+    return stored_configuration(), list(loaded.warnings)

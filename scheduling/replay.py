@@ -1,0 +1,287 @@
+"""Explaining a recorded decision, and making it again to show every node by every plugin.
+
+``make_again`` rebuilds the world as it was at the decision's snapshot revision from the stored
+versions and the change log, adds the pods that the scheduler had already placed in mind, decides
+with the profile, seed and draw of then, and compares the outcome with the record. Rows of the
+rebuilt snapshot may stand in another order, so of equal nodes another one may come first: the
+record is verified when total, ties, counts and message agree and its node is among the best.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from clusterstate import decisions, queries
+from clusterstate.decisions import Record
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node
+from clusterstate.objects.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduling import profiles
+from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
+from scheduling.engine.decision import UNSCHEDULABLE, Decision
+from scheduling.engine.record import unpack, unpack_table
+from scheduling.engine.requirements import from_class
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
+from scheduling.plugins.catalogue import build_framework
+from scheduling.simulation import explain_table
+
+API_VERSION = "stowage.dev/v1"
+_decode_node = msgspec.json.Decoder(Node).decode
+_CONTROLLERS: tuple[type[ReplicationController | ReplicaSet | StatefulSet], ...] = (
+    ReplicationController,
+    ReplicaSet,
+    StatefulSet,
+)
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """A decision made again, and in which points it differs from the record."""
+
+    decision: Decision
+    differences: tuple[str, ...]
+
+
+def describe(record: Record) -> Manifest:
+    """Return a recorded decision as JSON: columns and body, no table. Queries nothing."""
+    body = unpack(record.body)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Decision",
+        "id": str(record.id),
+        "at": record.at.isoformat().replace("+00:00", "Z"),
+        "pod": {"namespace": record.namespace, "name": record.name, "uid": record.pod_uid},
+        "outcome": record.outcome,
+        "nodeName": record.node_name,
+        "message": record.message,
+        "total": record.total,
+        "margin": record.margin,
+        "ties": record.ties,
+        "nodes": {
+            "known": record.node_count,
+            "evaluated": record.evaluated,
+            "notExamined": max(record.node_count - record.evaluated, 0),
+            "feasible": record.feasible,
+        },
+        "top": [
+            {
+                "nodeName": best.node_name,
+                "total": best.total,
+                "weighted": dict(zip(body.plugins, best.weighted, strict=True)),
+            }
+            for best in body.best
+        ],
+        "rejections": [
+            {
+                "plugin": rejection.plugin,
+                "code": Code(rejection.code).wire,
+                "reasons": list(rejection.reasons),
+                "nodes": rejection.nodes,
+            }
+            for rejection in body.rejections
+        ],
+        "rejectedBy": list(body.rejected_by),
+        "preemption": {"nominatedNode": body.nominated_node, "victims": body.victims},
+        "snapshotRevision": str(record.snapshot_revision),
+        "profile": {"schedulerName": record.profile, "revision": record.profile_revision},
+        "seed": str(record.seed),
+        "draw": record.draw,
+        "schedulingClass": record.class_id,
+    }
+
+
+def explain(record: Record) -> Manifest:
+    """Return ``describe`` with every node: ``feasible``, ``infeasible``, ``scores``, ``best``.
+
+    ``source`` says where the table is from: ``replayed``, or ``stored`` where history no longer
+    reaches back and the table of a pod that was not placed is still kept. ``verified`` says whether
+    a replay agrees with the record, ``differences`` in what not.
+
+    Raises:
+        Expired: neither reaches back so far.
+    """
+    found = describe(record)
+    try:
+        replayed = make_again(record)
+    except Expired:
+        table = None if record.table_digest is None else decisions.table(record.table_digest)
+        if table is None:
+            raise
+        decision = Decision(
+            key=record.pod_id, class_digest=b"", outcome=UNSCHEDULABLE, full=unpack_table(table)
+        )
+        return found | explain_table(decision, scores=True) | {"source": "stored", "verified": True}
+    if replayed.decision.full is not None:
+        found |= explain_table(replayed.decision, scores=True)
+    return found | {
+        "source": "replayed",
+        "verified": not replayed.differences,
+        "differences": list(replayed.differences),
+    }
+
+
+def make_again(record: Record) -> Replayed:
+    """Return the decision made again in the world of then. Queries some fifteen times.
+
+    Raises:
+        Expired: the change log no longer reaches back so far, or the profile is gone.
+    """
+    snapshot, infos = _world_of(record)
+    configuration = profiles.at(record.profile_revision)
+    profile = configuration.profile(record.profile)
+    if profile is None:
+        raise Expired(f"profile {record.profile} is no longer known")
+    pod = PodToPlace(
+        record.pod_id, infos[record.class_id], snapshot.nominated_node_of(record.pod_id)
+    )
+    decision = schedule_pod(
+        snapshot,
+        build_framework(profile),
+        pod,
+        Options(seed=record.seed, full=True),
+        draw=record.draw,
+        start=record.start,
+    )
+    return Replayed(decision, tuple(_differences(record, decision)))
+
+
+def _differences(record: Record, decision: Decision) -> Iterable[str]:
+    outcome = "scheduled" if record.outcome == "stale" else record.outcome
+    pairs: list[tuple[str, Any, Any]] = [
+        ("outcome", outcome, decision.outcome),
+        ("total", record.total, decision.total),
+        ("ties", record.ties, decision.ties),
+        ("nodes", record.node_count, decision.node_count),
+        ("evaluated", record.evaluated, decision.evaluated),
+        ("feasible", record.feasible, decision.feasible),
+        ("message", record.message, decision.message),
+    ]
+    for name, before, now in pairs:
+        if before != now:
+            yield f"{name}: recorded {before!r}, replayed {now!r}"
+    if record.node_name and decision.full is not None:
+        verdict = decision.full.nodes.get(record.node_name)
+        if verdict is None or verdict.rejected is not None or verdict.total != decision.total:
+            yield f"nodeName: {record.node_name} is not among the best"
+
+
+def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
+    """Return the snapshot that the decision was made on, and the classes by id."""
+    revision = record.snapshot_revision
+    snapshot = Snapshot()
+    placements = decisions.placements_at(revision)
+    snapshot.revision = revision
+    for item in queries.list_at("Node", revision):
+        snapshot.set_node(_decode_node(item))
+    for item in queries.list_at("Namespace", revision):
+        namespace = msgspec.json.decode(item, type=Namespace)
+        snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
+    for item in queries.list_at("Service", revision):
+        snapshot.set_service(msgspec.json.decode(item, type=Service))
+    for kind in _CONTROLLERS:
+        for item in queries.list_at(kind.__name__, revision):
+            snapshot.set_controller(msgspec.json.decode(item, type=kind))
+    for item in queries.list_at("PodDisruptionBudget", revision):
+        snapshot.set_budget(msgspec.json.decode(item, type=PodDisruptionBudget))
+    class_ids = sorted({placement.class_id for placement in placements} | {record.class_id})
+    infos = {
+        row.id: snapshot.intern(from_class(row.id.to_bytes(8, "big"), row.spec))
+        for row in queries.load_classes(class_ids)
+    }
+    if record.class_id not in infos:
+        raise Expired(f"the scheduling class {record.class_id} is no longer kept")
+    placed = decisions.placed_before(record)
+    for placement in placements:
+        if placement.pod_id == record.pod_id:
+            if placement.nominated_node_name:
+                snapshot.nominate(
+                    placement.pod_id, infos[placement.class_id], placement.nominated_node_name
+                )
+            continue
+        node_name = placement.node_name or placed.get(placement.pod_id, "")
+        if not node_name:
+            if placement.nominated_node_name:
+                snapshot.nominate(
+                    placement.pod_id, infos[placement.class_id], placement.nominated_node_name
+                )
+            continue
+        started = placement.started_at
+        snapshot.add_pod(
+            placement.pod_id,
+            infos[placement.class_id],
+            node_name,
+            start_time=None if started is None else started.timestamp(),
+            terminating=placement.terminating,
+        )
+    return snapshot, infos
+
+
+def as_table(found: Manifest) -> str:
+    """Return a decision as a table for people: every node with its total or its reasons."""
+    pod = found["pod"]
+    head = f"{pod['namespace']}/{pod['name']}: {found['outcome']}"
+    if found["nodeName"]:
+        head += f" to {found['nodeName']}"
+    nodes = found["nodes"]
+    lines = [
+        f"{head} at {found['at']} (decision {found['id']})",
+        (
+            f"{nodes['evaluated']} of {nodes['known']} nodes evaluated, {nodes['feasible']}"
+            f" feasible; profile {found['profile']['schedulerName']} revision"
+            f" {found['profile']['revision']}, snapshot {found['snapshotRevision']}"
+        ),
+    ]
+    if found["message"]:
+        lines.append(found["message"])
+    if "verified" in found:
+        lines.append(
+            f"{found['source']}, {'verified' if found['verified'] else 'NOT VERIFIED'}"
+            + "".join(f"; {text}" for text in found.get("differences") or ())
+        )
+    lines.append("")
+    return "\n".join(lines + _columns(_rows(found))) + "\n"
+
+
+def _rows(found: Manifest) -> list[list[str]]:
+    if "feasible" in found:
+        scored = {
+            name: (score["total"], score["weighted"]) for name, score in found["scores"].items()
+        }
+        for name in found["feasible"]:
+            scored.setdefault(name, (0, {}))
+    else:
+        scored = {b["nodeName"]: (b["total"], b["weighted"]) for b in found["top"]}
+    plugins = list(dict.fromkeys(name for _, by in scored.values() for name in by))
+    rows = [["NODE", "TOTAL", *plugins, "REASON"]]
+    chosen = found["nodeName"]
+    order = sorted(scored.items(), key=lambda e: (e[0] != chosen, -e[1][0], e[0]))
+    for name, (total, weighted) in order:
+        mark = f"{name} *" if name == chosen else name
+        rows.append([mark, str(total), *(str(weighted.get(p, 0)) for p in plugins), ""])
+    if "infeasible" in found:
+        for name, verdict in sorted(found["infeasible"].items()):
+            reason = f"{verdict['plugin']}: {', '.join(verdict['reasons'])}"
+            rows.append([name, "-", *("" for _ in plugins), reason])
+    else:
+        for rejection in found["rejections"]:
+            reason = f"{rejection['plugin']}: {', '.join(rejection['reasons'])}"
+            rows.append([f"({rejection['nodes']} nodes)", "-", *("" for _ in plugins), reason])
+    return rows
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
