@@ -1,0 +1,163 @@
+"""Whatever happens in whatever order, each pod's timer is what a fresh computation says (C22)."""
+
+import datetime as dt
+
+import msgspec
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from clusterstate import catalogue, queries, timers
+from clusterstate.actions import objects, pods
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from scheduling.controllers import evictions
+from scheduling.controllers.taint_eviction_rules import deadline
+from tests.controllers.support import (
+    NOW,
+    bind,
+    make_node,
+    make_pod,
+    set_taints,
+    taint,
+    tolerate_too,
+    tolerates,
+)
+
+NODES = ("n1", "n2")
+KEYS = ("a", "b")
+tolerations = st.lists(
+    st.builds(
+        lambda key, seconds: tolerates(key, seconds=seconds),
+        st.sampled_from(KEYS),
+        st.sampled_from((None, 0, 5, 60, 3600)),
+    ),
+    max_size=2,
+    unique_by=lambda one: one["key"],
+)
+taints = st.lists(st.sampled_from(KEYS), max_size=2, unique=True)
+
+
+class Timers(RuleBasedStateMachine):
+    """A small cluster whose clock goes only forward, and only when told to."""
+
+    @initialize()
+    def begin(self):
+        evictions.forget()
+        pods.forget_classes()
+        self.world = transaction.atomic()
+        self.world.__enter__()
+        self.now = NOW
+        self.count = 0
+        for name in NODES:
+            make_node(name)
+        self.evicted = set()
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            transaction.set_rollback(True)
+            self.world.__exit__(None, None, None)
+        catalogue.forget()
+
+    def _pods(self, *, bound=None):
+        found = [queries.decode(item) for item in queries.list_page("Pod", "default").items]
+        return [
+            one["metadata"]["name"]
+            for one in found
+            if bound is None or bool(one["spec"].get("nodeName")) == bound
+        ]
+
+    @rule(seconds=st.sampled_from((1, 4, 30, 600)))
+    def time_goes_by(self, seconds):
+        self.now += dt.timedelta(seconds=seconds)
+
+    @rule(tolerations=tolerations, node=st.sampled_from((*NODES, "")))
+    def a_pod_comes(self, tolerations, node):
+        self.count += 1
+        make_pod(f"p{self.count}", node, now=self.now, tolerations=tolerations)
+
+    @rule(data=st.data(), node=st.sampled_from(NODES))
+    def a_pod_is_bound(self, data, node):
+        names = self._pods(bound=False)
+        if names:
+            name = data.draw(st.sampled_from(names))
+            bind(queries.pod_id("default", name), node, now=self.now)
+
+    @rule(node=st.sampled_from(NODES), keys=taints)
+    def taints_change(self, node, keys):
+        set_taints(node, *(taint(key) for key in keys), now=self.now)
+
+    @rule(data=st.data(), key=st.sampled_from(KEYS), seconds=st.sampled_from((None, 5, 60)))
+    def a_toleration_is_added(self, data, key, seconds):
+        names = self._pods()
+        if names:
+            toleration = tolerates(key, seconds=seconds)
+            tolerate_too(data.draw(st.sampled_from(names)), toleration, now=self.now)
+
+    @rule(data=st.data(), grace=st.sampled_from((0, 30)))
+    def a_pod_is_deleted(self, data, grace):
+        names = self._pods()
+        if names:
+            name = data.draw(st.sampled_from(names))
+            objects.delete("Pod", "default", name, {"gracePeriodSeconds": grace}, now=self.now)
+
+    @rule()
+    def the_controller_restarts_from_nothing(self):
+        evictions.forget()
+        evictions.replan_everything(self.now)
+
+    @rule()
+    def what_is_due_fires(self):
+        evictions.follow(self.now)
+        expected = {
+            name for name, due in self._fresh().items() if due is not None and due <= self.now
+        }
+        done = evictions.fire(self.now)
+        assert not self.evicted & set(done.evicted), "a pod was evicted twice"
+        self.evicted |= set(done.evicted)
+        names = {row.name for row in queries.pods_by_id(done.evicted).values()}
+        assert names == expected
+
+    def _fresh(self):
+        """Return when each live pod must leave, computed from manifests alone."""
+        nodes = {
+            name: msgspec.json.decode(queries.get("Node", "", name), type=Node) for name in NODES
+        }
+        result = {}
+        for item in queries.list_page("Pod", "default").items:
+            one = msgspec.json.decode(item, type=Pod)
+            node = nodes.get(one.spec.node_name)
+            if node is None or one.metadata.deletion_timestamp is not None:
+                continue
+            found = deadline(one.spec.tolerations, node.spec.taints, added_at=NOW)
+            result[one.metadata.name] = None if found is None else found.due_at
+        return result
+
+    @invariant()
+    def timers_are_what_a_fresh_computation_says(self):
+        if not hasattr(self, "now"):
+            return
+        evictions.follow(self.now)
+        wanted = {name: due for name, due in self._fresh().items() if due is not None}
+        assert {one.name: one.due_at for one in timers.waiting()} == wanted
+
+
+@pytest.mark.django_db
+def test_each_timer_equals_a_fresh_computation():
+    run_state_machine_as_test(
+        Timers,
+        settings=settings(
+            max_examples=15,
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
