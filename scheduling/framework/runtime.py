@@ -190,6 +190,22 @@ def adapted(plugin: Plugin) -> list[Plugin]:
     return found
 
 
+class _Facts:
+    """What the cache and preemption ask of a filter plugin; isinstance on protocols is slow."""
+
+    __slots__ = ("involved", "locality", "row_wise", "without")
+
+    def __init__(self, plugin: Plugin) -> None:
+        self.locality = plugin.filter_locality if isinstance(plugin, Cacheable) else None
+        self.involved = plugin if isinstance(plugin, Involved) else None
+        self.row_wise = plugin if isinstance(plugin, RowWise) else None
+        self.without = plugin if isinstance(plugin, RowWiseWithout) else None
+
+    def uninvolved(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Whether the plugin says that it passes every row."""
+        return self.involved is not None and not self.involved.involved(pod, snapshot)[0]
+
+
 class Framework:
     """The plugins of one profile, ready to run.
 
@@ -237,6 +253,7 @@ class Framework:
         self.bind_plugins: list[Bind] = at("bind", Bind)  # type: ignore[type-abstract]
         self.post_bind_plugins: list[PostBind] = at("postBind", PostBind)  # type: ignore[type-abstract]
         self.weights = profile.weights()
+        self._facts = {plugin.name: _Facts(plugin) for plugin in self.filter_plugins}
         self._normalize = {
             plugin.name: plugin.normalize
             for plugin in self.score_plugins
@@ -348,11 +365,10 @@ class Framework:
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
-            if not isinstance(plugin, Cacheable):
-                return False
-            if plugin.filter_locality in (Locality.NODE, Locality.ROW):
+            facts = self._facts[plugin.name]
+            if facts.locality in (Locality.NODE, Locality.ROW):
                 continue
-            if not isinstance(plugin, Involved) or plugin.involved(pod, snapshot)[0]:
+            if facts.locality is None or not facts.uninvolved(pod, snapshot):
                 return False
         return True
 
@@ -478,23 +494,26 @@ class Framework:
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
-            locality = plugin.filter_locality if isinstance(plugin, Cacheable) else None
-            if locality is Locality.NODE:
+            facts = self._facts[plugin.name]
+            if facts.locality is Locality.NODE:
                 alone = self.filter_some([plugin], state, pod, snapshot, rows)
                 if len(alone.statuses) > 1:
                     failing = np.flatnonzero(alone.verdict)
                     known = {int(rows[at]): alone.status(int(at)) for at in failing}
                     steps.append((plugin, known, None))
-            elif locality is Locality.ROW and isinstance(plugin, RowWise):
-                judge = plugin.row_filter(pod, snapshot)
+            elif facts.locality is Locality.ROW and facts.row_wise is not None:
+                judge = facts.row_wise.row_filter(pod, snapshot)
                 if judge is not None:
                     steps.append((plugin, None, judge))
-            elif not isinstance(plugin, Involved) or plugin.involved(pod, snapshot)[0]:
+            elif not facts.uninvolved(pod, snapshot):
                 steps.append((plugin, None, None))
 
         def first_rejection(own: CycleState, row: int) -> Status:
             if row in guests:
-                return self.run_filters(own, pod, snapshot, row)
+                here = {row: guests[row]}
+                status = self._filter_with_guests(own, pod, snapshot, here).status(0)
+                if not status.ok:
+                    return status
             for plugin, known, judge in steps:
                 if known is not None:
                     if row in known:
@@ -533,18 +552,18 @@ class Framework:
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
-            locality = plugin.filter_locality if isinstance(plugin, Cacheable) else None
-            if locality is Locality.NODE:
+            facts = self._facts[plugin.name]
+            if facts.locality is Locality.NODE:
                 alone = self.filter_some([plugin], state, pod, snapshot, rows)
                 if len(alone.statuses) > 1:
                     failing = np.flatnonzero(alone.verdict)
                     known = {int(rows[at]): alone.status(int(at)) for at in failing}
                     steps.append((plugin.name, known, None))
-            elif locality is Locality.ROW and isinstance(plugin, RowWiseWithout):
-                judge = plugin.row_filter_without(pod, snapshot)
+            elif facts.locality is Locality.ROW and facts.without is not None:
+                judge = facts.without.row_filter_without(pod, snapshot)
                 if judge is not None:
                     steps.append((plugin.name, None, judge))
-            elif not isinstance(plugin, Involved) or plugin.involved(pod, snapshot)[0]:
+            elif not facts.uninvolved(pod, snapshot):
                 return None
 
         def first_rejection(row: int, gone: Sequence[PodInfo]) -> Status:
