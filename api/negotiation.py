@@ -4,7 +4,7 @@ Everything is JSON; a ``Table`` is JSON with other contents. Clients name protob
 and JSON after it, so an ``Accept`` is satisfied when any part of it can be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -45,12 +45,12 @@ def form(accept: str) -> str:
 class Negotiation(BaseContentNegotiation):
     """DRF's negotiation without its work: views look at ``Accept`` themselves, where it matters."""
 
-    def select_parser(self, request: Request, parsers: Sequence[Any]) -> None:
+    def select_parser(self, request: Request, parsers: Iterable[Any]) -> None:
         """Return no parser: ``wire.decode`` reads bodies."""
         return
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None
     ) -> tuple[None, str]:
         """Return no renderer: views answer with bytes."""
         return None, "application/json"

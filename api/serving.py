@@ -14,7 +14,7 @@ import asyncio
 import io
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,7 @@ from django.db import connection
 from django.http import HttpResponse
 
 from api import connections, errors, metrics, waiting, watch
+from api.hub import hub
 from clusterstate.objects.errors import TooLarge, TooManyRequests
 
 Scope = MutableMapping[str, Any]
@@ -181,10 +182,11 @@ class Application:
         head: list[tuple[int, Headers]] = []
 
         def start_response(
-            status: str, headers: Iterable[tuple[str, str]], exc_info: object = None
-        ) -> None:
+            status: str, headers: list[tuple[str, str]], exc_info: object = None, /
+        ) -> Callable[[bytes], object]:
             pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers]
             head.append((int(status[:3]), pairs))
+            return lambda _: None  # the old way to write a body, which Django does not use
 
         result = self._django(environ, start_response)
         try:
@@ -202,6 +204,6 @@ class Application:
             if message["type"] == "lifespan.startup":
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                watch.hub.close()
+                hub.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

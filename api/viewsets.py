@@ -55,7 +55,9 @@ class StatusView(APIView):
         """Authenticate; what the user may do is asked when it is known what they want."""
         self.user = cast("User", request.user)
 
-    def handle_exception(self, exc: Exception) -> HttpResponse:
+    def handle_exception(  # type: ignore[override]  # DRF takes any HttpResponse
+        self, exc: Exception
+    ) -> HttpResponse:
         """Return any failure as a ``Status``."""
         return errors.respond(exc)
 
@@ -308,7 +310,7 @@ class ResourceView(StatusView):
                 now=clock.now(),
                 user=self.user,
             )
-            if deleted.manifest is not None and (target.kind.name == "Pod" or not deleted.gone):
+            if target.kind.name == "Pod" or not deleted.gone:
                 return self._object(request, deleted.manifest)
             details = _details(target.kind, target.name)
             if deleted.uid:
@@ -428,10 +430,9 @@ class BindingsView(StatusView):
     def post(self, request: Request, namespace: str) -> HttpResponse:
         """Bind a pod."""
         value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        name = ""
-        if isinstance(value, dict) and isinstance(value.get("metadata"), dict):
-            name = value["metadata"].get("name") or ""
-        if not isinstance(name, str) or not name:
+        binding = wire.request(value, "Binding", wire_types.Binding, "v1")
+        name: str = _metadata(binding).get("name", "")
+        if not name:
             raise BadRequest("metadata.name: Required value: it names the pod")
         auth.require(
             self.user,

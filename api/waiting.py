@@ -93,8 +93,10 @@ async def _decided(target: Target, seconds: float, client: Client, threads: Exec
         while not client.gone:
             subscription.wake.clear()
             ring = hub.ring(kind)
-            events = ring.after(cursor) if ring.floor is not None else []
-            if events is None:
+            known = [] if ring.floor is None else ring.after(cursor)
+            if known is not None:
+                events = known
+            else:
                 events, cursor = await loop.run_in_executor(threads, _catch_up, target, cursor)
                 subscription.wake.set()
             for event in events:

@@ -328,8 +328,9 @@ class Watch:
         subscription = hub.subscribe(request.kind.name, selects=request.selects)
         client.on_gone(subscription.wake)
         try:
-            cursor = request.cursor
-            if cursor is None:
+            if request.cursor is not None:
+                cursor = request.cursor
+            else:
                 items, cursor = await self._on_thread(_present, request)
                 if items:
                     await self._write(self._writer.present(items))
