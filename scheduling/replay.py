@@ -79,7 +79,7 @@ def describe(record: Record) -> Manifest:
                 "total": best.total,
                 "weighted": dict(zip(body.plugins, best.weighted, strict=True)),
             }
-            for best in body.best
+            for best in body.best(record.node_name)
         ],
         "rejections": [
             {

@@ -80,6 +80,26 @@ class BestScores:
             columns.append(np.broadcast_to(of_node, len(self.names)))
         return np.array(columns, np.int64).reshape(len(columns), len(self.names)).T
 
+    def columns(self) -> list[int | list[int]]:
+        """Return weighted scores by plugin: one number where it is the same for all nodes."""
+        local = self._local.tolist()
+        group = None if self._group is None else self._group.tolist()
+        grouped = iter(self._grouped)
+        found: list[int | list[int]] = []
+        for line in self._lines:
+            if line >= 0:
+                found.append(local[line])
+                continue
+            scores = next(grouped)
+            if scores is None:
+                continue
+            if group is None:
+                found.append(int(scores[0]))
+            else:
+                values = scores.tolist()
+                found.append([values[number] for number in group])
+        return found
+
     def written_out(self, winner: str) -> tuple[Best, ...]:
         """Return the nodes, the winner first, then by total and name."""
         rows = self.weighted().tolist()

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduling.engine.decision import Decision, FullTable, NodeVerdict
+from scheduling.engine.decision import BEST_KEPT, Best, Decision, FullTable, NodeVerdict
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.status import Code, Status
 
@@ -31,23 +31,29 @@ class PackedRejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
     nodes: int
 
 
-class PackedBest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node, its total, and weighted scores in the order of ``Body.plugins``."""
-
-    node_name: str
-    total: int
-    weighted: tuple[int, ...]
-
-
 class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is kept of every decision beside the columns; the winner is the first of ``best``."""
+    """What is kept of every decision beside the columns.
+
+    ``names``: the best nodes, in no order. ``columns``: for each of ``plugins`` its weighted score
+    of each of them, or one number where all have the same.
+    """
 
     plugins: tuple[str, ...] = ()
-    best: tuple[PackedBest, ...] = ()
+    names: tuple[str, ...] = ()
+    columns: tuple[int | tuple[int, ...], ...] = ()
     rejections: tuple[PackedRejection, ...] = ()
     rejected_by: tuple[str, ...] = ()
     nominated_node: str = ""
     victims: int = 0
+
+    def best(self, winner: str) -> tuple[Best, ...]:
+        """Return the best nodes, the winner first, then by total and name."""
+        found = []
+        for place, name in enumerate(self.names):
+            weighted = tuple(c if isinstance(c, int) else c[place] for c in self.columns)
+            found.append(Best(name, sum(weighted), weighted))
+        found.sort(key=lambda b: (b.node_name != winner, -b.total, b.node_name))
+        return tuple(found)
 
 
 class _Table(msgspec.Struct, frozen=True, array_like=True):
@@ -62,32 +68,41 @@ _decode_table = msgspec.msgpack.Decoder(_Table).decode
 
 
 def pack(decision: Decision) -> bytes:
-    """Return the body; nodes with very long names leave it from the end until it is small."""
-    nomination = decision.nomination
-    scores = decision.best_scores
-    best: list[tuple[str, int, Sequence[int]]] = []
-    if scores is not None:
-        best = [(b.node_name, b.total, b.weighted) for b in decision.best]
-    rejections = [
-        (r.status.plugin, int(r.status.code), r.status.reasons[:_LONGEST_REASONS], r.nodes)
-        for r in decision.rejections
-    ]
-    parts = [
-        decision.plugins,
-        best,
-        rejections,
-        decision.rejected_by,
-        "" if nomination is None else nomination.node_name,
-        0 if nomination is None else len(nomination.victims),
-    ]
-    packed = _encode(parts)
-    while len(packed) > LARGEST_BODY and (len(best) > 1 or len(rejections) > 1):
-        if len(best) > 1:
-            best.pop()
-        else:
-            rejections.pop()
-        packed = _encode(parts)
+    """Return the body; where names are very long, fewer of the best nodes are in it."""
+    packed = _packed(decision, BEST_KEPT, len(decision.rejections))
+    if len(packed) <= LARGEST_BODY:
+        return packed
+    for kept in range(BEST_KEPT - 1, 0, -1):
+        packed = _packed(decision, kept, max(kept, 2))
+        if len(packed) <= LARGEST_BODY:
+            break
     return packed
+
+
+def _packed(decision: Decision, best: int, rejections: int) -> bytes:
+    nomination, scores = decision.nomination, decision.best_scores
+    names: Sequence[str] = ()
+    columns: Sequence[int | Sequence[int]] = ()
+    if scores is not None and best >= len(scores.names):
+        names, columns = scores.names, scores.columns()
+    elif scores is not None:
+        chosen = decision.best[:best]
+        names = [node.node_name for node in chosen]
+        columns = list(zip(*(node.weighted for node in chosen), strict=True))
+    return _encode(
+        (
+            decision.plugins,
+            names,
+            columns,
+            [
+                (r.status.plugin, r.status.code.value, r.status.reasons[:_LONGEST_REASONS], r.nodes)
+                for r in decision.rejections[:rejections]
+            ],
+            decision.rejected_by,
+            "" if nomination is None else nomination.node_name,
+            0 if nomination is None else len(nomination.victims),
+        )
+    )
 
 
 def unpack(body: bytes) -> Body:

@@ -51,8 +51,9 @@ def test_each_decision_is_kept_with_what_led_to_it():
         7, 0, "default-scheduler", 0,
     )  # fmt: skip
     body = unpack(small.body)
-    assert [best.node_name for best in body.best] == ["a", "b"]
-    assert sum(body.best[0].weighted) == small.total == body.best[0].total
+    best = body.best("a")
+    assert [node.node_name for node in best] == ["a", "b"]
+    assert sum(best[0].weighted) == small.total == best[0].total
     assert [(r.plugin, r.nodes) for r in body.rejections] == [("TaintToleration", 1)]
     assert small.table_digest is None
 
@@ -84,7 +85,7 @@ def test_records_stay_small_whatever_nodes_are_called():
     schedule()
     (found,) = decisions.of_pod("default", "p", limit=1)
     assert len(found.body) <= LARGEST_BODY
-    assert unpack(found.body).best[0].node_name == found.node_name
+    assert unpack(found.body).best(found.node_name)[0].node_name == found.node_name
 
 
 def test_pods_that_cannot_be_placed_for_the_same_reasons_share_a_table():
