@@ -374,6 +374,11 @@ class Snapshot:
         self._log_filled = filled + 1
 
     @property
+    def log_limit(self) -> int:
+        """Number of entries after which the older half of the log is dropped."""
+        return _LOG_LIMIT
+
+    @property
     def log_end(self) -> int:
         """Position after the last log entry; the first kept entry has ``log_start``."""
         return self.log_start + self._log_filled

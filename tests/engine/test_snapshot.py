@@ -1,0 +1,224 @@
+"""The snapshot depends on the last state of each object, never on the way there."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.types import PodInfo
+from tests import strategies
+from tests.builders import make_node, make_pod
+from tests.strategies import HOSTNAME, ZONE
+
+Manifest = dict[str, Any]
+
+
+def labelled_a(info: PodInfo) -> int:
+    return int("a" in info.labels.values())
+
+
+def accounts(snapshot: Snapshot) -> dict[str, Any]:
+    """Everything that plugins can see, by names instead of numbers."""
+    counter = snapshot.counter("labelled a", labelled_a, live_only=True)
+    resources = snapshot.resources.values
+    nodes = {}
+    for name in snapshot.node_names():
+        row = snapshot.row_of(name)
+        assert row is not None
+        of_labels = {}
+        for key in (ZONE, HOSTNAME, "rack", "app"):
+            number = int(snapshot.label_column(key).ids[row])
+            of_labels[key] = None if number < 0 else snapshot.label_column(key).values[number]
+        nodes[name] = {
+            "allocatable": _named(resources, snapshot.allocatable[row]),
+            "requested": _named(resources, snapshot.requested[row]),
+            "nonzero": snapshot.nonzero_requested[row].tolist(),
+            "places": int(snapshot.allowed_pods[row]),
+            "pods": sorted(str(record.key) for record in snapshot.pods_on(row)),
+            "count": int(snapshot.pod_count[row]),
+            "cordoned": bool(snapshot.unschedulable[row]),
+            "taints": snapshot.taint_sets[snapshot.taint_set[row]],
+            "labels": of_labels,
+            "counted": int(counter.rows[row]),
+            "images": int(snapshot.image_score_column(("base:latest",))[row]),
+        }
+    sums = {}
+    for key in (ZONE, HOSTNAME):
+        table = counter.table(snapshot.label_column(key), snapshot.node_version)
+        values = table.column.values
+        sums[key] = {values[v]: int(table.counts[v]) for v in table.present.tolist()}
+    return {"nodes": nodes, "sums": sums, "rows": len(snapshot.rows())}
+
+
+def _named(names: list[str], amounts: Any) -> dict[str, int]:
+    return {name: int(amounts[i]) for i, name in enumerate(names) if amounts[i]}
+
+
+def _empty(snapshot: Snapshot) -> None:
+    free = np.setdiff1d(np.arange(snapshot.capacity), snapshot.rows())
+    assert not snapshot.requested[free].any()
+    assert not snapshot.pod_count[free].any()
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(("pod", "pod", "pod", "gone", "node", "node", "lost", "assume", "forget")),
+        st.integers(0, 5),
+        st.integers(0, 4),
+        st.integers(0, 3),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(strategies.pods(), min_size=4, max_size=4),
+    st.lists(st.integers(0, 4).flatmap(strategies.nodes), min_size=5, max_size=5),
+    events,
+)
+def test_deltas_give_what_a_rebuild_gives(
+    templates: list[Manifest], shapes: list[Manifest], happenings: list[tuple[Any, ...]]
+) -> None:
+    pods = [msgspec.convert(t, Pod) for t in templates]
+    followed = Snapshot(capacity=1)
+    # Made early, so that every delta must keep it right.
+    followed.counter("labelled a", labelled_a, live_only=True).table(
+        followed.label_column(ZONE), followed.node_version
+    )
+    infos = [followed.intern(from_pod(pod)) for pod in pods]
+    nodes: dict[str, Node] = {}
+    placed: dict[str, tuple[int, str, bool]] = {}
+    for what, which, where, shape, flag in happenings:
+        key, name = f"default/p-{which}", f"node-{where}"
+        if what == "pod":
+            followed.add_pod(key, infos[shape], name, terminating=flag)
+            placed[key] = (shape, name, flag)
+        elif what == "gone":
+            followed.remove_pod(key)
+            placed.pop(key, None)
+        elif what == "node":
+            node = msgspec.convert(shapes[shape], Node)
+            node = msgspec.structs.replace(
+                node, metadata=msgspec.structs.replace(node.metadata, name=name)
+            )
+            followed.set_node(node)
+            nodes[name] = node
+        elif what == "lost":
+            followed.remove_node(name)
+            nodes.pop(name, None)
+        elif what == "assume" and key not in placed and name in nodes:
+            row = followed.row_of(name)
+            assert row is not None
+            followed.assume(key, infos[shape], row)
+            assert followed.is_assumed(key)
+            if flag:
+                followed.add_pod(key, infos[shape], name)  # confirmed
+                placed[key] = (shape, name, False)
+            else:
+                followed.forget(key)
+        elif what == "forget":
+            followed.forget(key)  # confirmed pods stay
+    rebuilt = Snapshot()
+    for key, (shape, name, terminating) in sorted(placed.items(), reverse=True):
+        info = rebuilt.intern(from_pod(pods[shape]))
+        rebuilt.add_pod(key, info, name, terminating=terminating)
+    for node in nodes.values():
+        rebuilt.set_node(node)
+    assert accounts(followed) == accounts(rebuilt)
+    _empty(followed)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(strategies.pods(), min_size=3, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=30),
+)
+def test_many_pods_at_once_are_as_many_single_ones(
+    templates: list[Manifest], chosen: list[tuple[int, int, bool]]
+) -> None:
+    pods = [msgspec.convert(t, Pod) for t in templates]
+    both = []
+    for bulk in (False, True):
+        snapshot = Snapshot()
+        for number in range(4):
+            snapshot.set_node(
+                make_node(f"node-{number}").labelled({ZONE: f"z{number % 2}"}).build()
+            )
+        infos = [snapshot.intern(from_pod(pod)) for pod in pods]
+        keys = [f"default/p-{i}" for i in range(len(chosen))]
+        if bulk:
+            snapshot.add_pods(
+                keys,
+                np.array([infos[shape].index for shape, _, _ in chosen], np.int32),
+                np.array([snapshot.row_of(f"node-{n}") for _, n, _ in chosen], np.int32),
+                terminating=np.array([flag for _, _, flag in chosen], np.bool_),
+            )
+        else:
+            for key, (shape, number, flag) in zip(keys, chosen, strict=True):
+                snapshot.add_pod(key, infos[shape], f"node-{number}", terminating=flag)
+        orders = [[r.key for r in snapshot.pods_on(row)] for row in snapshot.rows().tolist()]
+        for key in keys[::3]:
+            snapshot.remove_pod(key)
+        both.append((orders, accounts(snapshot)))
+    assert both[0] == both[1]
+
+
+def test_a_dry_run_leaves_no_trace() -> None:
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("node-1").labelled({ZONE: "z"}).build())
+    info = snapshot.intern(from_pod(make_pod("p").labelled(app="a").asks(cpu="1").build()))
+    for number in range(3):
+        snapshot.add_pod(f"default/p-{number}", info, "node-1")
+    before = accounts(snapshot)
+    end = snapshot.log_end
+    record = snapshot.pods_on(0)[1]
+    snapshot.detach(record)
+    assert snapshot.requested[0, 0] == 2000
+    snapshot.attach(record)
+    assert accounts(snapshot) == before
+    assert snapshot.log_end == end
+
+
+def test_zones_take_turns() -> None:
+    """R178: zone1 {1, 2, 3, 4} and zone2 {5, 6} give 1, 5, 2, 6, 3, 4."""
+    snapshot = Snapshot()
+    for number in range(1, 7):
+        zone = "zone1" if number <= 4 else "zone2"
+        snapshot.set_node(make_node(str(number)).labelled({ZONE: zone}).build())
+    order = [snapshot.node_name(row) for row in snapshot.ordered_rows().tolist()]
+    assert order == ["1", "5", "2", "6", "3", "4"]
+
+
+def test_a_row_of_a_lost_node_is_used_again() -> None:
+    snapshot = Snapshot(capacity=2)
+    for name in ("a", "b"):
+        snapshot.set_node(make_node(name).build())
+    row = snapshot.row_of("a")
+    snapshot.remove_node("a")
+    snapshot.set_node(make_node("c").build())
+    assert snapshot.row_of("c") == row
+    assert snapshot.capacity == 2
+
+
+def test_the_log_tells_what_was_touched_until_it_is_too_old() -> None:
+    snapshot = Snapshot()
+    rows = [snapshot.set_node(make_node(name).build()) for name in ("a", "b")]
+    info = snapshot.intern(from_pod(make_pod("p").build()))
+    position = snapshot.log_end
+    snapshot.add_pod("default/p", info, "b")
+    touched = snapshot.touched_since(position)
+    assert touched is not None
+    assert touched.tolist() == [rows[1]]
+    for _ in range(snapshot.log_limit):
+        snapshot.remove_pod("default/p")
+        snapshot.add_pod("default/p", info, "a")
+    assert snapshot.touched_since(position) is None
+    assert snapshot.touched_since(snapshot.log_end) is not None
