@@ -1,0 +1,350 @@
+"""Plugins run in their order, and what they answer ends or continues the cycle (R149-R168)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import PluginUse, Profile
+from scheduling.framework.interface import FilterResult, PreFilterResult
+from scheduling.framework.runtime import ConfigurationError, Framework
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
+from scheduling.framework.types import Nomination
+from tests.builders import make_node, make_pod
+
+NODES = ("node-a", "node-b", "node-c")
+
+
+class Recorder:
+    """A plugin for any extension point that notes its calls and answers as it is told."""
+
+    def __init__(self, name: str, calls: list[str], **answers: Any) -> None:
+        self.name = name
+        self.calls = calls
+        self.answers = answers
+
+    def _answer(self, point: str, default: Any) -> Any:
+        self.calls.append(f"{point} {self.name}")
+        answer = self.answers.get(point, default)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def pre_enqueue(self, pod: Any) -> Any:
+        return self._answer("pre_enqueue", SUCCESS)
+
+    def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
+        return self._answer("pre_filter", (None, SUCCESS))
+
+    def filter(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        answer = self._answer("filter", None)
+        if isinstance(answer, dict):  # status by node name
+            names = [snapshot.node_name(row) for row in rows.tolist()]
+            self.calls.append(f"judged {' '.join(names)}")
+            found = [answer.get(name, SUCCESS) for name in names]
+            return FilterResult(
+                np.array([s.code for s in found], np.uint8),
+                np.arange(len(found), dtype=np.int32),
+                tuple(s.reasons for s in found),
+            )
+        return answer
+
+    def post_filter(self, state: Any, pod: Any, snapshot: Any, diagnosis: Any, handle: Any) -> Any:
+        return self._answer("post_filter", (None, unschedulable("no help")))
+
+    def pre_score(self, state: Any, pod: Any, snapshot: Any, rows: Any, multiplicity: Any) -> Any:
+        return self._answer("pre_score", SUCCESS)
+
+    def score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        answer = self._answer("score", 0)
+        return np.full(len(rows), answer, np.int64) if isinstance(answer, int) else answer
+
+    def reserve(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("reserve", SUCCESS)
+
+    def unreserve(self, state: Any, pod: Any, node_name: str) -> None:
+        self._answer("unreserve", None)
+
+    def permit(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("permit", (SUCCESS, 0.0))
+
+    def pre_bind(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("pre_bind", SUCCESS)
+
+    def bind(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("bind", SUCCESS)
+
+    def post_bind(self, state: Any, pod: Any, node_name: str) -> None:
+        self._answer("post_bind", None)
+
+
+def framework(points: dict[str, list[Any]], weights: dict[str, int] | None = None) -> Framework:
+    uses = {
+        point: tuple(PluginUse(p.name, (weights or {}).get(p.name, 1)) for p in plugins)
+        for point, plugins in points.items()
+    }
+    plugins = {p.name: p for found in points.values() for p in found}
+    return Framework(Profile(points=uses), plugins)
+
+
+def cluster() -> Snapshot:
+    snapshot = Snapshot()
+    for name in NODES:
+        snapshot.set_node(make_node(name).build())
+    return snapshot
+
+
+def decide(run: Framework, snapshot: Snapshot | None = None, **options: Any) -> Decision:
+    snapshot = snapshot or cluster()
+    pod = PodToPlace("default/p", snapshot.intern(from_pod(make_pod("p").build())))
+    return schedule_pod(snapshot, run, pod, Options(**{"tie_break": "first", **options}))
+
+
+def test_a_failing_pre_filter_ends_the_cycle() -> None:
+    """R153."""
+    calls: list[str] = []
+    bad = Recorder("Bad", calls, pre_filter=(None, Status(Code.ERROR, ("broken",))))
+    after = Recorder("After", calls)
+    decision = decide(framework({"preFilter": [bad, after], "filter": [after]}))
+    assert decision.outcome == ERROR
+    assert decision.message == 'running PreFilter plugin "Bad": broken'
+    assert decision.rejected_by == ("Bad",)
+    assert calls == ["pre_filter Bad"]
+
+
+def test_a_pre_filter_that_skips_leaves_out_its_filter() -> None:
+    calls: list[str] = []
+    idle = Recorder("Idle", calls, pre_filter=(None, SKIP), filter={"node-a": unschedulable("x")})
+    decision = decide(framework({"preFilter": [idle], "filter": [idle]}))
+    assert decision.feasible == 3
+    assert calls == ["pre_filter Idle"]
+
+
+def test_pre_filters_that_exclude_each_other_say_so() -> None:
+    calls: list[str] = []
+    one = Recorder("One", calls, pre_filter=(PreFilterResult(frozenset({"node-a"})), SUCCESS))
+    two = Recorder("Two", calls, pre_filter=(PreFilterResult(frozenset({"node-b"})), SUCCESS))
+    decision = decide(framework({"preFilter": [one, two]}))
+    assert decision.message == (
+        "0/3 nodes are available: node(s) didn't satisfy plugin(s) [One Two] simultaneously."
+    )
+    only = decide(framework({"preFilter": [one], "filter": [two]}))
+    assert only.node_name == "node-a"
+    assert only.evaluated == 1
+
+
+def test_a_rejected_node_is_not_shown_to_later_filters() -> None:
+    """R154: plugins run in order, the first rejection stops the rest for that node."""
+    calls: list[str] = []
+    first = Recorder("First", calls, filter={"node-b": unschedulable("full", "dark")})
+    second = Recorder("Second", calls, filter={"node-c": unresolvable("far")})
+    decision = decide(framework({"filter": [first, second]}), full=True)
+    assert calls == [
+        "filter First",
+        "judged node-a node-b node-c",
+        "filter Second",
+        "judged node-a node-c",
+    ]
+    assert decision.node_name == "node-a"
+    assert decision.full is not None
+    assert decision.full.nodes["node-b"].rejected == Status(
+        Code.UNSCHEDULABLE, ("full", "dark"), "First"
+    )
+    assert {(r.status.plugin, r.nodes) for r in decision.rejections} == {
+        ("First", 1), ("Second", 1),
+    }  # fmt: skip
+
+
+def test_post_filter_runs_only_without_feasible_nodes_and_until_one_helps() -> None:
+    """R155."""
+    calls: list[str] = []
+    none = dict.fromkeys(NODES, unschedulable("full"))
+    helps = (Nomination(node_name="node-b"), SUCCESS)
+    points = {
+        "filter": [Recorder("No", calls, filter=none)],
+        "postFilter": [
+            Recorder("Idle", calls),
+            Recorder("Helps", calls, post_filter=helps),
+            Recorder("Late", calls),
+        ],
+    }
+    decision = decide(framework(points))
+    assert decision.outcome == UNSCHEDULABLE
+    assert decision.nomination == Nomination(node_name="node-b")
+    assert [c for c in calls if c.startswith("post")] == ["post_filter Idle", "post_filter Helps"]
+    calls.clear()
+    points["filter"] = [Recorder("Yes", calls)]
+    assert decide(framework(points)).outcome == SCHEDULED
+    assert not [c for c in calls if c.startswith("post")]
+
+
+def test_a_failing_pre_score_ends_the_cycle() -> None:
+    """R156."""
+    calls: list[str] = []
+    bad = Recorder("Bad", calls, pre_score=Status(Code.ERROR, ("broken",)))
+    decision = decide(framework({"preScore": [bad], "score": [bad]}))
+    assert decision.outcome == ERROR
+    assert "score Bad" not in calls
+
+
+def test_scores_are_weighed_after_normalising() -> None:
+    """R157: bounded range, weights apply to normalised scores."""
+
+    class Doubling(Recorder):
+        def score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+            return np.arange(len(rows), dtype=np.int64) * 10
+
+        def normalize(self, state: Any, pod: Any, snapshot: Any, rows: Any, scores: Any) -> Any:
+            return scores * 5
+
+    plugins = [Doubling("Doubling", []), Recorder("Flat", [], score=7)]
+    run = framework({"score": plugins}, {"Doubling": 3, "Flat": 2})
+    decision = decide(run, full=True)
+    assert decision.full is not None
+    verdict = decision.full.nodes["node-c"]
+    assert verdict.raw == {"Doubling": 20, "Flat": 7}
+    assert verdict.normalized == {"Doubling": 100, "Flat": 7}
+    assert verdict.weighted == {"Doubling": 300, "Flat": 14}
+    assert (decision.node_name, decision.total, decision.margin) == ("node-c", 314, 150)
+
+
+def test_a_score_out_of_range_is_an_error_that_names_the_plugin() -> None:
+    decision = decide(framework({"score": [Recorder("Wild", [], score=101)]}))
+    assert decision.outcome == ERROR
+    assert decision.message == (
+        'plugin "Wild" returns an invalid score 101, it should in the range of [0, 100] '
+        "after normalizing"
+    )
+
+
+class BlinkingLight:
+    """The design's example: how often a node's light blinks, scaled to the highest (R158)."""
+
+    name = "BlinkingLight"
+
+    def __init__(self, blinks: dict[str, int]) -> None:
+        self.blinks = blinks
+
+    def score_node(self, pod: Any, node: Any) -> int:
+        return self.blinks[node.metadata.name]
+
+    def normalize_scores(self, scores: dict[str, int]) -> None:
+        highest = max(scores.values())
+        for name, score in scores.items():
+            scores[name] = score * 100 // highest if highest else 0
+
+
+@pytest.mark.parametrize(
+    ("blinks", "normalized"), [((1, 4, 2), (25, 100, 50)), ((0, 0, 0), (0, 0, 0))]
+)
+def test_a_plugin_for_single_nodes_scores_and_normalises(
+    blinks: tuple[int, ...], normalized: tuple[int, ...]
+) -> None:
+    """R158: the highest becomes 100; nothing is divided by zero (C19)."""
+    plugin = BlinkingLight(dict(zip(NODES, blinks, strict=True)))
+    decision = decide(framework({"score": [plugin]}), full=True)
+    assert decision.full is not None
+    found = [decision.full.nodes[name].normalized["BlinkingLight"] for name in NODES]
+    assert tuple(found) == normalized
+
+
+def test_a_filter_for_single_nodes_rejects_with_its_reasons() -> None:
+    class OnlyB:
+        name = "OnlyB"
+
+        def filter_node(self, pod: Any, node: Any) -> Status | None:
+            return None if node.metadata.name == "node-b" else unschedulable("not b")
+
+    decision = decide(framework({"filter": [OnlyB()]}))
+    assert decision.node_name == "node-b"
+    assert [(r.status.reasons, r.nodes) for r in decision.rejections] == [(("not b",), 2)]
+
+
+@pytest.mark.parametrize(
+    ("point", "answers", "text"),
+    [
+        ("filter", {"filter": ValueError("boom")}, "ValueError: boom"),
+        ("filter", {"filter": "yes"}, "returned str, wanted FilterResult"),
+        ("preFilter", {"pre_filter": SUCCESS}, "returned Status, wanted a pair"),
+        ("preScore", {"pre_score": None}, "returned NoneType, wanted Status"),
+        ("score", {"score": np.zeros(2, np.int64)}, "scores have shape (2,), wanted (3,)"),
+        ("score", {"score": np.zeros(3)}, "scores are float64, wanted int64"),
+        (
+            "filter",
+            {"filter": FilterResult(np.zeros(1, np.uint8), np.zeros(3, np.int32), ())},
+            "codes has shape (1,), wanted (3,)",
+        ),
+    ],
+)
+def test_a_broken_plugin_is_named_and_the_next_pod_is_decided(
+    point: str, answers: dict[str, Any], text: str
+) -> None:
+    calls: list[str] = []
+    run = framework({point: [Recorder("Broken", calls, **answers)]})
+    snapshot = cluster()
+    infos = [snapshot.intern(from_pod(make_pod(name).build())) for name in ("p", "q")]
+    pods = [PodToPlace(f"default/{n}", info) for n, info in enumerate(infos)]
+    decisions = schedule_batch(snapshot, run, pods)
+    assert [d.outcome for d in decisions] == [ERROR, ERROR]
+    assert text in decisions[0].message
+    assert '"Broken"' in decisions[0].message
+
+
+def test_a_failed_reservation_stops_and_all_are_undone_in_reverse() -> None:
+    """R160, R161."""
+    calls: list[str] = []
+    plugins = [
+        Recorder("A", calls),
+        Recorder("B", calls, reserve=unschedulable("taken")),
+        Recorder("C", calls),
+    ]
+    run = framework({"reserve": plugins})
+    pod = from_pod(make_pod("p").build())
+    status = run.reserve(None, pod, "node-a")  # type: ignore[arg-type]
+    assert status == Status(Code.UNSCHEDULABLE, ("taken",), "B")
+    run.unreserve(None, pod, "node-a")  # type: ignore[arg-type]
+    assert calls == ["reserve A", "reserve B", "unreserve C", "unreserve B", "unreserve A"]
+
+
+def test_permit_waits_unless_someone_rejects() -> None:
+    """R162, R163."""
+    pod = from_pod(make_pod("p").build())
+    wait = Recorder("Wait", [], permit=(Status(Code.WAIT), 15.0))
+    fine = Recorder("Fine", [])
+    status, waits = framework({"permit": [wait, fine]}).permit(None, pod, "n")  # type: ignore[arg-type]
+    assert status.code is Code.WAIT
+    assert waits == {"Wait": 15.0}
+    no = Recorder("No", [], permit=(unschedulable("denied"), 0.0))
+    status, waits = framework({"permit": [wait, no]}).permit(None, pod, "n")  # type: ignore[arg-type]
+    assert status == Status(Code.UNSCHEDULABLE, ("denied",), "No")
+    assert not waits
+
+
+def test_binding_goes_to_the_first_plugin_that_does_not_decline() -> None:
+    """R165, R166, R167."""
+    calls: list[str] = []
+    pod = from_pod(make_pod("p").build())
+    plugins = [Recorder("A", calls, bind=SKIP), Recorder("B", calls), Recorder("C", calls)]
+    run = framework({"preBind": plugins, "bind": plugins, "postBind": plugins})
+    assert run.pre_bind(None, pod, "n").ok  # type: ignore[arg-type]
+    assert run.bind(None, pod, "n") == Status(Code.SUCCESS, (), "B")  # type: ignore[arg-type]
+    run.post_bind(None, pod, "n")  # type: ignore[arg-type]
+    assert calls[3:] == ["bind A", "bind B", "post_bind A", "post_bind B", "post_bind C"]
+    failing = framework({"preBind": [Recorder("X", calls, pre_bind=unschedulable("no"))]})
+    assert failing.pre_bind(None, pod, "n").plugin == "X"  # type: ignore[arg-type]
+
+
+def test_a_profile_that_names_an_unknown_plugin_cannot_be_built() -> None:
+    profile = Profile(points={"filter": (PluginUse("Nobody"),)})
+    with pytest.raises(ConfigurationError, match="'Nobody' does not exist"):
+        Framework(profile, {})
+
+
+def test_a_plugin_must_extend_the_point_where_the_profile_puts_it() -> None:
+    profile = Profile(points={"bind": (PluginUse("BlinkingLight"),)})
+    with pytest.raises(ConfigurationError, match="does not extend bind"):
+        Framework(profile, {"BlinkingLight": BlinkingLight({})})
