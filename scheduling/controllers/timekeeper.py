@@ -49,13 +49,14 @@ def run(
             end = clock() + longest
             while (seconds := clock()) < end and not stopping():
                 now = datetime.fromtimestamp(seconds, UTC)
-                evictions.follow(now)
+                # What is due first: each is judged again on the rows, news or not.
                 done = evictions.fire(now)
                 evicted += len(done.evicted)
                 news += done.news
                 _report(done)
                 if done.again:
                     continue
+                evictions.follow(now)
                 pod_deletion.finish(now)
                 if news:
                     actions.record(news, now=now)

@@ -40,7 +40,7 @@ def test_a_pod_that_does_not_tolerate_leaves_at_once():
     found = pod("p")
     assert found["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:08Z"
     assert found["metadata"]["deletionGracePeriodSeconds"] == 7
-    condition = found["status"]["conditions"][-1]
+    condition = found["status"]["conditions"][1]
     assert condition["type"] == "DisruptionTarget"
     assert condition["reason"] == "DeletionByTaintManager"
     assert condition["status"] == "True"
