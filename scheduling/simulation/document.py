@@ -206,7 +206,7 @@ def _flattened(items: list[Any], path: str, errors: Errors) -> Iterable[Given]:
         where = f"{path}[{number}]"
         if not isinstance(item, dict):
             errors.append(FieldError(TYPE_INVALID, where, item, "must be an object"))
-        elif item.get("kind") in _LIST_KINDS:
+        elif isinstance(item.get("kind"), str) and item["kind"] in _LIST_KINDS:
             inner = item.get("items") or []
             if not isinstance(inner, list):
                 detail = "must be a list"
