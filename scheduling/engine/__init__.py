@@ -1,1 +1,20 @@
-"""See design in the package docstring."""
+"""Deciding, in memory: a snapshot in, full decision records out.
+
+    interning, requirements   manifests -> classes: everything a pod asks for, parsed once
+    snapshot                  the cluster as columns, kept up to date by deltas
+    cycle                     one pod, or a batch, through the extension points
+    class_cache               the same decisions from what earlier pods of a class left behind
+    decision                  the record of what was decided and why
+    queue                     which pending pod is next, and what wakes the others
+    copying                   a snapshot of one's own, for what-if
+
+``cycle.schedule_batch`` is the main entry; ``scheduling.sync`` feeds the snapshot, and simulations
+feed one of their own. Nothing here reads a clock or rolls dice that it was not given (seeds are
+arguments), so equal inputs give equal decisions.
+
+                   deltas                      pods, seed
+                     |                             |
+    plugins <--- snapshot <--- class_cache <--- cycle ---> decisions
+                     ^                             |
+                     +--------- assume ------------+
+"""

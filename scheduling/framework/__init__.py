@@ -1,1 +1,12 @@
-"""See design in the package docstring."""
+"""The plugin contract: what plugins are asked, what they may answer, and in which order.
+
+    status     codes and reasons            types    pods as requirements, records, outcomes
+    tables     label columns and counts     vectors  judgements over rows that plugins share
+    interface  extension points, locality   runtime  running a profile's plugins
+    configuration, plugin_args, reading, legacy      profiles as values
+    events, sampling                                 what wakes pods; how many nodes are looked at
+
+``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by ``engine.cycle``,
+``engine.class_cache`` and the binder. It never reads a clock, a database or the network, and knows
+a snapshot only through ``interface.NodeTable``.
+"""

@@ -1,1 +1,7 @@
-"""See design in the package docstring."""
+"""The default plugins, one judgement per module; ``catalogue`` makes them from a profile.
+
+Each is vectorised: it judges the rows of the node table that it is given, with Kubernetes' integer
+arithmetic. ``reference`` states the same rules once more, plainly and per node, for people and as
+the tests' oracle. Plugins import no other plugin and nothing of the engine; what they share is in
+``framework.vectors`` and ``framework.tables``.
+"""
