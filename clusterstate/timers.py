@@ -448,3 +448,47 @@ def _reported(row: sql.Row) -> Reported:
         outcome=msgspec.json.decode(row[3]),
         judged_at=row[4],
     )
+
+
+# Owners ---------------------------------------------------------------------------------------
+
+
+def owner_namespaces() -> list[str]:
+    """Return the namespaces with ReplicaSets, ReplicationControllers or Deployments."""
+    rows = sql.fetch(
+        "SELECT namespace FROM replica_set UNION SELECT namespace FROM replication_controller"
+        " UNION SELECT namespace FROM deployment"
+    )
+    return [row[0] for row in rows]
+
+
+def deleted_owners(cursor: int, mark: int, kinds: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return kind, namespace and name of objects that were deleted in between. Queries once."""
+    rows = sql.fetch(
+        "SELECT kind, namespace, name FROM change WHERE revision > %s::bigint"
+        f" AND revision <= %s::bigint AND verb = {changes.DELETED} AND kind = ANY(%s)"
+        " ORDER BY revision",
+        (cursor, mark, sql.Int4s([changes.KINDS[kind] for kind in kinds])),
+    )
+    return [(changes.KIND_NAMES[kind], namespace, name) for kind, namespace, name in rows]
+
+
+def class_counts(namespace: str) -> dict[int, int]:
+    """Return how many live pods of each class a namespace has. Queries once."""
+    rows = sql.fetch(
+        f"SELECT p.class_id, count(*) FROM pod p WHERE p.namespace = %s AND {_LIVE}"
+        " GROUP BY p.class_id",
+        (namespace,),
+    )
+    return {class_id: number for class_id, number in rows}  # noqa: C416  # typed, unlike dict(rows)
+
+
+def surplus(class_ids: Sequence[int], count: int) -> list[tuple[str, str, str]]:
+    """Return namespace, name and uid of live pods to do without: unbound first, then the newest."""
+    rows = sql.fetch(
+        "SELECT p.namespace, p.name, p.uid::text FROM pod p"
+        f" WHERE p.class_id = ANY(%s) AND {_LIVE}"
+        " ORDER BY p.node_name <> '', p.phase = 'Running', p.id DESC LIMIT %s::bigint",
+        (sql.Int8s(list(class_ids)), count),
+    )
+    return [(namespace, name, uid) for namespace, name, uid in rows]

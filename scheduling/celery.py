@@ -53,6 +53,11 @@ app.conf.beat_schedule = {
         "schedule": 1.0,
         "options": {"expires": 2},
     },
+    "replace-pods": {
+        "task": "scheduling.tasks.replace_pods",
+        "schedule": 1.0,
+        "options": {"expires": 2},
+    },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",
         "schedule": 60.0,

@@ -65,6 +65,14 @@ def judge_pressure(**_: object) -> None:
     pressure.run(_now())
 
 
+@shared_task(name="scheduling.tasks.replace_pods", ignore_result=True)
+def replace_pods(**_: object) -> None:
+    """Give ReplicaSets the pods they ask for."""
+    from scheduling.controllers import replicas
+
+    replicas.follow(_now())
+
+
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""

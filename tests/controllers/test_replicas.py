@@ -1,0 +1,106 @@
+"""Owned pods are replaced (R136)."""
+
+import pytest
+
+from clusterstate import queries
+from clusterstate.actions import objects, pods
+from scheduling.controllers import evictions, replicas
+from tests.controllers.support import NOW, bind, evict, make_node, set_taints, taint
+
+pytestmark = pytest.mark.django_db
+
+TEMPLATE = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    evictions.forget()
+    pods.forget_classes()
+
+
+def make(kind, name, count, **spec):
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": count,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": TEMPLATE,
+            **spec,
+        },
+    }
+    objects.create(kind, "default", manifest, now=NOW)
+
+
+def scale(kind, name, count):
+    objects.update(
+        kind, "default", name,
+        lambda m: {**m, "spec": {**m["spec"], "replicas": count}}, now=NOW,
+    )  # fmt: skip
+
+
+def settle():
+    for _ in range(4):
+        replicas.follow(NOW)
+
+
+def live():
+    found = [queries.decode(item) for item in queries.list_page("Pod", "default").items]
+    return [
+        one["metadata"]["name"]
+        for one in found
+        if not one["metadata"].get("deletionTimestamp") and one["status"]["phase"] != "Failed"
+    ]
+
+
+def test_a_replacement_comes_for_a_pod_that_was_evicted():
+    """R136: by taint the pod goes, by starvation it stays as Failed; both are replaced."""
+    make("Deployment", "web", 2)
+    settle()
+    first = live()
+    assert len(first) == 2
+    make_node("n1")
+    for name in first:
+        bind(queries.pod_id("default", name), "n1")
+    set_taints("n1", taint())
+    assert evict(0) == sorted(first)
+    settle()
+    second = live()
+    assert len(second) == 2
+    assert not set(first) & set(second)
+    pods.fail_pods([(queries.pod_id("default", second[0]), "Evicted", "low on memory")], now=NOW)
+    settle()
+    assert len(live()) == 2
+    assert second[0] not in live()
+
+
+def test_scaling_creates_and_deletes():
+    make("ReplicaSet", "web", 3)
+    settle()
+    assert len(live()) == 3
+    scale("ReplicaSet", "web", 1)
+    settle()
+    assert len(live()) == 1
+    assert queries.get_manifest("ReplicaSet", "default", "web")["status"]["replicas"] == 1
+    settle()
+    assert len(live()) == 1
+
+
+def test_deleting_the_owner_deletes_the_pods():
+    make("Deployment", "web", 2)
+    settle()
+    objects.delete("Deployment", "default", "web", now=NOW)
+    settle()
+    assert live() == []
+    assert queries.list_page("ReplicaSet", "default").items == []
+
+
+def test_it_can_be_turned_off(settings):
+    settings.REPLICAS = False
+    make("ReplicaSet", "web", 3)
+    settle()
+    assert live() == []
