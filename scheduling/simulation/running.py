@@ -101,6 +101,9 @@ _built: dict[
 _KEPT = 32
 
 
+_WORTH_A_CACHE = 16
+
+
 class _Run:
     """Placing the pods of one simulation, one after the other."""
 
@@ -112,6 +115,8 @@ class _Run:
         self._frameworks = frameworks
         self._starts: dict[str, int] = {}
         self._caches: dict[str, Cache] = {}
+        # A cache serves only where no table is asked for, and pays for itself after some pods.
+        self._repeats = simulation.explain == NONE and len(simulation.pods) >= _WORTH_A_CACHE
         self._options = Options(
             seed=simulation.seed,
             tie_break=simulation.tie_break,
@@ -183,7 +188,7 @@ class _Run:
             return schedule_pod(snapshot, framework, pod, options, draw=number)
         name = framework.scheduler_name
         cache = self._caches.get(name)
-        if cache is None:
+        if cache is None and self._repeats:
             cache = self._caches[name] = Cache(snapshot, framework)
         (decision,) = schedule_batch(
             snapshot,

@@ -128,6 +128,7 @@ class World:
         self.warnings: list[str] = []
         self._own: dict[tuple[str, str, str], Manifest | None] = {}
         self._keys: dict[tuple[str, str], Hashable | None] = {}
+        self._defaults: list[Manifest] = []  # PriorityClasses with globalDefault
         self._open_budgets: list[PodDisruptionBudget] = []
         self._budget_rules: dict[tuple[str, str], Manifest] = {}
 
@@ -149,11 +150,10 @@ class World:
     def default_priority_class(self) -> Manifest | None:
         """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
         of_base = self.base.default_priority_class()
-        found = [m for (kind, _, _), m in self._own.items() if kind == "PriorityClass" and m]
+        found = list(self._defaults)
         if of_base is not None and ("PriorityClass", "", name_of(of_base)[1]) not in self._own:
             found.append(of_base)
-        defaults = [m for m in found if m.get("globalDefault")]
-        return min(defaults, key=lambda m: (m.get("value", 0), name_of(m)[1]), default=None)
+        return min(found, key=lambda m: (m.get("value", 0), name_of(m)[1]), default=None)
 
     def namespace(self, name: str) -> Manifest | None:
         """Return the Namespace called ``name``; in an open world there is every one."""
@@ -217,6 +217,8 @@ class World:
             snapshot.set_namespace(name, manifest["metadata"].get("labels") or {})
         elif kind == "Node":
             snapshot.set_node(msgspec.convert(manifest, Node))
+        elif kind == "PriorityClass":
+            self._note_defaults()
         elif kind == "Service":
             snapshot.set_service(msgspec.convert(_in(manifest, namespace), Service))
         elif kind in _CONTROLLERS:
@@ -272,6 +274,13 @@ class World:
             self.snapshot.nominate(key, info, nominated)
             return
         self.place(manifest, key, info)
+
+    def _note_defaults(self) -> None:
+        self._defaults = [
+            manifest
+            for (kind, _, _), manifest in self._own.items()
+            if kind == "PriorityClass" and manifest and manifest.get("globalDefault")
+        ]
 
     def place(self, manifest: Manifest, key: Hashable, info: PodInfo) -> None:
         """Put a pod on the node that its spec names."""
@@ -353,6 +362,8 @@ class World:
             snapshot.remove_namespace(name)
             for record in [r for r in snapshot.pods() if r.info.namespace == name]:
                 snapshot.remove_pod(record.key)
+        elif kind == "PriorityClass":
+            self._note_defaults()
         elif kind == "Service":
             snapshot.remove_service(namespace, name)
         elif kind in _CONTROLLERS:

@@ -238,3 +238,14 @@ def test_the_document_is_left_as_it_was() -> None:
 def test_unknown_fields_of_objects_are_warned_of() -> None:
     answer = simulate(document([make_node().with_("spec", "tants", value=[])], [make_pod()]))
     assert answer["status"]["warnings"] == ["spec.objects[0].spec.tants: unknown field"]
+
+
+def test_the_default_priority_class_counts_until_it_is_deleted() -> None:
+    default = {**PRIORITY, "globalDefault": True}
+    running = make_pod("low").asks(cpu="4").on("node-1").with_("spec", "priority", value=0)
+    pod = make_pod().asks(cpu="4")
+    gone = {"kind": "PriorityClass", "name": "high"}
+    victims = result([make_node(), running, default], pod)["preemption"]["victims"]
+    assert victims == ["default/low"]
+    found = result([make_node(), running, default], pod, delete=[gone])
+    assert found["preemption"]["victims"] == []
