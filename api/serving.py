@@ -10,21 +10,24 @@ when it came in chunks without a length; it is not larger than the limit; and no
 an underscore passes, since WSGI's spelling could not tell it from the one with a hyphen.
 """
 
-import asyncio
 import io
 import sys
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import connection
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 
 from api import connections, errors, metrics, waiting, watch
+from api.batches import KEY, Batch, Deferred
 from api.hub import hub
+from api.lanes import Lane
 from clusterstate.objects.errors import TooLarge, TooManyRequests
 
 Scope = MutableMapping[str, Any]
@@ -36,6 +39,12 @@ _BROWSER = tuple(settings.BROWSER_PATHS)
 
 MAX_WAITING = 1024
 """Requests that may wait for a thread; more are answered 429, which clients repeat."""
+
+BATCH = 64
+"""Requests that are answered together at most; more would make the first of them wait."""
+
+MAX_SINGLE_BYTES = 64 << 10
+"""A body above this is a list or an odd pod, and would hold up a batch."""
 
 
 class _Disconnected(Exception):
@@ -112,13 +121,34 @@ async def _reply_with(send: Send, response: HttpResponse) -> None:
     await _reply(send, response.status_code, headers, response.content)
 
 
+def _answer(response: HttpResponseBase) -> Answer:
+    """Return a Django response as status, headers and body."""
+    if isinstance(response, Deferred):
+        assert response.answer is not None
+        response = response.answer
+    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
+    body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
+    headers.append((b"content-length", str(len(body)).encode()))
+    return response.status_code, headers, body
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """One request, read completely."""
+
+    scope: Scope
+    body: bytes
+
+
 class Application:
     """The ASGI application around Django's WSGI handler."""
 
     def __init__(self, django: WSGIHandler, *, threads: int) -> None:
         self._django = django
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
-        self._waiting = 0
+        self._watchers = ThreadPoolExecutor(threads, thread_name_prefix="watch")
+        self._general = Lane("request", self._one_by_one, threads=threads, limit=1)
+        self._creations = Lane("create", self._together, threads=2, limit=BATCH)
+        self._reads = Lane("read", self._together, threads=2, limit=BATCH)
+        self._lanes = (self._general, self._creations, self._reads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -130,18 +160,30 @@ class Application:
         query = scope["query_string"]
         if query and scope["method"] == "GET":
             if b"watch=" in query and watch.asked_for(scope):
-                await watch.serve(scope, receive, send, self._threads)
+                await watch.serve(scope, receive, send, self._watchers)
                 return
             if b"waitFor=" in query and waiting.asked_for(scope):
-                await waiting.serve(scope, receive, send, self._threads)
+                await waiting.serve(scope, receive, send, self._watchers)
                 return
         await self._on_thread(scope, receive, send)
+
+    def _lane(self, scope: Scope, body: bytes) -> "Lane[Work, Answer]":
+        """Return the lane of a request: single pods, which come in thousands, have their own."""
+        path: str = scope["path"]
+        if path.startswith("/api/v1/namespaces/"):
+            method = scope["method"]
+            if method == "GET":
+                if "/pods/" in path:
+                    return self._reads
+            elif method == "POST" and path.endswith("/pods") and len(body) < MAX_SINGLE_BYTES:
+                return self._creations
+        return self._general
 
     async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request through Django on one of the threads."""
         try:
             body = await _body(scope, receive)
-            if self._waiting >= MAX_WAITING:
+            if sum(lane.waiting for lane in self._lanes) >= MAX_WAITING:
                 raise TooManyRequests("too many requests are waiting", {"retryAfterSeconds": 1})
         except _Disconnected:
             return
@@ -151,31 +193,53 @@ class Application:
             await _reply_with(send, response)
             return
         started = time.perf_counter()
-        self._waiting += 1
-        try:
-            answer = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._run, _environ(scope, body)
-            )
-        finally:
-            self._waiting -= 1
+        answer = await self._lane(scope, body).run(Work(scope, body))
         metrics.observe(scope["method"], scope["path"], answer[0], started)
         await _reply(send, *answer)
 
-    def _run(self, environ: dict[str, Any]) -> Answer:
-        """Run one request through Django on this thread."""
+    def _one_by_one(self, works: Sequence[Work]) -> list[Answer]:
+        """Run requests through Django on this thread, a browser's as any WSGI server would."""
         connections.check()
-        if environ["PATH_INFO"].startswith(_BROWSER):
-            return self._run_signalled(environ)
-        # Without the signals around a request: what they do (closing or checking connections,
-        # clearing caches) is either done here already or not used by the API, and costs more than
-        # reading an object.
-        response = self._django.get_response(WSGIRequest(environ))
+        answers: list[Answer] = []
+        for work in works:
+            try:
+                environ = _environ(work.scope, work.body)
+                if environ["PATH_INFO"].startswith(_BROWSER):
+                    answers.append(self._run_signalled(environ))
+                else:
+                    answers.append(_answer(self._respond(environ)))
+            except Exception as error:  # noqa: BLE001  # the thread lives on
+                answers.append(_answer(errors.respond(error)))
+        self._clean_up()
+        return answers
+
+    def _together(self, works: Sequence[Work]) -> list[Answer]:
+        """Run requests through Django on this thread as a batch."""
+        connections.check()
+        batch = Batch()
+        responses: list[HttpResponseBase] = []
+        for work in works:
+            try:
+                environ = _environ(work.scope, work.body)
+                environ[KEY] = batch
+                responses.append(self._respond(environ))
+            except Exception as error:  # noqa: BLE001  # the others are answered all the same
+                responses.append(errors.respond(error))
+        batch.execute()
+        self._clean_up()
+        return [_answer(response) for response in responses]
+
+    def _respond(self, environ: dict[str, Any]) -> HttpResponseBase:
+        """Return Django's response, without the signals around a request.
+
+        What those do (closing or checking connections, clearing caches) is either done here
+        already or not used by the API, and costs more than reading an object.
+        """
+        return self._django.get_response(WSGIRequest(environ))
+
+    def _clean_up(self) -> None:
         if connection.errors_occurred:
             connection.close_if_unusable_or_obsolete()
-        headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
-        body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
-        headers.append((b"content-length", str(len(body)).encode()))
-        return response.status_code, headers, body
 
     def _run_signalled(self, environ: dict[str, Any]) -> Answer:
         """Run a request as any WSGI server would."""

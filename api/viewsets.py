@@ -12,11 +12,12 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import auth, clock, errors, negotiation, replies, routes, wire
+from api import auth, batches, clock, errors, negotiation, replies, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
 from clusterstate import queries
 from clusterstate.actions import objects, pods
+from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
 from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import BadRequest, Conflict, NotFound, TooLarge
@@ -105,6 +106,11 @@ class ResourceView(StatusView):
             return self._list(request)
         if target.subresource in ("binding", "eviction", "finalize"):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        batch = batches.of(request)
+        if batch is not None and target.kind.name == "Pod":
+            return batch.read_pod(
+                target.namespace, target.name, lambda body: self._object(request, body)
+            )
         body = queries.get(target.kind, target.namespace, target.name)
         if target.subresource == "scale":
             return self._plain(request, wire.encode(_scale_of(target.kind, replies.decode(body))))
@@ -151,17 +157,25 @@ class ResourceView(StatusView):
         )
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
+        dry_run = self._dry_run(request)
+
+        def created(stored: Stored) -> HttpResponse:
+            return self._object(
+                request, stored.manifest, status=201, warnings=[*warnings, *stored.warnings]
+            )
+
+        batch = batches.of(request)
+        if batch is not None and kind.name == "Pod" and not dry_run:
+            return batch.create_pod(manifest, self.user, created)
         stored = objects.create(
             kind,
             target.namespace,
             manifest,
             now=clock.now(),
             user=self.user,
-            dry_run=self._dry_run(request),
+            dry_run=dry_run,
         )
-        return self._object(
-            request, stored.manifest, status=201, warnings=[*warnings, *stored.warnings]
-        )
+        return created(stored)
 
     def _create_all(self, request: Request, value: Manifest) -> HttpResponse:
         """Create every item of a list, or none."""

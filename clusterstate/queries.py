@@ -216,6 +216,27 @@ def find(kind: Kind | str, namespace: str, name: str) -> bytes | None:
     return None if row is None else document.compose(row[0], row[1])
 
 
+_FIND_PODS = f"""
+SELECT k.position, d.text, t.revision, {_POD_OVERLAY}
+FROM unnest(%s, %s) WITH ORDINALITY AS k(namespace, name, position)
+JOIN pod t ON t.namespace = k.namespace AND t.name = k.name
+JOIN document d ON d.id = t.document_id
+"""
+
+
+def find_pods(keys: Sequence[tuple[str, str]]) -> list[bytes | None]:
+    """Return pods by namespace and name as JSON, ``None`` for those that are not. Queries once."""
+    if len(keys) == 1:
+        return [find("Pod", *keys[0])]
+    found: list[bytes | None] = [None] * len(keys)
+    spaces, names = zip(*keys, strict=True)
+    for position, text, revision, *slots in sql.fetch(
+        _FIND_PODS, (sql.Texts(spaces), sql.Texts(names))
+    ):
+        found[position - 1] = document.compose(text, revision, overlay(*slots))
+    return found
+
+
 def get(kind: Kind | str, namespace: str, name: str) -> bytes:
     """Return an object as JSON. Queries once; ``namespace`` is empty for kinds without.
 
