@@ -58,6 +58,15 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path: Path) -> None:
     assert "Never" in refused.stderr
 
 
+def test_the_live_world_needs_the_database(tmp_path: Path) -> None:
+    file = tmp_path / "live.json"
+    file.write_text(json.dumps(document(base="live")))
+    refused = run(str(file))
+    assert refused.returncode == 1
+    assert "The live world needs the database" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_lines_are_answered_one_by_one_and_bad_ones_end_nothing() -> None:
     process = subprocess.Popen(
         [sys.executable, "manage.py", "simulate", "--jsonl"],

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 import yaml
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
@@ -87,6 +88,9 @@ class Command(BaseCommand):
                 answer = answer_to(document)
             except StatusError as error:
                 raise CommandError(_listed(error)) from error
+            except OperationalError as error:
+                text = " ".join(str(error).split())
+                raise CommandError(f"The live world needs the database: {text}") from error
             if options["output"] == "json":
                 text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
                 self.stdout.write(text)
@@ -102,9 +106,9 @@ def answer_to(document: object) -> Manifest:
     """
     found = simulation.read(document, default_base="empty")
     if found.live:
-        from scheduling import whatif
+        from scheduling.whatif import run as run_live
 
-        return whatif.run(found)
+        return run_live(found)
     return simulation.run(found, simulation.Base())
 
 
