@@ -323,7 +323,13 @@ class Fleet:
             return False
         if pod["metadata"].get("deletionTimestamp"):
             return True
-        return bool(pod.get("status", {}).get("phase") == "Pending")
+        status = pod.get("status", {})
+        if status.get("phase") == "Running":  # the node was lost, and is back
+            return any(
+                one["type"] == "Ready" and one["status"] == "False"
+                for one in status.get("conditions", ())
+            )
+        return bool(status.get("phase") == "Pending")
 
     async def _attend(self) -> None:
         """Take pods to Running and end deletions, one after the other; many of these run."""
