@@ -13,6 +13,10 @@ _LATEST = timedelta(minutes=5)
 """How long before a decision others may have been made whose pods were still being bound."""
 
 
+_MOST_BEFORE = 50_000
+"""More decisions than the scheduler ever has between deciding and binding."""
+
+
 class Record(msgspec.Struct, frozen=True):
     """A decision as stored; ``body`` and ``table`` are packed (`scheduling.engine.record`)."""
 
@@ -101,11 +105,12 @@ def placed_before(record: Record) -> dict[int, str]:
     rows = sql.fetch(
         """
         SELECT DISTINCT ON (pod_id) pod_id, outcome, node_name FROM decision
-        WHERE id < %s::bigint AND at > %s::timestamptz AND at <= %s::timestamptz
+        WHERE id < %s::bigint AND id > %s::bigint
+          AND at > %s::timestamptz AND at <= %s::timestamptz
           AND pod_id <> %s::bigint
         ORDER BY pod_id, id DESC
         """,
-        (record.id, record.at - _LATEST, record.at, record.pod_id),
+        (record.id, record.id - _MOST_BEFORE, record.at - _LATEST, record.at, record.pod_id),
     )
     return {pod_id: node for pod_id, outcome, node in rows if outcome == "scheduled"}
 
