@@ -1,0 +1,78 @@
+"""A node's own credential: its node, its pods, its lease, and nothing else (R59, R77)."""
+
+import pytest
+
+from clusterstate.actions import pods
+from tests.api.conftest import Api, make_token
+from tests.controllers.support import make_node, make_pod
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+@pytest.fixture
+def node(api):
+    pods.forget_classes()
+    for name in ("n1", "n2"):
+        make_node(name)
+    make_pod("mine", "n1")
+    make_pod("other", "n2")
+    return Api(make_token("system:node:n1", ["system:nodes"]))
+
+
+def test_its_own_status_and_not_another(node):
+    status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    node.patch("/api/v1/nodes/n1/status", status).ok()
+    node.patch("/api/v1/nodes/n2/status", status).fails(403, "Forbidden")
+
+
+@pytest.mark.parametrize(
+    ("label", "allowed"),
+    [
+        ("example.com.node-restriction.kubernetes.io/fips", False),
+        ("node-restriction.kubernetes.io/x", False),
+        ("scheduling.k8s.io/x", False),
+        ("topology.kubernetes.io/zone", True),
+        ("node.kubernetes.io/x", True),
+        ("example.com/x", True),
+    ],
+)
+def test_which_labels_it_may_set(node, label, allowed):
+    """R59, R77, C10."""
+    answer = node.patch("/api/v1/nodes/n1", {"metadata": {"labels": {label: "true"}}})
+    if allowed:
+        answer.ok()
+    else:
+        answer.fails(403, "Forbidden")
+
+
+def test_not_its_own_taints(node):
+    taints = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
+    node.patch("/api/v1/nodes/n1", taints).fails(403, "Forbidden")
+
+
+def test_the_pods_bound_to_it(node):
+    status = {"status": {"phase": "Running"}}
+    base = "/api/v1/namespaces/default/pods"
+    node.patch(f"{base}/mine/status", status).ok()
+    node.patch(f"{base}/other/status", status).fails(403, "Forbidden")
+    node.delete(f"{base}/other").fails(403, "Forbidden")
+    node.delete(f"{base}/mine?gracePeriodSeconds=0").ok()
+
+
+def test_its_own_lease(node):
+    def lease(name):
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name},
+            "spec": {"holderIdentity": name},
+        }
+
+    node.post(LEASES, lease("n1")).ok(201)
+    node.post(LEASES, lease("n2")).fails(403, "Forbidden")
+
+
+def test_nothing_of_the_cluster(node):
+    node.post("/api/v1/namespaces", {"metadata": {"name": "x"}}).fails(403, "Forbidden")
+    node.delete("/api/v1/nodes/n1").fails(403, "Forbidden")
+    node.get("/apis/policy/v1/poddisruptionbudgets").fails(403, "Forbidden")
