@@ -14,8 +14,8 @@ same without one.
 from collections.abc import Callable
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 
 from api import clock, errors
 from clusterstate import queries
@@ -29,10 +29,14 @@ KEY = "stowage.batch"
 """Where a request's WSGI environment holds its batch."""
 
 
-class Deferred(HttpResponse):
-    """The place of an answer that the batch will give; ``answer`` holds it then."""
+class Deferred(HttpResponseBase):
+    """The place of an answer that the batch will give; ``answer`` holds it then.
 
-    answer: HttpResponse | None = None
+    It goes through a view like any response and is never sent, so it has no content and no headers.
+    """
+
+    def __init__(self) -> None:
+        self.answer: HttpResponse | None = None
 
 
 class Batch:
@@ -46,7 +50,7 @@ class Batch:
 
     def create_pod(
         self, manifest: Manifest, user: User, finish: Callable[[Stored], HttpResponse]
-    ) -> HttpResponse:
+    ) -> Deferred:
         """Create a pod (its namespace is in the manifest) and answer what ``finish`` returns."""
         deferred = Deferred()
         self._creations.setdefault(user, []).append((deferred, manifest, finish))
@@ -54,7 +58,7 @@ class Batch:
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponse]
-    ) -> HttpResponse:
+    ) -> Deferred:
         """Read a pod and answer what ``finish`` returns."""
         deferred = Deferred()
         self._reads.append((deferred, namespace, name, finish))
@@ -110,7 +114,7 @@ def _finished(finish: Callable[[Any], HttpResponse], result: Any) -> HttpRespons
         return errors.respond(error)
 
 
-def of(request: Request) -> Batch | None:
+def of(request: HttpRequest) -> Batch | None:
     """Return the batch that a request runs in, if any."""
     batch: Batch | None = request.META.get(KEY)
     return batch

@@ -28,6 +28,7 @@ from api import connections, errors, metrics, waiting, watch
 from api.batches import KEY, Batch, Deferred
 from api.hub import hub
 from api.lanes import Lane
+from api.viewsets import ResourceView
 from clusterstate.objects.errors import TooLarge, TooManyRequests
 
 Scope = MutableMapping[str, Any]
@@ -36,6 +37,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 Answer = tuple[int, Headers, bytes]
 _BROWSER = tuple(settings.BROWSER_PATHS)
+
+_resources = ResourceView.as_view()
 
 MAX_WAITING = 1024
 """Requests that may wait for a thread; more are answered 429, which clients repeat."""
@@ -222,7 +225,8 @@ class Application:
             try:
                 environ = _environ(work.scope, work.body)
                 environ[KEY] = batch
-                responses.append(self._respond(environ))
+                # Only this view's paths come here, so Django need not look for it.
+                responses.append(_resources(WSGIRequest(environ)))
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
                 responses.append(errors.respond(error))
         batch.execute()

@@ -8,7 +8,8 @@ about storage in actions; here is only HTTP.
 from collections.abc import Callable
 from typing import Any, cast
 
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -70,9 +71,15 @@ class ResourceView(StatusView):
 
     target: routes.Target
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+    def initialize_request(  # type: ignore[override]  # handlers here take Django's own
+        self, request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> HttpRequest:
+        """Return Django's request: bodies are read by ``wire``, so DRF's wrapper adds nothing."""
+        return request
+
+    def initial(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         """Authenticate, read the path, and ask whether the user may do that."""
-        self.user = cast("User", request.user)
+        self.user = auth.authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
         target = routes.resolve(request.path_info)
         if target is None:
             raise NotFound(errors.UNKNOWN_PATH)
@@ -99,7 +106,7 @@ class ResourceView(StatusView):
 
     # ------------------------------------------------------------------------------- reads
 
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: HttpRequest) -> HttpResponseBase:
         """Return an object, a collection, or a subresource that can be read."""
         target = self.target
         if not target.name:
@@ -116,8 +123,8 @@ class ResourceView(StatusView):
             return self._plain(request, wire.encode(_scale_of(target.kind, replies.decode(body))))
         return self._object(request, body)
 
-    def _list(self, request: Request) -> HttpResponse:
-        target, query = self.target, request.query_params
+    def _list(self, request: HttpRequest) -> HttpResponse:
+        target, query = self.target, request.GET
         form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
         limit = wire.integer(query.get("limit"), "limit") if query else None
         page = queries.list_page(
@@ -136,7 +143,7 @@ class ResourceView(StatusView):
 
     # ------------------------------------------------------------------------------ writes
 
-    def post(self, request: Request) -> HttpResponse:
+    def post(self, request: HttpRequest) -> HttpResponseBase:
         """Create an object or a list of them, or act through a subresource."""
         target = self.target
         if target.subresource == "binding":
@@ -152,9 +159,7 @@ class ResourceView(StatusView):
         self._limit(request)
         if kind.namespaced and not target.namespace:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        manifest, warnings = wire.manifest(
-            value, kind, request.query_params.get("fieldValidation", "")
-        )
+        manifest, warnings = wire.manifest(value, kind, request.GET.get("fieldValidation", ""))
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
         dry_run = self._dry_run(request)
@@ -177,11 +182,11 @@ class ResourceView(StatusView):
         )
         return created(stored)
 
-    def _create_all(self, request: Request, value: Manifest) -> HttpResponse:
+    def _create_all(self, request: HttpRequest, value: Manifest) -> HttpResponse:
         """Create every item of a list, or none."""
         kind = self.target.kind
         manifests, warnings = items_of(
-            value, kind, self.target.namespace, request.query_params.get("fieldValidation", "")
+            value, kind, self.target.namespace, request.GET.get("fieldValidation", "")
         )
         done = objects.create_all(
             [(kind, m["metadata"].get("namespace", ""), m) for m in manifests],
@@ -195,7 +200,7 @@ class ResourceView(StatusView):
             warnings += stored.warnings
         return replies.reply(body, status=201, warnings=warnings)
 
-    def put(self, request: Request) -> HttpResponse:
+    def put(self, request: HttpRequest) -> HttpResponse:
         """Replace an object, its status or its scale."""
         target = self.target
         if not target.name or target.subresource in ("binding", "eviction"):
@@ -205,7 +210,7 @@ class ResourceView(StatusView):
         if target.subresource == "scale":
             return self._set_scale(request, lambda _: value)
         manifest, warnings = wire.manifest(
-            value, target.kind, request.query_params.get("fieldValidation", "")
+            value, target.kind, request.GET.get("fieldValidation", "")
         )
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
@@ -216,7 +221,7 @@ class ResourceView(StatusView):
             )
         return self._update(request, lambda _: manifest, warnings)
 
-    def patch(self, request: Request) -> HttpResponse:
+    def patch(self, request: HttpRequest) -> HttpResponse:
         """Change an object, its status or its scale by one of the four kinds of patch."""
         target = self.target
         if not target.name or target.subresource in ("binding", "eviction", "finalize"):
@@ -240,7 +245,7 @@ class ResourceView(StatusView):
         if scale:
             return self._set_scale(request, change)
         warnings: list[str] = []
-        mode = request.query_params.get("fieldValidation", "")
+        mode = request.GET.get("fieldValidation", "")
 
         def patched(current: Manifest) -> Manifest:
             manifest, found = wire.manifest(strip_nulls(change(current)), target.kind, mode)
@@ -253,9 +258,9 @@ class ResourceView(StatusView):
 
         return self._update(request, patched, warnings)
 
-    def _apply(self, request: Request, value: Any) -> HttpResponse:
+    def _apply(self, request: HttpRequest, value: Any) -> HttpResponse:
         """Server-side apply: create, or merge what the manager says."""
-        target, query = self.target, request.query_params
+        target, query = self.target, request.GET
         if target.subresource == "scale":
             raise errors.UnsupportedMediaType("apply is not supported for scale")
         manager = query.get("fieldManager", "")
@@ -293,7 +298,7 @@ class ResourceView(StatusView):
             warnings += stored.warnings
             return self._object(request, stored.manifest, status=201, warnings=warnings)
 
-    def _update(self, request: Request, change: Change, warnings: list[str]) -> HttpResponse:
+    def _update(self, request: HttpRequest, change: Change, warnings: list[str]) -> HttpResponse:
         target = self.target
         stored = objects.update(
             target.kind,
@@ -309,7 +314,7 @@ class ResourceView(StatusView):
 
     # ----------------------------------------------------------------------------- deletes
 
-    def delete(self, request: Request) -> HttpResponse:
+    def delete(self, request: HttpRequest) -> HttpResponse:
         """Delete an object, or every object of a collection that the selectors match."""
         target = self.target
         if target.subresource:
@@ -330,7 +335,7 @@ class ResourceView(StatusView):
             if deleted.uid:
                 details["uid"] = deleted.uid
             return replies.reply(wire.encode(errors.success(details=details)))
-        query = request.query_params
+        query = request.GET
         objects.delete_collection(
             target.kind,
             target.namespace,
@@ -342,21 +347,19 @@ class ResourceView(StatusView):
         )
         return replies.reply(wire.encode(errors.success(details=_details(target.kind, ""))))
 
-    def _delete_options(self, request: Request) -> Manifest:
+    def _delete_options(self, request: HttpRequest) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
-        return delete_options(
-            self._body(request) if request.body else {}, request.query_params.dict()
-        )
+        return delete_options(self._body(request) if request.body else {}, request.GET.dict())
 
     # ------------------------------------------------------------------------ subresources
 
-    def _bind(self, request: Request, name: str) -> HttpResponse:
+    def _bind(self, request: HttpRequest, name: str) -> HttpResponse:
         return bind(
             self._body(request), self.target.namespace, name, self.user,
             dry_run=self._dry_run(request),
         )  # fmt: skip
 
-    def _evict(self, request: Request) -> HttpResponse:
+    def _evict(self, request: HttpRequest) -> HttpResponse:
         target = self.target
         value = self._body(request) if request.body else {}
         eviction = wire.request(
@@ -366,11 +369,11 @@ class ResourceView(StatusView):
         _in_namespace(metadata, target.namespace)
         if metadata.get("name", target.name) != target.name:
             raise BadRequest("name in URL does not match name in Eviction object")
-        options = delete_options(eviction.get("deleteOptions") or {}, request.query_params.dict())
+        options = delete_options(eviction.get("deleteOptions") or {}, request.GET.dict())
         pods.evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
         return replies.reply(wire.encode(errors.success(201)), status=201)
 
-    def _set_scale(self, request: Request, change: Change) -> HttpResponse:
+    def _set_scale(self, request: HttpRequest, change: Change) -> HttpResponse:
         target = self.target
 
         def scaled(current: Manifest) -> Manifest:
@@ -407,27 +410,32 @@ class ResourceView(StatusView):
 
     # ----------------------------------------------------------------------------- helpers
 
-    def _body(self, request: Request) -> Any:
+    def _body(self, request: HttpRequest) -> Any:
         return wire.decode(request.body, request.META.get("CONTENT_TYPE"))
 
-    def _limit(self, request: Request) -> None:
+    def _limit(self, request: HttpRequest) -> None:
         if len(request.body) > MAX_OBJECT_BYTES:
             raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
 
-    def _dry_run(self, request: Request) -> bool:
-        return dry_run(request.query_params.getlist("dryRun"))
+    def _dry_run(self, request: HttpRequest) -> bool:
+        return dry_run(request.GET.getlist("dryRun"))
 
-    def _plain(self, request: Request, body: bytes, status: int = 200) -> HttpResponse:
+    def _plain(self, request: HttpRequest, body: bytes, status: int = 200) -> HttpResponse:
         negotiation.form(request.META.get("HTTP_ACCEPT", ""))
-        if wire.boolean(request.query_params.get("pretty"), "pretty"):
+        if wire.boolean(request.GET.get("pretty"), "pretty"):
             body = replies.pretty(body)
         return replies.reply(body, status=status)
 
     def _object(
-        self, request: Request, body: bytes, *, status: int = 200, warnings: list[str] | None = None
+        self,
+        request: HttpRequest,
+        body: bytes,
+        *,
+        status: int = 200,
+        warnings: list[str] | None = None,
     ) -> HttpResponse:
         """Return one stored object, as a Table if the client wants that."""
-        query = request.query_params
+        query = request.GET
         if negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE:
             include = replies.include_object(query.get("includeObject"))
             body = replies.object_table(self.target.kind, body, include)

@@ -17,7 +17,7 @@ from api.errors import UnsupportedMediaType
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.objects.schema import check_types, type_problem, unknown_fields
+from clusterstate.objects.schema import check_types, is_plain, type_problem, unknown_fields
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -29,6 +29,8 @@ MAX_NODES = 2_000_000
 
 _decode_json = msgspec.json.decode
 encode = msgspec.json.Encoder().encode
+
+_VALIDATIONS = frozenset({"", "Warn", "Strict"})
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
@@ -178,6 +180,8 @@ def manifest(value: Any, kind: Kind, field_validation: str = "") -> tuple[Manife
             field when ``field_validation`` is ``Strict``.
     """
     result = typed(value, kind.name, kind.api_version)
+    if field_validation in _VALIDATIONS and is_plain(kind.name, result):
+        return result, []
     check_types(kind.name, result)
     quantities_as_text(result, kind.wire_type)
     return result, validate_fields(result, kind, field_validation)
@@ -296,7 +300,7 @@ def validate_fields(value: Manifest, kind: Kind, mode: str) -> list[str]:
     """
     if mode == "Ignore":
         return []
-    if mode not in ("", "Warn", "Strict"):
+    if mode not in _VALIDATIONS:
         raise BadRequest(
             f'invalid value "{mode}" for fieldValidation: '
             'supported values: "Ignore", "Warn", "Strict"'

@@ -7,7 +7,7 @@ list that contains it.
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, Union
 
 import msgspec
 
@@ -46,6 +46,62 @@ def type_problem(value: Any, wire_type: type[msgspec.Struct]) -> str:
     except RecursionError:
         return "nested too deeply"
     return ""
+
+
+def is_plain(kind: str, manifest: Manifest) -> bool:
+    """Return whether all is known, of its type, and every quantity is text: nothing is left to do.
+
+    One pass in C. What is not plain may still be right; the other functions tell.
+    """
+    try:
+        msgspec.convert(manifest, _plain_type(KINDS[kind].wire_type))
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+@cache
+def _plain_type(wire_type: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Return the wire type without leniency: no unknown fields, no numbers for quantities."""
+    info = msgspec.inspect.type_info(wire_type)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return msgspec.defstruct(
+        f"Plain{wire_type.__name__}",
+        [(field.name, _plain_annotation(field.type), None) for field in info.fields],
+        rename={field.name: field.encode_name for field in info.fields},
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+
+
+def _plain_annotation(info: msgspec.inspect.Type) -> Any:
+    inspect = msgspec.inspect
+    if isinstance(info, inspect.UnionType):
+        kinds = {type(member) for member in info.types}
+        quantity = {inspect.FloatType, inspect.StrType} <= kinds
+        members = [
+            _plain_annotation(member)
+            for member in info.types
+            if not (quantity and isinstance(member, inspect.FloatType | inspect.IntType))
+        ]
+        return Union[tuple(members)]  # noqa: UP007  # the members are known at run time only
+    if isinstance(info, inspect.NoneType):
+        return None
+    if isinstance(info, inspect.StructType):
+        return _plain_type(info.cls)
+    if isinstance(info, inspect.ListType):
+        return list[_plain_annotation(info.item_type)]  # type: ignore[misc]  # as above
+    if isinstance(info, inspect.DictType):
+        return dict[str, _plain_annotation(info.value_type)]  # type: ignore[misc]  # as above
+    if isinstance(info, inspect.IntType):
+        return Annotated[int, msgspec.Meta(ge=info.ge, le=info.le)]
+    if isinstance(info, inspect.StrType):
+        return Annotated[str, msgspec.Meta(pattern=info.pattern)] if info.pattern else str
+    if isinstance(info, inspect.BoolType):
+        return bool
+    if isinstance(info, inspect.FloatType):
+        return float
+    return Any
 
 
 def unknown_fields(kind: str, manifest: Manifest) -> list[str]:
