@@ -313,13 +313,13 @@ def next_due() -> datetime | None:
     return None if row is None else row[0]
 
 
-def is_due(cause: str, now: datetime) -> bool:
-    """Return whether a timer of this cause is due. Queries once, by index."""
+def is_execution_due(now: datetime) -> bool:
+    """Return whether a timer for node labels is due. Queries once, by an index of its own."""
     row = sql.fetch_one(
-        "SELECT 1 FROM eviction_timer WHERE due_at <= %s::timestamptz AND cause = %s LIMIT 1",
-        (now, cause),
+        f"SELECT due_at FROM eviction_timer WHERE cause = '{DURING_EXECUTION}'"
+        " ORDER BY due_at, pod_id LIMIT 1"
     )
-    return row is not None
+    return row is not None and row[0] <= now
 
 
 def count() -> int:

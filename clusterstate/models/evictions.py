@@ -41,6 +41,11 @@ class EvictionTimer(models.Model):
         indexes = [
             models.Index(fields=["due_at", "pod_id"], name="eviction_timer_due"),
             models.Index(fields=["node_name"], name="eviction_timer_node"),
+            models.Index(
+                fields=["due_at", "pod_id"],
+                condition=models.Q(cause="requiredDuringExecution"),
+                name="eviction_timer_execution",
+            ),
         ]
 
     def __str__(self) -> str:

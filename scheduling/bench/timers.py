@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clusterstate import sql, timers
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects, pods, rehearsal
 from scheduling import wake
 from scheduling.controllers import evictions
 
@@ -29,7 +29,7 @@ def run(*, waiting: int, due: int, say: Callable[[str], None]) -> list[dict[str,
     """Return one result for each measurement. The database must be empty and migrated."""
     results = []
     say(f"{waiting} timers that wait")
-    _fill(waiting)
+    rehearsal.add_waiting_timers(waiting, now=_now())
     say(f"{due} pods that will leave")
     nodes = _populate("due", due, seconds=None)
     evictions.follow(_now())
@@ -60,19 +60,6 @@ def run(*, waiting: int, due: int, say: Callable[[str], None]) -> list[dict[str,
     say("one every 20 ms")
     results.append({"what": "sparse", "waiting": waiting, **_sparse()})
     return results
-
-
-def _fill(count: int) -> None:
-    """Insert timers that are due in a year."""
-    sql.run(
-        "INSERT INTO eviction_timer (pod_id, cause, node_name, taint_key, taint_effect, seconds,"
-        " started_at, due_at, blocked_by)"
-        " SELECT 1000000000 + i, 'taint', 'waiting-' || i / 100, 'k', 'NoExecute', 31536000,"
-        " %s::timestamptz, %s::timestamptz + i * interval '1 ms', ''"
-        " FROM generate_series(1, %s::bigint) i",
-        (_now(), _now() + timedelta(days=365), count),
-    )
-    sql.run("ANALYZE eviction_timer")
 
 
 def _populate(
@@ -130,11 +117,7 @@ def _sparse() -> dict[str, Any]:
     # timeAdded has whole seconds; the column takes any time, and it is the column that counts.
     base = _now() - timedelta(seconds=4)
     for number, name in enumerate(nodes):
-        sql.run(
-            "UPDATE taint t SET added_at = %s::timestamptz FROM node n"
-            " WHERE n.id = t.node_id AND n.name = %s",
-            (base + timedelta(seconds=number * _GAP_SECONDS), name),
-        )
+        rehearsal.date_taints(name, base + timedelta(seconds=number * _GAP_SECONDS))
     evictions.follow(_now())
     late: list[float] = []
     with wake.Subscription(wake.TIMERS) as subscription:

@@ -296,7 +296,7 @@ def _fire_executions(now: datetime) -> evictions.Fired:
     rate = settings.REQUIRED_DURING_EXECUTION_RATE
     if rate <= 0:
         return evictions.fire_executions(now=now, limit=BATCH, judge=broken)
-    if not timers.is_due(DURING_EXECUTION, now):
+    if not timers.is_execution_due(now):
         return evictions.NOTHING
     with transaction.atomic():
         # The bucket is a row, so that the limit survives a restart.
