@@ -80,6 +80,8 @@ class EvictionsView(StatusView):
                     {"name": name, "group": GROUP, "kind": KIND.plural},
                 )
             item = manifest(found[0])
+            if wire.boolean(query.get("landing"), "landing"):
+                item["status"]["landing"] = _landing(namespace, name)
             if table:
                 shown = tables.table(
                     KIND, [item], {"resourceVersion": str(revision)}, now=now, include=include
@@ -108,6 +110,34 @@ class EvictionsView(StatusView):
         if wire.boolean(request.query_params.get("pretty"), "pretty"):
             body = replies.pretty(body)
         return replies.reply(body)
+
+
+def _landing(namespace: str, name: str) -> Manifest:
+    """Return where the pod would go if it came again now: ``nodeName``, or why nowhere.
+
+    A simulation of the live cluster without the pod; nothing is stored.
+    """
+    from scheduling import whatif
+
+    pod = queries.get_manifest("Pod", namespace, name)
+    metadata = {key: pod["metadata"][key] for key in _KEPT if key in pod["metadata"]}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    document = {
+        "apiVersion": KIND.api_version,
+        "kind": "Simulation",
+        "spec": {
+            "base": "live",
+            "delete": [{"kind": "Pod", "namespace": namespace, "name": name}],
+            "pods": [{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}],
+        },
+    }
+    (result,) = whatif.simulate(document)["status"]["results"]
+    kept = {"status": result.get("status"), "nodeName": result.get("nodeName")}
+    kept["message"] = result.get("message")
+    return {key: value for key, value in kept.items() if value}
+
+
+_KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
 def manifest(timer: Timer) -> Manifest:
@@ -217,3 +247,33 @@ def _usage_manifest(node: str) -> Manifest:
         result["status"] = {**result["status"], **found.outcome}
         result["status"]["reportedAt"] = _micro(found.reported_at)
     return result
+
+
+class ZonesView(StatusView):
+    """How the zones are, and how fast nodes in them may be tainted (R129)."""
+
+    http_method_names = ["get"]
+
+    def get(self, request: Request) -> HttpResponse:
+        """Return a ZoneList: state, taints per second, and how many are left at once."""
+        auth.require(self.user, auth.Attributes(verb="list", resource="nodes"))
+        kept = timers.controller_state("node-lifecycle")
+        items = [
+            {
+                "metadata": {"name": name},
+                "status": {
+                    "state": zone["state"],
+                    "taintsPerSecond": zone["rate"],
+                    "tokens": round(zone["tokens"], 3),
+                },
+            }
+            for name, zone in sorted(kept.get("zones", {}).items())
+        ]
+        document = {
+            "kind": "ZoneList",
+            "apiVersion": KIND.api_version,
+            "metadata": {"resourceVersion": str(changes.watermark())},
+            "items": items,
+            "waitingNodes": kept.get("waiting", []),
+        }
+        return replies.reply(replies.encode(document))

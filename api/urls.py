@@ -25,6 +25,7 @@ urlpatterns = [
         viewsets.AccessReviewView.as_view(),
     ),
     re_path(r"^apis/stowage\.dev/v1/evictions/?$", evictions.EvictionsView.as_view()),
+    re_path(r"^apis/stowage\.dev/v1/zones/?$", evictions.ZonesView.as_view()),
     re_path(r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/usage/?$", evictions.UsageView.as_view()),
     re_path(
         r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/evictions/?$",

@@ -492,3 +492,9 @@ def surplus(class_ids: Sequence[int], count: int) -> list[tuple[str, str, str]]:
         (sql.Int8s(list(class_ids)), count),
     )
     return [(namespace, name, uid) for namespace, name, uid in rows]
+
+
+def controller_state(name: str) -> dict[str, Any]:
+    """Return what a controller keeps between passes, empty if nothing. Queries once."""
+    row = sql.fetch_one("SELECT state::text FROM controller_cursor WHERE name = %s", (name,))
+    return {} if row is None else msgspec.json.decode(row[0])

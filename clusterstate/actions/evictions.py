@@ -23,7 +23,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
 from clusterstate.objects.meta import Manifest
-from clusterstate.timers import DURING_EXECUTION, TAINT, Place
+from clusterstate.timers import DURING_EXECUTION, TAINT, Place, controller_state
 
 COMPONENT: Final = "taint-eviction-controller"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
@@ -539,8 +539,7 @@ def set_cursor(name: str, revision: int) -> None:
 
 def state(name: str) -> dict[str, Any]:
     """Return what a controller keeps between passes, empty if nothing."""
-    row = sql.fetch_one("SELECT state::text FROM controller_cursor WHERE name = %s", (name,))
-    return {} if row is None else msgspec.json.decode(row[0])
+    return controller_state(name)
 
 
 def set_state(name: str, kept: dict[str, Any]) -> None:

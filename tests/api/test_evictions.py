@@ -129,3 +129,27 @@ def test_a_dry_run_counts_who_would_leave(waiting):
     assert "Warning" not in waiting.patch(path, relabel).headers
     evictions.follow(after(10))
     assert len(names(waiting.get("/apis/stowage.dev/v1/nodes/n3/evictions"))) == 3
+
+
+def test_where_would_it_land(waiting):
+    """Known before it leaves: n1 keeps its taint, n2 is free of it by then or not."""
+    set_taints("n2")
+    make_pod("mover", "n1")
+    evictions.follow(NOW)
+    path = "/apis/stowage.dev/v1/namespaces/default/evictions/mover"
+    assert "landing" not in waiting.get(path).ok()["status"]
+    landing = waiting.get(f"{path}?landing=true").ok()["status"]["landing"]
+    assert landing == {"status": "scheduled", "nodeName": "n2"}
+    set_taints("n2", taint("other"))
+    landing = waiting.get(f"{path}?landing=true").ok()["status"]["landing"]
+    assert landing["status"] == "unschedulable"
+    assert "0/2 nodes are available" in landing["message"]
+
+
+def test_the_zones_are_there_to_see(waiting):
+    from scheduling.controllers import node_lifecycle
+
+    node_lifecycle.forget()
+    node_lifecycle.run(NOW)
+    (zone,) = waiting.get("/apis/stowage.dev/v1/zones").ok()["items"]
+    assert zone["status"] == {"state": "Normal", "taintsPerSecond": 0.1, "tokens": 1.0}
