@@ -4,6 +4,9 @@ import pytest
 
 from clusterstate import queries, timers
 from clusterstate.actions import objects, pods
+from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
+from clusterstate.objects.node import Taint
+from clusterstate.objects.pod import Toleration
 from scheduling.controllers import evictions
 from tests.controllers.support import (
     NOW,
@@ -274,3 +277,22 @@ def test_timers_survive_a_lost_cursor_and_lost_rows():
     before = timers.waiting()
     evictions.replan_everything(after(30))
     assert timers.waiting() == before
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["memory-pressure", "disk-pressure", "out-of-disk", "pid-pressure", "unschedulable",
+     "network-unavailable"],
+)  # fmt: skip
+def test_daemon_pods_may_come_to_and_stay_on_tainted_nodes(key):
+    """R134, C17: the tolerations of daemons answer the taints that conditions become."""
+    full = f"node.kubernetes.io/{key}"
+    make_node("n1")
+    daemon = {"key": full, "operator": "Exists", "effect": "NoSchedule"}
+    make_pod("daemon", "n1", tolerations=[daemon])
+    set_taints("n1", taint(full, "NoSchedule"))
+    assert timer("daemon") is None
+    found = find_untolerated(
+        [Taint(key=full, effect="NoSchedule")], [Toleration(**daemon)], HARD_EFFECTS
+    )
+    assert found is None
