@@ -1,4 +1,4 @@
-"""The ASGI entry point: ``granian --interface asgi api.asgi:application``."""
+"""The ASGI entry point: ``uvicorn api.asgi:application``."""
 
 import gc
 import os

@@ -81,7 +81,7 @@ def test_a_heartbeat_is_found_while_it_beats(redis_client) -> None:
 
 
 def test_services_and_supervisor_run_the_same_commands() -> None:
-    """Both start granian and Celery with the same options, apart from addresses and paths."""
+    """Both start uvicorn and Celery with the same options, apart from addresses and paths."""
     source = (ROOT / "clusterstate/management/commands/up.py").read_text()
     for name, service in OURS.items():
         if name == "migrate":

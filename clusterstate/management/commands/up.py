@@ -198,10 +198,10 @@ class _Start:
             "WARNING",
         ]
         worker += ["--without-mingle", "--without-gossip"]
-        web = ["-m", "granian", "--interface", "asgi", "--no-ws", "--log-level", "warning"]
-        web += ["--workers", str(settings.WEB_WORKERS), "--workers-kill-timeout", "3"]
-        secure = ["--ssl-certificate", str(certificate), "--ssl-keyfile", str(key)]
-        secure += ["--ssl-protocol-min", "tls1.2"]
+        web = ["-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning"]
+        web += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--ws", "none"]
+        web += ["--workers", str(settings.WEB_WORKERS), "--timeout-graceful-shutdown", "3"]
+        secure = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
         schedule = ["--schedule", str(self._state / "beat-schedule"), "--pidfile", ""]
         self._python(
             "http",
