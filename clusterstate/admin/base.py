@@ -74,7 +74,16 @@ def requester(request: HttpRequest) -> User:
     return User(name=request.user.get_username(), groups=tuple(groups))
 
 
-class ObjectAdmin(ModelAdmin[Object]):
+class _CommonAdmin(ModelAdmin[Object]):
+    """Columns that every kind of object has."""
+
+    @display(description="Created", ordering="created_at")
+    def created(self, stored: Any) -> str:
+        """Return when the object was created, in UTC."""
+        return f"{stored.created_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class ObjectAdmin(_CommonAdmin[Object]):
     """Turns what an action refuses after the form was checked into a message, nothing written.
 
     Forms are tried before they are saved, so this is the case of two saves at the same moment and
@@ -112,7 +121,7 @@ class ObjectAdmin(ModelAdmin[Object]):
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:{names}_changelist"))
 
 
-class ReadOnlyAdmin(ModelAdmin[Object]):
+class ReadOnlyAdmin(_CommonAdmin[Object]):
     """Looking only: these objects are made and changed by the API."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -31,21 +31,21 @@ class _DocumentAdmin(ReadOnlyAdmin[Stored]):
 class RuntimeClassAdmin(_DocumentAdmin[RuntimeClass]):
     """RuntimeClasses."""
 
-    list_display = ("name", "handler", "created_at")
-    fields = readonly_fields = ("name", "handler", "created_at", "manifest")
+    list_display = ("name", "handler", "created")
+    fields = readonly_fields = ("name", "handler", "created", "manifest")
 
 
 @admin.register(PriorityClass)
 class PriorityClassAdmin(_DocumentAdmin[PriorityClass]):
     """PriorityClasses."""
 
-    list_display = ("name", "value", "global_default", "created_at")
-    fields = readonly_fields = ("name", "value", "global_default", "created_at", "manifest")
+    list_display = ("name", "value", "global_default", "created")
+    fields = readonly_fields = ("name", "value", "global_default", "created", "manifest")
 
 
 @admin.register(Namespace)
 class NamespaceAdmin(_DocumentAdmin[Namespace]):
     """Namespaces."""
 
-    list_display = ("name", "phase", "created_at")
-    fields = readonly_fields = ("name", "phase", "created_at", "manifest")
+    list_display = ("name", "phase", "created")
+    fields = readonly_fields = ("name", "phase", "created", "manifest")

@@ -31,7 +31,7 @@ def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS) -> SafeString | str:
     rest = len(every) - limit
     shown = format_html_join(
         "",
-        '<div class="truncate" style="max-width: 17rem" title="{}">{}</div>',
+        '<div class="truncate" style="max-width: 14rem" title="{}">{}</div>',
         [(text, text) for text in every[:limit]],
     )
     if rest <= 0:
@@ -46,7 +46,7 @@ def bar(used: float, offered: float, text: str) -> SafeString:
     return format_html(
         '<div class="whitespace-nowrap" title="{share} %">{text}'
         '<div class="bg-base-100 overflow-hidden rounded-default dark:bg-base-800"'
-        ' style="width: 6rem"><div class="{colour}"'
+        ' style="width: 5.5rem"><div class="{colour}"'
         ' style="width: {share}%; height: 4px"></div></div></div>',
         share=share, text=text, colour=colour,
     )  # fmt: skip

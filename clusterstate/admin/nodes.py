@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
@@ -200,6 +201,7 @@ class NodeForm(ModelForm[Node]):
         model = Node
         fields = ("name", "unschedulable")
         labels = {"unschedulable": "Cordoned"}
+        widgets = {"name": UnfoldAdminTextInputWidget}
         help_texts = {"unschedulable": "No new pods are placed on a cordoned node."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -402,7 +404,6 @@ class NodeAdmin(ObjectAdmin[Node]):
     inlines = (TaintInline,)
     list_display = (
         "name", "state", "pod_number", "cpu_use", "memory_use", "taint_list", "label_list",
-        "created_at",
     )  # fmt: skip
     list_filter = (CordonedFilter, TaintFilter)
     search_fields = ("name",)
@@ -412,6 +413,7 @@ class NodeAdmin(ObjectAdmin[Node]):
     actions = ("cordon", "uncordon")
     list_fullwidth = True
     warn_unsaved_form = True
+    change_form_after_template = "clusterstate/manifest.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Node]:
         """Return nodes with taints and documents, and what their unfinished pods ask for."""
@@ -453,21 +455,18 @@ class NodeAdmin(ObjectAdmin[Node]):
         """Return what is edited, and above it what is only told."""
         if obj is None:
             return [(None, {"fields": ("name", "unschedulable", "labels", "allocatable", "seen")})]
-        told = ("name", "state", "use", "created_at")
+        told = ("name", "state", "use", "created")
         if self.has_change_permission(request, obj):
             edited: tuple[str, ...] = ("unschedulable", "labels", "allocatable", "seen")
         else:
             edited = ("label_lines", "allocatable_lines")
-        return [
-            (None, {"fields": (*told, *edited)}),
-            ("Manifest", {"fields": ("manifest",), "classes": ("collapse",)}),
-        ]
+        return [(None, {"fields": (*told, *edited)})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Return what is only told; the name, too, for a node that exists: it is its identity."""
         if obj is None:
             return ()
-        told = ("name", "state", "use", "created_at", "manifest")
+        told = ("name", "state", "use", "created")
         if self.has_change_permission(request, obj):
             return told
         return (*told, "label_lines", "allocatable_lines")
@@ -537,10 +536,18 @@ class NodeAdmin(ObjectAdmin[Node]):
             as_lines((_manifest(node).get("status") or {}).get("allocatable") or {}) or look.EMPTY
         )
 
-    @display(description="YAML")
-    def manifest(self, node: Node) -> SafeString | str:
-        """Return the document as YAML."""
-        return look.document(queries.find("Node", "", node.name))
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Answer with the form, and under the taints the document as YAML."""
+        node = None if object_id is None else self.get_object(request, unquote(object_id))
+        shown = None if node is None else look.document(queries.find("Node", "", node.name))
+        context = {**(extra_context or {}), "manifest": shown}
+        return super().changeform_view(request, object_id, form_url, context)
 
     def save_model(self, request: HttpRequest, obj: Node, form: Any, change: bool) -> None:  # noqa: FBT001
         """Write nothing yet: fields and taints are one change, made in ``save_related``."""

@@ -60,7 +60,7 @@ class PodAdmin(ObjectAdmin[Pod]):
 
     list_display = (
         "name", "namespace", "state", "node", "reason", "attempt_number", "next_try", "priority",
-        "created_at",
+        "created",
     )  # fmt: skip
     list_filter = (PlacementFilter, "phase", "namespace", "scheduler_name")
     search_fields = ("name", "node_name")
@@ -70,7 +70,7 @@ class PodAdmin(ObjectAdmin[Pod]):
     list_fullwidth = True
     fields = readonly_fields = (
         "name", "namespace", "state", "node", "reason", "queue", "rejected_by", "attempt_number",
-        "next_try", "priority", "scheduler_name", "created_at", "manifest",
+        "next_try", "priority", "scheduler_name", "created", "manifest",
     )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
