@@ -1,0 +1,107 @@
+"""Requests that are answered together get the answers that they would get alone."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+from django.core.wsgi import get_wsgi_application
+
+from api.lanes import Lane
+from api.serving import Application, Work
+from tests.api.builders import PODS, pod
+
+
+@pytest.fixture(scope="module")
+def application():
+    return Application(get_wsgi_application(), threads=1)
+
+
+def work(api, method, path, body=None, token=None):
+    headers = [
+        (b"host", b"stowage"), (b"accept", b"application/json"),
+        (b"content-type", b"application/json"),
+        (b"authorization", f"Bearer {token or api.token}".encode()),
+    ]  # fmt: skip
+    scope = {
+        "type": "http", "method": method, "path": path, "query_string": b"",
+        "http_version": "1.1", "headers": headers,
+    }  # fmt: skip
+    return Work(scope, b"" if body is None else json.dumps(body).encode())
+
+
+def together(application, *works):
+    return [(status, json.loads(body)) for status, _, body in application._together(works)]
+
+
+def test_each_creation_gets_its_own_answer(api, reader, application):
+    answers = together(
+        application,
+        work(api, "POST", PODS, pod("a")),
+        work(api, "POST", PODS, pod("BAD_name")),
+        work(api, "POST", PODS, pod("b", flurb=1)),
+        work(api, "POST", PODS, pod("a")),
+        work(api, "POST", PODS, pod("c"), token="wrong"),
+        work(api, "POST", PODS, pod("d"), token=reader.token),
+        work(api, "POST", "/api/v1/namespaces/nowhere/pods", pod("e")),
+        work(api, "POST", PODS, pod("f", priorityClassName="nosuch")),
+        work(api, "POST", PODS, {"kind": "PodList", "items": [pod("g"), pod("h")]}),
+        work(api, "POST", PODS, pod("i")),
+    )
+    assert [status for status, _ in answers] == [
+        201, 422, 201, 409, 401, 403, 404, 403, 201, 201,
+    ]  # fmt: skip
+    assert [body.get("reason") for _, body in answers] == [
+        None, "Invalid", None, "AlreadyExists", "Unauthorized", "Forbidden", "NotFound",
+        "Forbidden", None, None,
+    ]  # fmt: skip
+    stored = {item["metadata"]["name"] for item in api.get(PODS).ok()["items"]}
+    assert stored == {"a", "b", "g", "h", "i"}
+    for status, body in answers:
+        if status == 201 and body["kind"] == "Pod":
+            assert api.get(f"{PODS}/{body['metadata']['name']}").ok() == body
+
+
+def test_each_read_gets_its_own_answer(api, application):
+    made = {name: api.post(PODS, pod(name)).ok(201) for name in ("a", "b")}
+    answers = together(
+        application,
+        work(api, "GET", f"{PODS}/a"),
+        work(api, "GET", f"{PODS}/nosuch"),
+        work(api, "GET", f"{PODS}/b"),
+        work(api, "GET", f"{PODS}/a/binding"),
+        work(api, "GET", f"{PODS}/a"),
+        work(api, "GET", f"{PODS}/b/status"),
+    )
+    assert [status for status, _ in answers] == [200, 404, 200, 405, 200, 200]
+    assert answers[0][1] == answers[4][1] == made["a"]
+    assert answers[2][1] == answers[5][1] == made["b"]
+    assert answers[1][1]["message"] == 'pods "nosuch" not found'
+
+
+def test_alone_is_a_batch_of_one(api, application):
+    assert together(application, work(api, "POST", PODS, pod("a")))[0][0] == 201
+    assert together(application, work(api, "GET", f"{PODS}/a"))[0][0] == 200
+
+
+def test_a_lane_takes_what_waits_and_answers_in_order():
+    sizes = []
+    first = threading.Event()
+
+    def serve(numbers):
+        sizes.append(len(numbers))
+        first.wait(5)
+        return [number * 2 for number in numbers]
+
+    async def main():
+        lane = Lane("test", serve, threads=1, limit=4)
+        waiting = [asyncio.ensure_future(lane.run(number)) for number in range(9)]
+        await asyncio.sleep(0)  # all have been put into the lane
+        assert lane.waiting == 9
+        first.set()
+        answers = await asyncio.gather(*waiting)
+        return answers, lane.waiting
+
+    assert asyncio.run(main()) == ([number * 2 for number in range(9)], 0)
+    assert sum(sizes) == 9
+    assert max(sizes) == 4
