@@ -23,16 +23,19 @@ def badges(pairs: Iterable[tuple[str, str]]) -> SafeString:
     return format_html_join(" ", "{}", [(badge(text, kind),) for text, kind in pairs])
 
 
-def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS) -> SafeString | str:
-    """Return short texts one under another; those beyond ``limit`` only as their number."""
+def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS, width: int = 14) -> SafeString | str:
+    """Return short texts one under another; those beyond ``limit`` only as their number.
+
+    Longer ones than ``width`` (in rem) are cut; the pointer over them shows the whole.
+    """
     every = list(texts)
     if not every:
         return EMPTY
     rest = len(every) - limit
     shown = format_html_join(
         "",
-        '<div class="truncate" style="max-width: 14rem" title="{}">{}</div>',
-        [(text, text) for text in every[:limit]],
+        '<div class="truncate" style="max-width: {}rem" title="{}">{}</div>',
+        [(width, text, text) for text in every[:limit]],
     )
     if rest <= 0:
         return shown

@@ -522,7 +522,7 @@ class NodeAdmin(ObjectAdmin[Node]):
     def label_list(self, node: Node) -> SafeString | str:
         """Return a few labels; not the host's name where it is the node's."""
         shown = {k: v for k, v in node.labels.items() if (k, v) != (_HOSTNAME, node.name)}
-        return look.chips((f"{key}={shown[key]}" for key in sorted(shown)), limit=3)
+        return look.chips((f"{key}={shown[key]}" for key in sorted(shown)), limit=3, width=9)
 
     @display(description="Labels")
     def label_lines(self, node: Node) -> str:
