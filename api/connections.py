@@ -7,7 +7,10 @@ server has closed it. That costs two microseconds and catches a restarted server
 
 import select
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from django.conf import settings
 from django.core.signals import request_started
 from django.db import OperationalError, connection
 
@@ -34,6 +37,24 @@ def check() -> None:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.1)
+
+
+def release() -> None:
+    """End this thread's use of its connection: drop a broken one, give a pooled one back."""
+    if connection.errors_occurred:
+        connection.close_if_unusable_or_obsolete()
+    if settings.DATABASE_POOL:
+        connection.close()
+
+
+@contextmanager
+def used() -> Iterator[None]:
+    """Check the connection before, release it after."""
+    check()
+    try:
+        yield
+    finally:
+        release()
 
 
 def _readable(descriptor: int) -> bool:

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
-from django.db import connection
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
@@ -213,7 +212,7 @@ class Application:
                     answers.append(_answer(self._respond(environ)))
             except Exception as error:  # noqa: BLE001  # the thread lives on
                 answers.append(_answer(errors.respond(error)))
-        self._clean_up()
+        connections.release()
         return answers
 
     def _together(self, works: Sequence[Work]) -> list[Answer]:
@@ -230,7 +229,7 @@ class Application:
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
                 responses.append(errors.respond(error))
         batch.execute()
-        self._clean_up()
+        connections.release()
         return [_answer(response) for response in responses]
 
     def _respond(self, environ: dict[str, Any]) -> HttpResponseBase:
@@ -240,10 +239,6 @@ class Application:
         already or not used by the API, and costs more than reading an object.
         """
         return self._django.get_response(WSGIRequest(environ))
-
-    def _clean_up(self) -> None:
-        if connection.errors_occurred:
-            connection.close_if_unusable_or_obsolete()
 
     def _run_signalled(self, environ: dict[str, Any]) -> Answer:
         """Run a request as any WSGI server would."""

@@ -28,9 +28,9 @@ def asked_for(scope: Scope) -> bool:
     return target is not None and bool(target.name) and not target.subresource
 
 
+@connections.used()
 def _open(scope: Scope) -> tuple[Target, float]:
     """Authenticate, authorise and check the parameters; runs on a thread. May query."""
-    connections.check()
     user = auth.authenticate(header(scope, b"authorization"))
     target = resolve(scope["path"])
     if target is None:
@@ -56,9 +56,9 @@ def _open(scope: Scope) -> tuple[Target, float]:
     return target, float(min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS))
 
 
+@connections.used()
 def _read(target: Target) -> tuple[bytes, int, bool]:
     """Return the pod, its revision, and whether it was decided on. Queries; runs on a thread."""
-    connections.check()
     body = queries.get(target.kind, target.namespace, target.name)
     pod: Manifest = replies.decode(body)
     conditions = (pod.get("status") or {}).get("conditions") or ()
@@ -68,8 +68,8 @@ def _read(target: Target) -> tuple[bytes, int, bool]:
     return body, int(pod["metadata"]["resourceVersion"]), decided
 
 
+@connections.used()
 def _catch_up(target: Target, cursor: int) -> tuple[list[Event], int]:
-    connections.check()
     name = target.kind.name
     found = changes.read_since(cursor, kinds={name}, documents={name})
     return events_of(found.items), found.cursor

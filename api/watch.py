@@ -255,9 +255,9 @@ def error_line(error: StatusError) -> bytes:
     return b'{"type":"ERROR","object":%s}\n' % wire.encode(errors.as_status(error))
 
 
+@connections.used()
 def _open(scope: Scope) -> Request:
     """Authenticate, authorise and read the request; runs on a thread. May query."""
-    connections.check()
     user = auth.authenticate(header(scope, b"authorization"))
     target = resolve(scope["path"])
     if target is None:
@@ -274,9 +274,9 @@ def _open(scope: Scope) -> Request:
     return read(scope, target, parameters(scope))
 
 
+@connections.used()
 def _present(request: Request) -> tuple[list[bytes], int]:
     """Return everything there is and the revision it stands at. Queries; runs on a thread."""
-    connections.check()
     page = queries.list_page(
         request.kind,
         request.target.namespace,
@@ -286,13 +286,13 @@ def _present(request: Request) -> tuple[list[bytes], int]:
     return list(page.items), page.revision
 
 
+@connections.used()
 def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
     """Return events after ``cursor`` from the log itself. Queries; runs on a thread.
 
     Raises:
         Expired: the log does not reach back so far.
     """
-    connections.check()
     name = request.kind.name
     found = changes.read_since(
         cursor,
