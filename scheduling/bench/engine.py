@@ -1,0 +1,100 @@
+"""A workload on the decision core alone: no database, no network, one thread."""
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from clusterstate.objects import scheduling_class
+from clusterstate.objects.node import Node
+from scheduling.bench.workloads import Manifest, Template, Workload
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.requirements import from_class
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import default_configuration
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+from scheduling.plugins.catalogue import build_framework
+
+_BATCH = 1000
+Progress = Callable[[str], None]
+
+
+class _World:
+    """A snapshot and what it takes to place pods in it."""
+
+    def __init__(self, workload: Workload, nodes: int) -> None:
+        self.snapshot = Snapshot(capacity=nodes)
+        for number in range(nodes):
+            self.snapshot.set_node(msgspec.convert(workload.node(number), Node))
+        self.framework: Framework = build_framework(default_configuration().profiles[0])
+        self.cache = Cache(self.snapshot, self.framework)
+        self._classes: dict[bytes, PodInfo] = {}
+        self._draw = 0
+
+    def info(self, manifest: Manifest) -> PodInfo:
+        """Return the class of a pod, made when it is first met."""
+        digest, spec = scheduling_class.encode(manifest)
+        if digest not in self._classes:
+            self._classes[digest] = self.snapshot.intern(from_class(digest, spec))
+        return self._classes[digest]
+
+    def pods(self, template: Template, first: int, count: int) -> list[PodToPlace]:
+        """Return pods to place, parsed."""
+        return [
+            PodToPlace(("pod", number), self.info(template(number)))
+            for number in range(first, first + count)
+        ]
+
+    def place(self, pods: list[PodToPlace], *, preempt: bool = False) -> tuple[int, int]:
+        """Decide in batches; return how many pods were placed, and how many preempt."""
+        placed = nominated = 0
+        for start in range(0, len(pods), _BATCH):
+            decisions = schedule_batch(
+                self.snapshot, self.framework, pods[start : start + _BATCH],
+                Options(seed=1, preempt=preempt), draw=self._draw, cache=self.cache,
+            )  # fmt: skip
+            self._draw += len(decisions)
+            placed += sum(decision.scheduled for decision in decisions)
+            for decision in decisions:
+                if decision.nomination is not None and decision.nomination.node_name:
+                    nominated += 1
+                    for victim in decision.nomination.victims:
+                        self.snapshot.remove_pod(victim.key)
+        return placed, nominated
+
+
+def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
+    """Run a workload once and return its figures: decisions a second of wall and of CPU."""
+    say(f"{workload.name}: {nodes} nodes")
+    world = _World(workload, nodes)
+    init = workload.init(nodes)
+    if init and workload.init_pod is not None:
+        world.place(world.pods(workload.init_pod, 0, init))
+    if workload.beside and workload.beside_pod is not None:
+        world.place(world.pods(workload.beside_pod, 10_000_000, workload.beside))
+    count = workload.measured(nodes)
+    pods = world.pods(workload.pod, init, count)
+    warm = world.pods(workload.pod, 20_000_000, min(workload.classes, 200))
+    if not workload.preempts:
+        world.place(warm)  # the first pod of a class builds what the others use
+    began, cpu = time.perf_counter(), time.process_time()
+    placed, nominated = world.place(pods, preempt=workload.preempts)
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {
+        "mode": "engine",
+        "workload": workload.name,
+        "nodes": nodes,
+        "pods": count,
+        "classes": workload.classes,
+        "placed": placed,
+        **({"preempted_for": nominated} if workload.preempts else {}),
+        "seconds": round(wall, 4),
+        "cpu_seconds": round(cpu, 4),
+        "per_second": round(count / wall, 1),
+        "per_cpu_second": round(count / cpu, 1) if cpu else None,
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }

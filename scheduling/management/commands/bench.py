@@ -1,0 +1,79 @@
+"""`manage.py bench`: the speed of the decision core, or of a running service."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from scheduling.bench import engine, service
+from scheduling.bench.workloads import WORKLOADS, by_name
+
+_NOT_ON_THE_SERVICE = ("PreemptionBasic", "Unschedulable")
+
+
+class Command(BaseCommand):
+    """One JSON line for each result on standard output; what it is doing on standard error."""
+
+    help = "Measure workloads: the decision core alone, or with --service a running service."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        mode = parser.add_mutually_exclusive_group()
+        mode.add_argument("--engine", action="store_true", help="the decision core (default)")
+        mode.add_argument("--service", action="store_true", help="the running service, over HTTP")
+        parser.add_argument(
+            "--nodes", default="500,5000", help="numbers of nodes, such as 500,5000,15000,50000"
+        )
+        parser.add_argument(
+            "--workloads",
+            default="",
+            help="some of: " + ", ".join(workload.name for workload in WORKLOADS),
+        )
+        parser.add_argument("--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}")
+        parser.add_argument("--token", default="", help="default: the one of the state directory")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run what was asked for."""
+        try:
+            chosen = [by_name(name) for name in options["workloads"].split(",") if name]
+            sizes = [int(text) for text in options["nodes"].split(",")]
+        except KeyError as error:
+            raise CommandError(f"--workloads: there is no {error}") from error
+        except ValueError as error:
+            raise CommandError(f"--nodes: {error}") from error
+        for nodes in sizes:
+            for workload in chosen or WORKLOADS:
+                if options["service"]:
+                    if workload.name in _NOT_ON_THE_SERVICE:
+                        self._say(f"{workload.name}: measured on the engine only")
+                        continue
+                    result = self._service(workload.name, nodes, options)
+                else:
+                    result = engine.run(workload, nodes, say=self._say)
+                self.stdout.write(json.dumps(result))
+                self.stdout.flush()
+
+    def _service(self, name: str, nodes: int, options: dict[str, Any]) -> dict[str, Any]:
+        token = options["token"]
+        if not token:
+            try:
+                token = (settings.STATE_DIR / "token").read_text().strip()
+            except OSError as error:
+                raise CommandError(
+                    f"no token in {settings.STATE_DIR} ({error.strerror}): start the service with"
+                    " make up, or give --token"
+                ) from error
+        try:
+            return service.run(
+                by_name(name), nodes, server=options["server"], token=token, say=self._say
+            )
+        except (OSError, service.ServiceError) as error:
+            raise CommandError(f"{options['server']}: {error}") from error
+
+    def _say(self, line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
