@@ -1616,9 +1616,7 @@ class PersistentVolumeClaim(Struct, omit_defaults=True, gc=False):
 class StatefulSetSpec(Struct, omit_defaults=True, gc=False):
     minReadySeconds: Int32 | None = None
     ordinals: StatefulSetOrdinals | None = None
-    persistentVolumeClaimRetentionPolicy: StatefulSetPersistentVolumeClaimRetentionPolicy | None = (
-        None
-    )
+    persistentVolumeClaimRetentionPolicy: StatefulSetPersistentVolumeClaimRetentionPolicy | None = None
     podManagementPolicy: str | None = None
     replicas: Int32 | None = None
     revisionHistoryLimit: Int32 | None = None
