@@ -175,7 +175,9 @@ class Application:
         if path.startswith("/api/v1/namespaces/"):
             method = scope["method"]
             if method == "GET":
-                if "/pods/" in path:
+                # Only the pod itself: what lies below one may be another view's.
+                name = path.partition("/pods/")[2]
+                if name and "/" not in name:
                     return self._reads
             elif method == "POST" and path.endswith("/pods") and len(body) < MAX_SINGLE_BYTES:
                 return self._creations

@@ -16,7 +16,7 @@ def test_why_is_my_pod_there(live: Service) -> None:
 
     def decided(name: str) -> dict:
         found = until(
-            lambda: live.request("GET", f"{path}/{name}/decisions")[1]["items"],
+            lambda: live.request("GET", f"{path}/{name}/decisions")[1].get("items"),
             what=f"a decision about {name}",
         )
         oldest = found[-1]["id"]
