@@ -41,6 +41,9 @@ BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
 _LONGEST_WAIT = 1.0
 _EVENTS_AFTER = 0.05
+"""Seconds without a pod after which there is time to tell what happened."""
+_EVENTS_AT_LEAST_EVERY = 0.5
+"""Seconds after which it is told in any case, little at a time: no pod waits for a long list."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
 
@@ -200,21 +203,21 @@ def run(
             if not scheduler.mirror.loaded:
                 scheduler.mirror.load(clock())
             end = clock() + longest
-            idle_since = clock()
+            busy_at = told_at = clock()
             while (now := clock()) < end and not stopping():
                 count = scheduler.cycle(now)
                 decided += count
                 if count:
-                    idle_since = now
+                    busy_at = now
+                if scheduler.binder.has_news and (
+                    now >= busy_at + _EVENTS_AFTER or now >= told_at + _EVENTS_AT_LEAST_EVERY
+                ):
+                    scheduler.binder.tell(now)
+                    told_at = now
+                if count:
                     continue
                 wait = _wait_for(scheduler, now, end)
-                if scheduler.binder.has_news:
-                    quiet = idle_since + _EVENTS_AFTER - now
-                    if quiet > 0:
-                        wait = min(wait, quiet)
-                    else:
-                        scheduler.binder.tell(now)
-                subscription.wait(wait)
+                subscription.wait(min(wait, _EVENTS_AFTER) if scheduler.binder.has_news else wait)
             scheduler.binder.tell(clock())
         # What was announced between the last look and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):
