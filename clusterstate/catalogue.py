@@ -16,6 +16,7 @@ per pod, and no pod ever slips into a namespace that is already being deleted.
 
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from django.conf import settings
@@ -65,6 +66,8 @@ class Catalogue:
         self._objects = {kind: _Objects(rows) for kind, rows in objects.items()}
         self._default = default_priority_class
         self._settings = admission_settings
+        self.remembered: dict[bytes, Any] = {}
+        """What the pods' actions derived under these rules; gone with them."""
 
     @property
     def settings(self) -> AdmissionSettings:

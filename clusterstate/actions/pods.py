@@ -15,6 +15,7 @@ whose ``placement_revision`` its snapshot knew. Two schedulers guard against eac
 way by the one row of ``binder``: whoever did not bind last must know the last bind.
 """
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -27,7 +28,9 @@ from psycopg.errors import DeadlockDetected
 from clusterstate import admission, catalogue, changes, queries, sql
 from clusterstate.actions import storing
 from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.admission import node_restriction
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
+from clusterstate.admission.validation import formats
 from clusterstate.objects import document, resources, scheduling_class
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import (
@@ -55,6 +58,9 @@ _MAX_NAME_TRIES = 8
 _MAX_EPOCH_TRIES = 20
 _MAX_DEADLOCK_TRIES = 5
 _CLASS_CACHE = 200_000
+_MAX_TEMPLATES = 2048
+_LARGEST_TEMPLATE = 16 * 1024
+_OWN_METADATA = frozenset({"name", "uid", "creationTimestamp"})
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -111,7 +117,11 @@ class _Class(msgspec.Struct, frozen=True):
 class _Prepared(msgspec.Struct):
     """A pod on its way into the insert statement."""
 
-    manifest: Manifest
+    uid: uuid.UUID
+    namespace: str
+    name: str
+    priority: int
+    scheduler_name: str
     warnings: list[str]
     generated: bool
     text: str
@@ -119,6 +129,18 @@ class _Prepared(msgspec.Struct):
     digest: bytes
     spec: str
     class_id: int | None
+
+
+class _Template(msgspec.Struct, frozen=True):
+    """What an admitted pod shares with all that differ from it in name, uid and times only."""
+
+    document: document.Template
+    namespace: str
+    priority: int
+    scheduler_name: str
+    warnings: list[str]
+    digest: bytes
+    spec: str
 
 
 # Scheduling classes ---------------------------------------------------------------------------
@@ -356,8 +378,89 @@ def _prepare(
     user: User,
     context: catalogue.Catalogue,
 ) -> _Prepared:
-    """Return the pod as it will be stored: metadata, admission, status, class."""
-    new, generated = storing.prepare(POD, namespace, manifest, now=now, uid=storing.new_uid())
+    """Return the pod as it will be stored.
+
+    The pods of a workload are alike but for their names, so that what admission made of one holds
+    for the next.
+    """
+    of_agent = node_restriction.GROUP in user.groups  # what it may create is told by the name
+    key = None if of_agent else _template_key(manifest, namespace)
+    if key is None:
+        return _prepare_plainly(manifest, namespace, now, user, context)[0]
+    template: _Template | None = context.remembered.get(key)
+    if template is not None:
+        prepared = _fill(template, manifest["metadata"], now)
+        if prepared is not None:
+            return prepared
+    prepared, metadata = _prepare_plainly(manifest, namespace, now, user, context)
+    if template is None and prepared.overlay is document.EMPTY:
+        text = document.template(prepared.text, metadata)
+        if text is not None:
+            if len(context.remembered) >= _MAX_TEMPLATES:
+                context.remembered.clear()
+            context.remembered[key] = _Template(
+                document=text,
+                namespace=prepared.namespace,
+                priority=prepared.priority,
+                scheduler_name=prepared.scheduler_name,
+                warnings=prepared.warnings,
+                digest=prepared.digest,
+                spec=prepared.spec,
+            )
+    return prepared
+
+
+def _template_key(manifest: Manifest, namespace: str) -> bytes | None:
+    """Return everything that admission of a new pod looks at, but for the name.
+
+    ``None`` for pods whose name matters beyond being a name (claims of generic ephemeral volumes
+    are called after the pod) and for large ones.
+    """
+    metadata = manifest.get("metadata")
+    if not metadata:
+        return None
+    shared = {key: value for key, value in metadata.items() if key not in _OWN_METADATA}
+    rest = {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
+    key = msgspec.json.encode((namespace, shared, rest))
+    return None if len(key) > _LARGEST_TEMPLATE or b'"ephemeral"' in key else key
+
+
+def _fill(template: _Template, metadata: Manifest, now: datetime) -> _Prepared | None:
+    """Return a pod of a template; ``None`` if its name is not right, which admission will say."""
+    name = metadata.get("name")
+    generated = not name and bool(metadata.get("generateName"))
+    if generated:
+        name = storing.generated_name(metadata["generateName"])
+    if not isinstance(name, str) or not name or formats.dns_subdomain(name):
+        return None
+    uid = storing.new_uid()
+    known = _classes.get(template.digest)
+    return _Prepared(
+        uid,
+        template.namespace,
+        name,
+        template.priority,
+        template.scheduler_name,
+        list(template.warnings),
+        generated,
+        template.document.fill(storing.stamp(now), name, str(uid)),
+        document.EMPTY,
+        template.digest,
+        template.spec,
+        None if known is None else known.id,
+    )
+
+
+def _prepare_plainly(
+    manifest: Manifest,
+    namespace: str,
+    now: datetime,
+    user: User,
+    context: catalogue.Catalogue,
+) -> tuple[_Prepared, Manifest]:
+    """Return the pod as it will be stored: metadata, admission, status, class; and its metadata."""
+    uid = storing.new_uid()
+    new, generated = storing.prepare(POD, namespace, manifest, now=now, uid=uid)
     admitted = admission.admit("Pod", CREATE, new, None, "", context, user)
     new = admitted.manifest
     digest, spec = scheduling_class.encode(new)
@@ -380,8 +483,13 @@ def _prepare(
     text, overlay = document.encode("Pod", new)
     if overlay.node_name:
         overlay = Overlay(node_name=overlay.node_name, scheduled_at=now)
-    return _Prepared(
-        manifest=new,
+    metadata = new["metadata"]
+    prepared = _Prepared(
+        uid=uid,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        priority=pod_spec.get("priority") or 0,
+        scheduler_name=pod_spec.get("schedulerName") or "default-scheduler",
         warnings=admitted.warnings,
         generated=generated,
         text=text,
@@ -390,6 +498,7 @@ def _prepare(
         spec=spec,
         class_id=None if known is None else known.id,
     )
+    return prepared, metadata
 
 
 def _insert(
@@ -399,7 +508,7 @@ def _insert(
     if not prepared:
         return []
     try:
-        with storing.unique_names(POD, prepared[0].manifest["metadata"]["name"]):
+        with storing.unique_names(POD, prepared[0].name):
             rows = _run_insert(prepared, now, epoch)
     except AlreadyExists as error:
         if len(prepared) == 1:
@@ -436,7 +545,7 @@ def _insert(
             document.compose(one.text, row[1], one.overlay),
             row[1],
             one.warnings,
-            one.manifest["metadata"]["uid"],
+            str(one.uid),
         )
         for one, row in zip(prepared, rows, strict=True)
     ]
@@ -444,10 +553,7 @@ def _insert(
 
 def _taken(prepared: list[_Prepared]) -> dict[int, AlreadyExists]:
     """Return the pods whose name is taken, by position: in the table, or earlier in the list."""
-    keys = [
-        (one.manifest["metadata"]["namespace"], one.manifest["metadata"]["name"])
-        for one in prepared
-    ]
+    keys = [(one.namespace, one.name) for one in prepared]
     rows = sql.fetch(
         "SELECT p.namespace, p.name FROM pod p JOIN unnest(%s, %s) AS k(namespace, name)"
         " ON p.namespace = k.namespace AND p.name = k.name",
@@ -480,18 +586,16 @@ def _run_insert(prepared: list[_Prepared], now: datetime, epoch: int) -> list[sq
             sql.Texts([fact[6] for fact in facts]),
             epoch,
         ]
-    metadata = [one.manifest["metadata"] for one in prepared]
-    specs = [one.manifest["spec"] for one in prepared]
     parameters += [
-        sql.Uuids([sql.as_uuid(one["uid"]) for one in metadata]),
-        sql.Texts([one["namespace"] for one in metadata]),
-        sql.Texts([one["name"] for one in metadata]),
+        sql.Uuids([one.uid for one in prepared]),
+        sql.Texts([one.namespace for one in prepared]),
+        sql.Texts([one.name for one in prepared]),
         sql.Int8s([one.class_id for one in prepared]),
         sql.Byteas([one.digest for one in prepared] if unknown else [None] * len(prepared)),
         sql.Texts([one.text for one in prepared]),
         sql.Texts([one.overlay.node_name for one in prepared]),
-        sql.Int4s([one.get("priority") or 0 for one in specs]),
-        sql.Texts([one.get("schedulerName") or "default-scheduler" for one in specs]),
+        sql.Int4s([one.priority for one in prepared]),
+        sql.Texts([one.scheduler_name for one in prepared]),
         sql.Texts([one.overlay.unschedulable for one in prepared]),
         epoch,
         now,

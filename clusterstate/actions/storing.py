@@ -128,6 +128,11 @@ def name_suffix() -> str:
     return "".join(_random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
 
 
+def generated_name(base: str) -> str:
+    """Return a name that begins like ``generateName`` says."""
+    return base[: _LONGEST_NAME - _SUFFIX_LENGTH] + name_suffix()
+
+
 def prepare(
     kind: Kind, namespace: str, manifest: Manifest, *, now: datetime, uid: uuid.UUID
 ) -> tuple[Manifest, bool]:
@@ -147,8 +152,7 @@ def prepare(
     }
     generated = False
     if not metadata.get("name") and metadata.get("generateName"):
-        base = metadata["generateName"][: _LONGEST_NAME - _SUFFIX_LENGTH]
-        metadata["name"] = base + name_suffix()
+        metadata["name"] = generated_name(metadata["generateName"])
         generated = True
     if kind.namespaced:
         if metadata.get("namespace", namespace) != namespace and namespace:

@@ -103,6 +103,47 @@ def encode(kind: str, manifest: Manifest) -> tuple[str, Overlay]:
     return f"{{{','.join(parts)}}}", overlay
 
 
+class Template(msgspec.Struct, frozen=True):
+    """A document without its creation time, name and uid: the text around them."""
+
+    before_created: str
+    before_name: str
+    before_uid: str
+    rest: str
+
+    def fill(self, created: str, name: str, uid: str) -> str:
+        """Return the document; ``created`` and ``uid`` are plain ASCII."""
+        return (
+            f"{self.before_created}{created}{self.before_name}{_json(name)}"
+            f"{self.before_uid}{uid}{self.rest}"
+        )
+
+
+def template(text: str, metadata: Manifest) -> Template | None:
+    """Return the template of a document that ``encode`` made of a manifest with this metadata.
+
+    ``None`` if filling it would not give the same text again, as without one of the three members.
+    """
+    created, name, uid = (metadata.get(key, "") for key in ("creationTimestamp", "name", "uid"))
+    head, found, _ = text.partition('"metadata":{')
+    head += found
+    keys = sorted(metadata.keys() - {"resourceVersion", "creationTimestamp", "name", "uid"})
+    first, second, third, fourth = (
+        _json({key: metadata[key] for key in keys if low < key < high})[1:-1]
+        for low, high in (
+            ("", "creationTimestamp"), ("creationTimestamp", "name"), ("name", "uid"),
+            ("uid", "\U0010ffff"),
+        )
+    )  # fmt: skip
+    before = f'{head}{first}{"," if first else ""}"creationTimestamp":"'
+    before_name = f'",{second}{"," if second else ""}"name":'
+    before_uid = f',{third}{"," if third else ""}"uid":"'
+    after = f'"{"," if fourth else ""}{fourth}'
+    length = len(Template(before, before_name, before_uid, after).fill(created, name, uid))
+    result = Template(before, before_name, before_uid, after + text[length:])
+    return result if result.fill(created, name, uid) == text else None
+
+
 def _json(value: Any) -> str:
     return _encoder.encode(value).decode()
 
