@@ -101,6 +101,8 @@ fi
 # uv reads its own variables; people know pip's.
 if [ -n "${PIP_INDEX_URL:-}" ] && [ -z "${UV_DEFAULT_INDEX:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
 if [ -n "${PIP_CERT:-}" ] && [ -z "${SSL_CERT_FILE:-}" ]; then export SSL_CERT_FILE="$PIP_CERT"; fi
+# The certificates that this machine trusts, also a company's own, as pip and curl do.
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
 if [ ! -w "${HOME:-/nonexistent}" ]; then export UV_NO_CACHE=1; fi
 export UV_LINK_MODE="${UV_LINK_MODE:-copy}"  # the cache may lie on another file system
 
