@@ -24,6 +24,7 @@ from clusterstate import changes, sql
 from scheduling import profiles, wake
 from scheduling.binder import Binder
 from scheduling.controllers import node_admission
+from scheduling.engine import runs
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.decision import Decision
@@ -168,6 +169,7 @@ _warm: dict[str, Scheduler] = {}
 
 def _scheduler() -> Scheduler:
     if "scheduler" not in _warm:
+        runs.warm()
         revision, configuration = profiles.in_force()
         _warm["scheduler"] = Scheduler(
             configuration, lambda: secrets.randbits(63), revision=revision

@@ -20,12 +20,13 @@ they depend on) is left to the plain path: ``decide`` then answers ``None``.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.engine import runs
 from scheduling.engine.cycle import Options, PodToPlace, draw_below, explain_unplaced
 from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, top_positions
 from scheduling.engine.snapshot import Snapshot
@@ -80,6 +81,7 @@ class Cache:
         self.limit = limit
         self._states: OrderedDict[int, ClassState] = OrderedDict()
         self.usable = _usable(framework)
+        self._runs = runs.Runs(snapshot, max(len(framework.score_plugins), 1))
 
     def state(self, info: PodInfo) -> "ClassState":
         """Return the class's state, up to date; made when it is not there.
@@ -91,7 +93,7 @@ class Cache:
         if state is None or state.info is not info:
             state = self._states[info.index] = ClassState(self.snapshot, self.framework, info)
             if len(self._states) > self.limit:
-                self._states.popitem(last=False)
+                self._runs.dropped(self._states.popitem(last=False)[1])
         else:
             self._states.move_to_end(info.index)
             state.refresh()
@@ -111,6 +113,54 @@ class Cache:
             return None
         state = self.state(pod.info)
         return state.decide(pod, options, draw, start) if state.usable else None
+
+    def decide_run(
+        self,
+        pods: Sequence[PodToPlace],
+        first: int,
+        options: Options,
+        *,
+        draw: int = 0,
+        start: int = 0,
+    ) -> list[Decision]:
+        """Decide for pods from the ``first`` on and assume them, as many as ``engine.runs`` can.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
+        """
+        if (
+            not runs.enabled()
+            or not self.usable
+            or options.full
+            or options.tie_break != "random"
+            or not self.snapshot.node_count
+        ):
+            return []
+        return self._runs.decide(self._run_states(pods, first), options, draw, start)
+
+    def _run_states(
+        self, pods: Sequence[PodToPlace], first: int
+    ) -> Iterator[tuple[PodToPlace, "ClassState"]]:
+        """Return pods with their class's state, up to one that needs more than that."""
+        found: dict[int, ClassState] = {}
+        nominations = self.snapshot.has_any_nomination
+        for number in range(first, len(pods)):
+            pod = pods[number]
+            if pod.nominated_node or (
+                nominations and self.snapshot.has_nominations(pod.info.priority, pod.key)
+            ):
+                return
+            state = found.get(id(pod.info))
+            if state is None:
+                if len(found) >= self.limit:
+                    return  # another one would push out the first
+                state = self._states.get(pod.info.index)
+                if state is None or state.info is not pod.info or not state.keeps_up:
+                    state = self.state(pod.info)
+                else:
+                    self._states.move_to_end(pod.info.index)
+                found[id(pod.info)] = state
+            yield pod, state
 
 
 def _usable(framework: Framework) -> bool:
@@ -168,12 +218,17 @@ class ClassState:
         self._active: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._fixed: dict[tuple[str, bytes], Int64] = {}
         self._wide: dict[tuple[int, ...], int] = {}
+        # Of ``engine.runs``: the line in its pool, whether that is up to date, rows that are open.
+        self.line = -1
+        self.synced = False
+        self.feasible = 0
         self._build()
 
     # --- building --------------------------------------------------------------------------------
 
     def _build(self) -> None:
         snapshot, framework, info = self.snapshot, self.framework, self.info
+        self.synced = False
         self.cycle_state = CycleState()
         begun = framework.pre_filter(self.cycle_state, info, snapshot)
         self.usable = begun.status.ok and self._plan_scores()
@@ -451,6 +506,7 @@ class ClassState:
         if not count or not self.usable:
             return
         self.cursor += count
+        self.synced = False
         if count == 1 and self._one_by_one:
             self._follow_row(int(touched[0]))
             return
@@ -534,6 +590,75 @@ class ClassState:
         self.local[rows] = np.where(feasible, self.scores[:, rows].sum(axis=0), LOW)
         if self._counts or len(moved):
             self._regroup(rows, feasible)
+
+    # --- for runs --------------------------------------------------------------------------------
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether working off the snapshot's log is enough to be up to date."""
+        snapshot = self.snapshot
+        return (
+            self.cursor >= snapshot.log_start
+            and snapshot.log_end - self.cursor <= snapshot.capacity
+            and self.node_version == snapshot.node_version
+            and self.peer_version == snapshot.peer_version
+            and self.workload_version == snapshot.workload_version
+        )
+
+    @property
+    def follows_resources_only(self) -> bool:
+        """Whether one filter follows pods, and all other filters and scores nodes alone."""
+        return (
+            len(self._row_filters) == 1
+            and not self._group_filters
+            and not self._dynamic
+            and not self._counts
+            and all(line.of_node for line in self._grouped)
+        )
+
+    @property
+    def row_filter_plugins(self) -> list[Filter]:
+        """The filters that follow pods."""
+        return [row_filter.plugin for row_filter in self._row_filters]
+
+    @property
+    def following_scores(self) -> list[tuple[Score, int, int]]:
+        """Scores that follow pods, with their line of ``scores`` and weight."""
+        return [(line.plugin, line.line, line.weight) for line in self._local_follow]
+
+    def fixed_rows(self) -> Mask:
+        """Return the rows that are rejected before the filter that follows pods is asked."""
+        fixed: Mask = self._static_order < self._row_filters[0].order
+        return fixed
+
+    def spread_groups(self) -> tuple[npt.NDArray[np.intp], Int64]:
+        """Return the groups that have rows, and the score of each group, int64 (groups,)."""
+        if self._dirty:
+            self._groups_changed()
+        groups, rows = self._active, self._active_rows
+        state = CycleState()
+        self._of_groups = [self._group_scores(line, state, groups, rows) for line in self._grouped]
+        spread = np.zeros(len(self.group_size), np.int64)
+        spread[groups] = sum(self._of_groups, np.zeros(len(groups), np.int64))
+        return groups, spread
+
+    def told_of_all(
+        self,
+    ) -> tuple[int, tuple[Rejection, ...], tuple[str, ...], list[int], list[Int64], bool, str]:
+        """Return what is the same in all decisions of a run; after ``spread_groups``.
+
+        Nodes evaluated, rejections, plugins, and the lines and group scores of ``BestScores`` with
+        whether there are several groups; the profile's name.
+        """
+        return (
+            self.snapshot.node_count - self.rejected[1],
+            _sorted(self._local_rejections()),
+            self._names,
+            [line.line for line in self._lines],
+            self._of_groups,
+            len(self._active) > 1,
+            self.framework.scheduler_name,
+        )
 
     # --- deciding --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ decision is derived from the batch's seed and the pod's number in it, both kept 
 that any decision can be made again (ruling C21). Source: pkg/scheduler/schedule_one.go, v1.36.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -123,6 +123,22 @@ class Shortcut(Protocol):
         """
         ...
 
+    def decide_run(
+        self,
+        pods: Sequence[PodToPlace],
+        first: int,
+        options: Options,
+        *,
+        draw: int = 0,
+        start: int = 0,
+    ) -> list[Decision]:
+        """Decide for pods from the ``first`` on and assume them; return their decisions, if any.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
+        """
+        ...
+
 
 def schedule_batch(
     snapshot: Snapshot,
@@ -145,11 +161,19 @@ def schedule_batch(
         draw: number of the first decision under the seed.
         cache: of this snapshot and framework; without one every pod takes the plain path.
     """
-    decisions = []
-    for number, pod in enumerate(pods, draw):
+    decisions: list[Decision] = []
+    waiting = list(pods)
+    while len(decisions) < len(waiting):
+        number = draw + len(decisions)
+        pod = waiting[len(decisions)]
         decision: Decision | None = None
         if cache is not None:
             try:
+                run = cache.decide_run(waiting, len(decisions), options, draw=number, start=start)
+                if run:
+                    decisions += run
+                    start = run[-1].next_start
+                    continue
                 decision = cache.decide(pod, options, draw=number, start=start)
             except PluginFailed:
                 decision = None  # fails in the same way on the plain path, which records it

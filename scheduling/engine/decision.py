@@ -57,7 +57,7 @@ class BestScores:
         local: npt.NDArray[np.integer],
         lines: Sequence[int],
         grouped: Sequence[npt.NDArray[np.int64] | None] = (),
-        group: npt.NDArray[np.intp] | None = None,
+        group: npt.NDArray[np.integer] | None = None,
     ) -> None:
         self.names = names
         self._local = local

@@ -591,6 +591,59 @@ class Snapshot:
         if key in self._nominated_node:
             self.unnominate(key)
 
+    def log_room(self, count: int) -> tuple[npt.NDArray[np.int32], int]:
+        """Return the log and its length, with room for ``count`` more entries; see ``assume_run``.
+
+        At most half of ``log_limit`` entries.
+        """
+        if self._log_filled + count > _LOG_LIMIT:
+            half = self._log_filled // 2
+            kept = self._log_filled - half
+            self._log[:kept] = self._log[half : self._log_filled].copy()
+            self.log_start += half
+            self._log_filled = kept
+        return self._log, self._log_filled
+
+    def assume_run(
+        self,
+        keys: Sequence[Hashable],
+        infos: Sequence[PodInfo],
+        rows: npt.NDArray[np.int32],
+        link: Callable[..., None],
+    ) -> None:
+        """Note pods that were just decided, accounted for on their rows and written to the log.
+
+        Counters follow here. ``link``: ``kernels.link``.
+        """
+        count = len(keys)
+        reused = min(count, len(self._free_slots))
+        first = len(self._keys)
+        numbers = [self._free_slots.pop() for _ in range(reused)]
+        numbers += range(first, first + count - reused)
+        for slot, key in zip(numbers[:reused], keys[:reused], strict=True):
+            self._keys[slot] = key
+        self._keys.extend(keys[reused:])
+        if len(self._keys) > len(self._pod_class):
+            self._grow_slots(len(self._keys))
+        known = len(self._slot_of)
+        self._slot_of.update(zip(keys, numbers, strict=True))
+        assert len(self._slot_of) == known + count, "a pod is already placed"
+        slots = np.array(numbers, np.int32)
+        self._pod_class[slots] = [info.index for info in infos]
+        self._pod_terminating[slots] = False
+        self._pod_started[slots] = np.nan
+        self._pod_row[slots] = rows
+        link(slots, rows, self._first, self._next, self._previous)
+        self._log_filled += count
+        self._assumed.update(keys)
+        peer_weights = self._peer_weights
+        for number, info in enumerate(infos):
+            for counter, weight in peer_weights[info.peer]:
+                counter.bump(int(rows[number]), weight)
+        if self._nominated_node:
+            for key in keys:
+                self.unnominate(key)
+
     def forget(self, key: Hashable) -> None:
         """Take back an assumed pod; a confirmed or unknown one stays as it is."""
         if key in self._assumed:
@@ -846,6 +899,11 @@ class Snapshot:
             for there in self._nominated.values()
             for other, info in there.items()
         )
+
+    @property
+    def has_any_nomination(self) -> bool:
+        """Whether any pod is nominated to any node."""
+        return bool(self._nominated_node)
 
     def nominated_nodes(self) -> Iterable[str]:
         """Return the names of nodes that pods are nominated to."""

@@ -79,6 +79,12 @@ class NodeResourcesBalancedAllocation:
         found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self._resources)
         return [columns for columns in found if columns is not None]
 
+    def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
+        """Return amounts of cpu and memory; ``None`` where these are not the resources."""
+        if sorted(self._resources) != ["cpu", "memory"]:
+            return None
+        return pod.requests.get("cpu", 0), pod.requests.get("memory", 0)
+
     def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
         """Return ``None``: no filter."""
         return None

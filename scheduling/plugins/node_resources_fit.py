@@ -150,6 +150,27 @@ class NodeResourcesFit:
 
         return judge
 
+    def plain_filter(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
+        """Return (amount, resource column) of all that must be free, beside a pod's place."""
+        return [(amount, column) for _, amount, column in self._checked(pod, snapshot)]
+
+    def least_allocated_terms(self, pod: PodInfo) -> tuple[int, int, int, int] | None:
+        """Return weight and amount of cpu, then of memory; ``None`` where that is not all."""
+        weights = {resource.name: resource.weight for resource in self._resources}
+        if (
+            self._strategy.type != "LeastAllocated"
+            or not weights.keys() <= {"cpu", "memory"}
+            or len(weights) != len(self._resources)
+        ):
+            return None
+        asked = pod.scored_requests
+        return (
+            weights.get("cpu", 0),
+            asked.get("cpu", 0),
+            weights.get("memory", 0),
+            asked.get("memory", 0),
+        )
+
     def row_filter_without(self, pod: PodInfo, snapshot: NodeTable) -> RowFilterWithout | None:
         """Return the judge of single rows as if some pods were gone."""
         pods, allowed = snapshot.pod_count.item, snapshot.allowed_pods.item
