@@ -21,6 +21,7 @@ def alive(request: HttpRequest) -> HttpResponse:
     """Answer ok: this process serves requests."""
     response = HttpResponse("ok", content_type=_TEXT)
     response["Cache-Control"] = "no-cache, private"
+    response._has_been_logged = True  # type: ignore[attr-defined]  # Django would call 503 an error
     return response
 
 

@@ -72,6 +72,4 @@ def bound_pods() -> BoundPods:
 
 def node_names_of_pods(ids: list[int]) -> dict[int, str]:
     """Return the node names of these pods. Queries once."""
-    return dict(
-        sql.fetch("SELECT id, node_name FROM pod WHERE id = ANY(%s)", (sql.Int8s(ids),))
-    )
+    return dict(sql.fetch("SELECT id, node_name FROM pod WHERE id = ANY(%s)", (sql.Int8s(ids),)))
