@@ -9,7 +9,12 @@ import pytest
 from tests.live import Service, node, pod, state_folder
 from tests.waiting import until
 
-pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(280), pytest.mark.xdist_group("faults")]
+pytestmark = [
+    pytest.mark.db,
+    pytest.mark.slow,
+    pytest.mark.timeout(280),
+    pytest.mark.xdist_group("faults"),
+]
 PODS = "/api/v1/namespaces/default/pods"
 
 
