@@ -2,21 +2,35 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+    TimeoutException,
+)
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
 # For looking at: `BROWSER_SCREENSHOTS=/tmp/shots make test ARGS=tests/browser`.
 SCREENSHOTS = os.environ.get("BROWSER_SCREENSHOTS")
+_MOVING = (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -29,6 +43,8 @@ _FLAGS = (
     "--disable-sync",
     "--window-size=1400,900",
 )
+
+T = TypeVar("T")
 
 
 class Browser:
@@ -43,29 +59,52 @@ class Browser:
 
     def find(self, css: str, seconds: float = 20) -> WebElement:
         """Return the first visible element, waiting for it."""
-        return WebDriverWait(self.driver, seconds).until(
-            expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, css))
+        return self._until(
+            expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, css)), seconds
         )
 
     def fill(self, css: str, value: str) -> None:
-        field = self.find(css)
-        field.clear()
-        field.send_keys(value)
+        def fill(driver: webdriver.Chrome) -> bool:
+            field = self.find(css)
+            field.clear()
+            field.send_keys(value)
+            return True
+
+        self._until(fill)
 
     def click(self, css: str) -> None:
-        element = self.find(css)
-        # Into the middle: the bar with the buttons covers the lower end of the page.
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        WebDriverWait(self.driver, 20).until(
-            expected_conditions.element_to_be_clickable((By.CSS_SELECTOR, css))
-        ).click()
+        def click(driver: webdriver.Chrome) -> bool:
+            element = self.find(css)
+            # Into the middle: the bar with the buttons covers the lower end of the page.
+            driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            element.click()
+            return True
+
+        self._until(click)
+
+    def choose(self, css: str, value: str) -> None:
+        """Choose the option with the value."""
+
+        def choose(driver: webdriver.Chrome) -> bool:
+            Select(self.find(css)).select_by_value(value)
+            return True
+
+        self._until(choose)
 
     def sees(self, text: str, seconds: float = 20) -> None:
         """Wait until the page shows the text."""
-        WebDriverWait(self.driver, seconds).until(
-            lambda driver: text in driver.find_element(By.TAG_NAME, "body").text,
-            f"{text!r} is not on the page: {self.driver.find_element(By.TAG_NAME, 'body').text}",
-        )
+        try:
+            self._until(lambda driver: text in self.text(), seconds)
+        except TimeoutException:
+            raise AssertionError(f"{text!r} is not on the page: {self.text()}") from None
+
+    def text(self) -> str:
+        """Return what the page shows, in one step: no element to go stale while a page loads."""
+        return self.driver.execute_script("return document.body ? document.body.innerText : ''")
+
+    def _until(self, step: Callable[[webdriver.Chrome], T], seconds: float = 20) -> T:
+        """Try until it works: a page may be replaced, or still move, between looking and acting."""
+        return WebDriverWait(self.driver, seconds, ignored_exceptions=_MOVING).until(step)
 
     def log_in(self, name: str, password: str) -> None:
         self.open("/admin/")

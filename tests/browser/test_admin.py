@@ -2,7 +2,6 @@
 
 import pytest
 from django.contrib.auth.models import User
-from selenium.webdriver.support.ui import Select
 
 from clusterstate import catalogue
 from clusterstate.actions import pods
@@ -63,14 +62,14 @@ def test_an_administrator_labels_taints_and_cordons_a_node(browser: Browser) -> 
     row = f"#id_taints-{Node.objects.get(name='node-1').taints.count()}"
     browser.fill(f"{row}-key", "dedicated")
     browser.fill(f"{row}-value", "search")
-    Select(browser.find(f"{row}-effect")).select_by_value("NoExecute")
+    browser.choose(f"{row}-effect", "NoExecute")
     browser.keep("4-node-edited")
     browser.click("button[name=_save], input[name=_save]")
 
     browser.sees("dedicated=search:NoExecute")
     browser.sees("team=search")
     browser.click(f'input[name=_selected_action][value="{node_1}"]')
-    Select(browser.find("select[name=action]")).select_by_value("cordon")
+    browser.choose("select[name=action]", "cordon")
     browser.keep("5-action")
     browser.click("button[name=index]")
     browser.sees("1 node was cordoned.")
