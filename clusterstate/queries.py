@@ -744,16 +744,6 @@ def event_manifests(ids: Sequence[int]) -> dict[int, bytes]:
     return {row[0]: compose_event(row[1:]) for row in rows}
 
 
-def due_deletions(*, now: datetime, limit: int = 1000) -> list[PodRow]:
-    """Return terminating pods whose grace period is over, the longest due first. Queries once."""
-    rows = sql.fetch(
-        f"{_POD_ROW} WHERE deletion_at IS NOT NULL AND deletion_at <= %s"
-        " ORDER BY deletion_at, id LIMIT %s",
-        (now, limit),
-    )
-    return [PodRow(*row) for row in rows]
-
-
 def terminating_namespaces() -> list[str]:
     """Return the names of the namespaces that are being deleted. Queries once."""
     return [row[0] for row in sql.fetch("SELECT name FROM namespace WHERE deletion_at IS NOT NULL")]

@@ -69,6 +69,8 @@ REQUIRED_DURING_EXECUTION_GRACE_SECONDS = environment.number(
 REQUIRED_DURING_EXECUTION_RATE = environment.number(
     "STOWAGE_REQUIRED_DURING_EXECUTION_RATE", 50, at_least=0, at_most=1e6
 )
+# How many database connections evict at a time when more than a batch is due.
+TIMER_CONNECTIONS = environment.integer("STOWAGE_TIMER_CONNECTIONS", 2, at_least=1, at_most=16)
 # kube-controller-manager: --node-monitor-grace-period, --node-monitor-period, --node-eviction-rate,
 # --secondary-node-eviction-rate, --unhealthy-zone-threshold, --large-cluster-size-threshold.
 NODE_MONITOR_GRACE_SECONDS = environment.number(

@@ -335,15 +335,15 @@ def count() -> int:
 NODE_LEASES: Final = "kube-node-lease"
 
 _FINISHABLE = f"""
-SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id
-WHERE p.deletion_at IS NOT NULL
-  AND (p.deletion_at <= %s::timestamptz
-       OR (p.deletion_at <= %s::timestamptz
+SELECT p.id FROM terminating_pod t JOIN pod p ON p.id = t.pod_id
+JOIN document d ON d.id = p.document_id
+WHERE (t.deletion_at <= %s::timestamptz
+       OR (t.deletion_at <= %s::timestamptz
            AND NOT EXISTS (SELECT 1 FROM lease l
                            WHERE l.namespace = '{NODE_LEASES}' AND l.name = p.node_name))
        OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))
   AND position('"finalizers":[' in d.text) = 0
-ORDER BY p.deletion_at, p.id LIMIT %s::bigint
+ORDER BY t.deletion_at, t.pod_id LIMIT %s::bigint
 """
 
 

@@ -74,8 +74,8 @@ class Fired(msgspec.Struct, frozen=True):
     changed: int
     busy: int
     news: list[Occurrence]
-    lateness: list[float]
-    """Seconds between due time and ``now``, by evicted pod."""
+    due_at: list[datetime]
+    """When each of ``evicted`` was due."""
 
 
 # Planning -------------------------------------------------------------------------------------
@@ -214,6 +214,7 @@ _REWRITE = f"""
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
+    {pods.TERMINATING},
     done AS (
         DELETE FROM eviction_timer t USING updated u
         WHERE t.pod_id = u.id AND u.deletion_at IS NOT NULL),
@@ -286,8 +287,7 @@ def fire_taints(
         for _, uid, namespace, name, *_ in going
     ]
     busy = len(due) - len(evicted) - len(stale)
-    lateness = [(now - due[pod_id]).total_seconds() for pod_id in evicted]
-    return Fired(evicted, len(stale), busy, news, lateness)
+    return Fired(evicted, len(stale), busy, news, [due[pod_id] for pod_id in evicted])
 
 
 def _gone(pod_ids: Sequence[int]) -> set[int]:
@@ -422,7 +422,7 @@ def fire_executions(
     """
     evicted: list[int] = []
     news: list[Occurrence] = []
-    lateness: list[float] = []
+    due: list[datetime] = []
     changed = busy = 0
     for _ in range(limit):
         with transaction.atomic():
@@ -464,7 +464,7 @@ def fire_executions(
                 continue
             _drop(pod_id, all_causes=True)
         evicted.append(pod_id)
-        lateness.append((now - due_at).total_seconds())
+        due.append(due_at)
         news.append(
             Occurrence(
                 kind="Pod",
@@ -477,7 +477,7 @@ def fire_executions(
                 component=EXECUTION_COMPONENT,
             )
         )
-    return Fired(evicted, changed, busy, news, lateness)
+    return Fired(evicted, changed, busy, news, due)
 
 
 def spread_executions(*, now: datetime, rate: float) -> int:

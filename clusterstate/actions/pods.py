@@ -623,6 +623,13 @@ _LOG_POD = f"""
            phase, deletion_at
 """
 
+TERMINATING: Final = """terminating AS (
+        INSERT INTO terminating_pod (pod_id, deletion_at)
+        SELECT id, deletion_at FROM updated WHERE deletion_at IS NOT NULL
+        ON CONFLICT (pod_id) DO UPDATE SET deletion_at = excluded.deletion_at
+        WHERE terminating_pod.deletion_at <> excluded.deletion_at)"""
+"""Goes wherever a pod's deletion time may be written, as ``updated``."""
+
 _RETURNING_POD = """
     RETURNING new.id, new.namespace, new.name, new.document_id, new.class_id, new.revision,
               new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
@@ -980,6 +987,7 @@ _UPDATE = f"""
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
+    {TERMINATING},
     unqueued AS (
         DELETE FROM pending_pod q USING updated u
         WHERE q.pod_id = u.id AND (u.node_name <> '' OR u.phase IN ('Succeeded', 'Failed'))),
@@ -1145,6 +1153,7 @@ _DELETE = f"""
         DELETE FROM pod p USING numbered n WHERE p.id = n.pod_id
         RETURNING p.*, n.revision AS deleted_revision),
     unqueued AS (DELETE FROM pending_pod q USING deleted d WHERE q.pod_id = d.id),
+    gone AS (DELETE FROM terminating_pod t USING deleted d WHERE t.pod_id = d.id),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT document_id, deleted_revision FROM deleted),

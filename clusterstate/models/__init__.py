@@ -20,7 +20,7 @@ from clusterstate.models.evictions import (
     NodeUsage,
 )
 from clusterstate.models.nodes import Node, Taint
-from clusterstate.models.pods import PendingPod, Pod, SchedulingClass
+from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
     LimitRange,
     Namespace,
@@ -73,4 +73,5 @@ __all__ = [
     "StatefulSet",
     "SupersededDocument",
     "Taint",
+    "TerminatingPod",
 ]

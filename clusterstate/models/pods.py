@@ -44,6 +44,9 @@ class Pod(models.Model):
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
     ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
     JSON text of the False one. They and ``node_name`` fill the slots of the document.
+
+    No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay keeps its place in
+    every index (measured: evictions cost half). Terminating pods are found by ``TerminatingPod``.
     """
 
     uid = models.UUIDField()
@@ -84,11 +87,6 @@ class Pod(models.Model):
                 fields=["node_name"], condition=~models.Q(node_name=""), name="pod_node_name"
             ),
             models.Index(fields=["scheduling_class"], name="pod_scheduling_class"),
-            models.Index(
-                fields=["deletion_at"],
-                condition=models.Q(deletion_at__isnull=False),
-                name="pod_deletion_at",
-            ),
             models.Index(
                 fields=["nominated_node_name"],
                 condition=~models.Q(nominated_node_name=""),
@@ -132,3 +130,16 @@ class PendingPod(models.Model):
 
     def __str__(self) -> str:
         return f"pod {self.pod_id}: {self.stage}"
+
+
+class TerminatingPod(models.Model):
+    """A pod that has a deletion time, so that those whose time has come are found by index."""
+
+    pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
+    deletion_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "terminating_pod"
+
+    def __str__(self) -> str:
+        return f"pod {self.pod_id} until {self.deletion_at:%Y-%m-%dT%H:%M:%SZ}"

@@ -6,14 +6,16 @@ set by the controller, documents rewritten, the change log written.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from django.conf import settings
 
 from clusterstate import sql, timers
 from clusterstate.actions import objects, pods, rehearsal
 from scheduling import wake
-from scheduling.controllers import evictions
+from scheduling.controllers import evictions, firing
 
 _ON_A_NODE = 100
 _SPARSE = 200
@@ -25,41 +27,67 @@ def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  # a benchmark is an edge
 
 
-def run(*, waiting: int, due: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return one result for each measurement. The database must be empty and migrated."""
+def run(*, waiting: int, due: Sequence[int], say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return one result for each measurement. The database must be empty and migrated.
+
+    ``due`` are how many pods leave at one instant, one measurement each.
+    """
     results = []
     say(f"{waiting} timers that wait")
+    evictions.follow(_now())  # the log is followed from here; what is inserted by hand stays
     rehearsal.add_waiting_timers(waiting, now=_now())
-    say(f"{due} pods that will leave")
-    nodes = _populate("due", due, seconds=None)
+    for number, count in enumerate(due):
+        say(f"{count} pods that leave at one instant")
+        results += _instant(f"due{number}", count)
+    say("one every 20 ms")
+    results.append({"what": "sparse", **_sparse()})
+    return [{**result, "waiting": timers.count()} for result in results]
+
+
+def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
+    """Set timers that are all due at once, and fire them as the worker does."""
+    nodes = _populate(prefix, count, seconds=5)
     evictions.follow(_now())
-    say("a taint on each of their nodes")
     for name in nodes:
         _taint(name)
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     evictions.follow(_now())
-    planned = time.perf_counter() - began
-    results.append({"what": "timers set", "timers": due, "seconds": round(planned, 3)})
-    say("fire")
-    fired, first = 0, 0.0
-    began = time.perf_counter()
-    while (done := evictions.fire(_now())).evicted:
-        fired += len(done.evicted)
-        first = first or time.perf_counter() - began
-    seconds = time.perf_counter() - began
-    results.append(
-        {
-            "what": "due at one instant",
-            "waiting": waiting,
-            "fired": fired,
-            "seconds": round(seconds, 3),
-            "per_second": round(fired / seconds) if seconds else 0,
-            "first_batch_ms": round(first * 1000, 1),
-        }
-    )
-    say("one every 20 ms")
-    results.append({"what": "sparse", "waiting": waiting, **_sparse()})
-    return results
+    planned = {
+        "what": "timers set",
+        "timers": count,
+        "seconds": round(time.perf_counter() - began, 3),
+        "cpu_seconds": round(time.process_time() - cpu, 3),
+    }
+    base = _now() + timedelta(seconds=len(nodes) * 0.002)
+    for name in nodes:
+        rehearsal.date_taints(name, base)
+    evictions.follow(_now())
+    evictions.replan_nodes(nodes)
+    due_at = timers.next_due()
+    assert due_at is not None
+    assert due_at == base + timedelta(seconds=5)
+    sql.run("CHECKPOINT")
+    time.sleep(max(0.0, due_at.timestamp() - time.time()))
+    late: list[float] = []
+    batches, cpu = 0, time.process_time()
+    while len(late) < count:
+        volley = firing.fire(time.time)
+        late += volley.lateness
+        batches += volley.batches
+    cpu = time.process_time() - cpu
+    late.sort()
+    fired = {
+        "what": "due at one instant",
+        "fired": len(late),
+        "batches": batches,
+        "connections": settings.TIMER_CONNECTIONS,
+        "durable_first_ms": round(late[0] * 1000, 1),
+        "durable_p50_ms": round(late[len(late) // 2] * 1000, 1),
+        "durable_last_ms": round(late[-1] * 1000, 1),
+        "per_second": round(len(late) / late[-1]),
+        "cpu_seconds": round(cpu, 3),
+    }
+    return [planned, fired]
 
 
 def _populate(
@@ -119,12 +147,11 @@ def _sparse() -> dict[str, Any]:
     for number, name in enumerate(nodes):
         rehearsal.date_taints(name, base + timedelta(seconds=number * _GAP_SECONDS))
     evictions.follow(_now())
+    evictions.replan_nodes(nodes)
     late: list[float] = []
     with wake.Subscription(wake.TIMERS) as subscription:
         while len(late) < len(nodes):
-            done = evictions.fire(_now())
-            moment = time.time()
-            late += [moment - due for due in _due_times(done.evicted, base)]
+            late += firing.fire(time.time).lateness
             evictions.follow(_now())
             following = timers.next_due()
             if following is not None:
@@ -136,10 +163,3 @@ def _sparse() -> dict[str, Any]:
         "late_p99_ms": round(ordered[int(len(ordered) * 0.99)] * 1000, 2),
         "late_max_ms": round(ordered[-1] * 1000, 2),
     }
-
-
-def _due_times(pod_ids: list[int], base: datetime) -> list[float]:
-    """Return when pods called ``sparse-N`` were due, in seconds since the epoch. Queries once."""
-    rows = sql.fetch("SELECT name FROM pod WHERE id = ANY(%s)", (sql.Int8s(pod_ids),))
-    start = base.timestamp() + 5
-    return [start + int(row[0].rpartition("-")[2]) * _GAP_SECONDS for row in rows]

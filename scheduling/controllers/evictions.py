@@ -9,7 +9,7 @@ it twice, or after a crash, or from nothing, gives the same timers (C22).
     kubectl taint -> commit -> follow: places on the node -> deadlines -> timers
     the clock     -> fire:   due timers -> judged once more -> condition, deletion, event
 
-``timekeeper`` calls both in a loop.
+``timekeeper`` calls both in a loop, the latter by way of ``firing``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ logger = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
 NAME = "evictions"
-BATCH = 2000
+BATCH = 1000
 """Timers fired in one transaction."""
 _NODES_AT_ONCE = 200
 _PODS_AT_ONCE = 20_000
@@ -58,14 +58,15 @@ _classes: dict[int, _Class] = {}
 def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
     """Return the classes' rules; queries for those never met."""
     wanted = set(class_ids)
-    missing = wanted - _classes.keys()
+    known = {class_id: _classes[class_id] for class_id in wanted & _classes.keys()}
+    missing = wanted - known.keys()
     if missing:
+        found = {id_: _rules_of(spec) for id_, spec in timers.specs(sorted(missing)).items()}
+        known |= found
         if len(_classes) > _CLASSES:
             _classes.clear()
-            missing = wanted
-        for class_id, spec in timers.specs(sorted(missing)).items():
-            _classes[class_id] = _rules_of(spec)
-    return _classes
+        _classes.update(found)
+    return known
 
 
 @lru_cache(maxsize=4096)
@@ -190,7 +191,7 @@ def follow(now: datetime) -> int:
             # Not worth a commit: looking at these again costs less than writing that it was done.
             return total
         # Not one transaction: stating timers twice does no harm, running ahead would.
-        total += _replan_nodes([one.name for one in news.nodes if one.taints])
+        total += replan_nodes([one.name for one in news.nodes if one.taints])
         total += _replan_labels(news.nodes, now)
         total += _replan_pods(news.pod_ids, now)
         evictions.set_cursor(NAME, news.cursor)
@@ -203,7 +204,7 @@ def replan_everything(now: datetime) -> int:
     cursor = changes.watermark()
     nodes = timers.evicting_nodes()
     total = evictions.drop_other_nodes(nodes)
-    total += _replan_nodes(nodes)
+    total += replan_nodes(nodes)
     places = timers.executing_places()
     names = sorted({place.node_name for place in places})
     for part in _parts(names, _NODES_AT_ONCE):
@@ -215,7 +216,8 @@ def replan_everything(now: datetime) -> int:
     return total
 
 
-def _replan_nodes(node_names: Sequence[str]) -> int:
+def replan_nodes(node_names: Sequence[str]) -> int:
+    """State the timers for the taints of these nodes; return how many were dropped or written."""
     total = 0
     for part in _parts(sorted(set(node_names)), _NODES_AT_ONCE):
         wanted = plans(timers.places_on(part))
@@ -269,25 +271,41 @@ def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """What one pass did. ``news`` are events to record; ``again``: more is due at once."""
+    """What one batch did. ``news`` are events to record; ``again``: more is due at once.
+
+    ``due_at`` is when each of ``evicted`` was due; ``busy``: somebody else holds a due pod.
+    """
 
     evicted: list[int]
     news: list[Occurrence]
-    lateness: list[float]
+    due_at: list[datetime]
     again: bool
     busy: bool
 
 
 def fire(now: datetime) -> Pass:
     """Evict one batch of what is due."""
-    taints = evictions.fire_taints(now=now, limit=BATCH, judge=plans)
+    taints = fire_taints(now)
     labels = _fire_executions(now)
     return Pass(
         evicted=taints.evicted + labels.evicted,
         news=taints.news + labels.news,
-        lateness=taints.lateness + labels.lateness,
-        again=len(taints.evicted) + taints.changed + taints.busy >= BATCH and taints.busy < BATCH,
-        busy=taints.busy > 0,
+        due_at=taints.due_at + labels.due_at,
+        again=taints.again,
+        busy=taints.busy,
+    )
+
+
+def fire_taints(now: datetime) -> Pass:
+    """Evict one batch of those whom taints send away; any number of connections may at a time."""
+    fired = evictions.fire_taints(now=now, limit=BATCH, judge=plans)
+    done = len(fired.evicted) + fired.changed + fired.busy
+    return Pass(
+        evicted=fired.evicted,
+        news=fired.news,
+        due_at=fired.due_at,
+        again=done >= BATCH and fired.busy < BATCH,
+        busy=fired.busy > 0,
     )
 
 

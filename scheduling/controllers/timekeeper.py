@@ -17,16 +17,17 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import changes, sql, timers
-from clusterstate.actions import evictions as actions
+from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
 from scheduling import wake
-from scheduling.controllers import evictions, pod_deletion
+from scheduling.controllers import evictions, firing, pod_deletion
 
 logger = structlog.get_logger(__name__)
 
 _LONGEST_WAIT = 0.25
 """Pods edited by hand announce themselves to nobody; they are found this soon."""
 _BUSY_WAIT = 0.01
+_EVENTS_AT_ONCE = 1000
 
 
 def run(
@@ -50,7 +51,7 @@ def run(
             while (seconds := clock()) < end and not stopping():
                 now = datetime.fromtimestamp(seconds, UTC)
                 # What is due first: each is judged again on the rows, news or not.
-                done = evictions.fire(now)
+                done = firing.fire(clock)
                 evicted += len(done.evicted)
                 news += done.news
                 _report(done)
@@ -59,9 +60,10 @@ def run(
                 evictions.follow(now)
                 pod_deletion.finish(now)
                 if news:
-                    actions.record(news, now=now)
-                    news = []
-                    continue  # it took a while; something may be due
+                    # A few at a time: something may be due.
+                    events.record_many(news[:_EVENTS_AT_ONCE], now=now)
+                    del news[:_EVENTS_AT_ONCE]
+                    continue
                 wait = _wait_for(clock(), end)
                 subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
     except DatabaseError:
@@ -72,14 +74,16 @@ def run(
     return evicted
 
 
-def _report(done: evictions.Pass) -> None:
+def _report(done: firing.Volley) -> None:
     if done.evicted:
         ordered = sorted(done.lateness)
         logger.info(
             "pods_evicted",
             count=len(ordered),
             lateness_p50=round(ordered[len(ordered) // 2], 4),
+            lateness_p99=round(ordered[int(len(ordered) * 0.99)], 4),
             lateness_max=round(ordered[-1], 4),
+            batches=done.batches,
         )
 
 

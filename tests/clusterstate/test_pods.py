@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from clusterstate import changes, queries, sql
+from clusterstate import changes, queries, sql, timers
 from clusterstate.actions import objects, pods
 from clusterstate.actions.storing import Stored
 from clusterstate.objects.errors import (
@@ -325,10 +325,18 @@ def test_due_deletions_are_finished_in_bulk() -> None:
         assert bind(pod_id, "n1")
     for name in ("p0", "p1"):
         objects.delete("Pod", "default", name, {"gracePeriodSeconds": 5}, now=NOW)
-    assert queries.due_deletions(now=NOW + dt.timedelta(seconds=4)) == []
-    due = queries.due_deletions(now=NOW + dt.timedelta(seconds=5))
-    assert [row.name for row in due] == ["p0", "p1"]
+    long_ago = NOW - dt.timedelta(days=1)
+
+    def due(seconds: int) -> list[int]:
+        now = NOW + dt.timedelta(seconds=seconds)
+        return timers.finishable(now=now, overdue_at=long_ago, limit=10)
+
+    assert due(4) == []
+    assert due(5) == ids[:2]
+    objects.delete("Pod", "default", "p1", {"gracePeriodSeconds": 2}, now=NOW)
+    assert due(4) == ids[1:2]
     assert [id_ for id_, _ in pods.finish_deletions(ids, now=NOW)] == ids[:2]
+    assert due(5) == []
     assert queries.find("Pod", "default", "p2")
 
 

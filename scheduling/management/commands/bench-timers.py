@@ -30,7 +30,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("--waiting", type=int, default=1_000_000, help="timers that only wait")
-        parser.add_argument("--due", type=int, default=50_000, help="pods due at one instant")
+        parser.add_argument(
+            "--due", type=int, nargs="+", default=[10_000, 50_000], help="pods due at one instant"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Start the servers, measure, and leave nothing behind."""
