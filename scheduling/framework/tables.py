@@ -75,13 +75,32 @@ class Table:
     """Sums of a counter by label value: ``counts`` int64 (values,).
 
     ``nodes``: int64 (values,), number of eligible nodes with the value; ``present``: the ids of
-    values with at least one. A table that nodes changed under is rebuilt when it is next asked for.
+    values with at least one. ``eligible_key``: names the content of ``eligible``, ``None`` for all
+    nodes. A table that nodes changed under is rebuilt when it is next asked for.
     """
 
-    __slots__ = ("column", "counts", "eligible", "make_eligible", "nodes", "present", "version")
+    __slots__ = (
+        "column",
+        "counter",
+        "counts",
+        "eligible",
+        "eligible_key",
+        "make_eligible",
+        "nodes",
+        "present",
+        "version",
+    )
 
-    def __init__(self, column: LabelColumn, make_eligible: Callable[[], Mask] | None) -> None:
+    def __init__(
+        self,
+        counter: "Counter",
+        column: LabelColumn,
+        eligible_key: Hashable,
+        make_eligible: Callable[[], Mask] | None,
+    ) -> None:
+        self.counter = counter
         self.column = column
+        self.eligible_key = eligible_key
         self.make_eligible = make_eligible
         self.eligible: Mask | None = None
         self.counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
@@ -124,6 +143,16 @@ class Table:
         if 0 <= value < len(self.counts) and (self.eligible is None or self.eligible[row]):
             self.counts[value] += weight
 
+    def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
+        """Add ``weight`` for a pod on each of ``rows``."""
+        if self.version < 0:
+            return
+        if self.eligible is not None:
+            rows = rows[self.eligible[rows]]
+        values = self.column.ids[rows]
+        known = (values >= 0) & (values < len(self.counts))
+        np.add.at(self.counts, values[known], weight)
+
 
 class Counter:
     """A weighted count of pods by row.
@@ -161,7 +190,7 @@ class Counter:
         name = (column.key, eligible_key)
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = Table(column, make_eligible)
+            table = self.tables[name] = Table(self, column, eligible_key, make_eligible)
         if table.version != version or len(table.counts) != len(column.values):
             table.rebuild(self.rows, version)
         return table
@@ -180,3 +209,10 @@ class Counter:
         self.total += weight
         for table in self.tables.values():
             table.bump(row, weight)
+
+    def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
+        """Add ``weight`` for a pod on each of ``rows``, which may repeat."""
+        np.add.at(self.rows, rows, weight)
+        self.total += weight * len(rows)
+        for table in self.tables.values():
+            table.bump_all(rows, weight)

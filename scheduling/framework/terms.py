@@ -1,0 +1,137 @@
+"""What plugins tell the compiled loops: their rules about a class as numbers and counts.
+
+A plugin that can state its Filter and Score for a class by one of these protocols need not be asked
+again for every pod (``engine.runs``). Nothing is lost without: ``engine.class_cache`` asks. The
+plugin's own ``filter`` and ``score`` remain the rule; what is stated here must come to the same.
+"""
+
+from enum import IntEnum
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from scheduling.framework.interface import NodeTable
+from scheduling.framework.status import Code
+from scheduling.framework.tables import Counter, Table
+from scheduling.framework.types import PodInfo
+
+Rejection = tuple[Code, tuple[str, ...]]
+"""Code and reasons."""
+
+
+class Kind(IntEnum):
+    """What a term does with the count at a node's topology value."""
+
+    NEAR = 0
+    """Required affinity: there must be one; or none anywhere, for a pod that means itself."""
+    ANTI = 1
+    """Required anti-affinity: there must be none."""
+    EXISTING = 2
+    """Required anti-affinity of placed pods: there must be none."""
+    SCORED = 3
+    """Preferences: the sum of the counts is the raw score."""
+    HARD = 4
+    """DoNotSchedule: with the pod, not more than ``max_skew`` above the lowest count."""
+    SOFT = 5
+    """ScheduleAnyway: the sum of weighted counts is the raw score."""
+    UNTOUCHED = 6
+    """As long as nothing is counted anywhere, the plugin skips its score."""
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule about the counts of ``table``.
+
+    ``single``: no two nodes share a topology value, so that counts are by node. ``whole`` with it:
+    counts are ``table.counter.rows``, also on nodes that are not eligible. ``matches_self``: the
+    pod itself is meant. ``from_zero``: there are fewer domains than asked for, the lowest count is
+    0. ``by_size``: SOFT weights the term by the number of nodes, not of values. ``all_keys``: nodes
+    that lack the label of any such SOFT term are not scored.
+    """
+
+    kind: Kind
+    table: Table
+    single: bool
+    whole: bool = False
+    matches_self: bool = False
+    max_skew: int = 0
+    from_zero: bool = False
+    by_size: bool = False
+    all_keys: bool = False
+
+
+@runtime_checkable
+class PlainFilter(Protocol):
+    """A filter that compares requests with what is free, beside a place for the pod."""
+
+    def plain_filter(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
+        """Return (amount, resource column) of all that is compared."""
+        ...
+
+    def plain_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
+        """Return what the filter says of a node.
+
+        Bit 0: no place; two bits for each amount: too little is free, too little exists.
+        """
+        ...
+
+
+@runtime_checkable
+class CountedFilter(Protocol):
+    """A filter that rejects rows on which a counter is above 0."""
+
+    def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
+        """Return the counter, and what the filter says."""
+        ...
+
+
+@runtime_checkable
+class LeastAllocatedScore(Protocol):
+    """A score of how much cpu and memory stay free."""
+
+    def least_allocated_terms(self, pod: PodInfo) -> tuple[int, int, int, int] | None:
+        """Return weight and amount of cpu, then of memory; ``None`` if there is more to it."""
+        ...
+
+
+@runtime_checkable
+class BalancedScore(Protocol):
+    """A score of how evenly cpu and memory are used."""
+
+    def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
+        """Return amounts of cpu and memory; ``None`` if there is more to it."""
+        ...
+
+
+@runtime_checkable
+class ScaledScore(Protocol):
+    """A score of the node alone that NormalizeScore scales so that the highest is 100."""
+
+    scaled_in_reverse: bool
+    """Whether the highest raw score becomes 0 (``vectors.default_normalize``)."""
+
+
+@runtime_checkable
+class AffinityTerms(Protocol):
+    """Filter and Score of InterPodAffinity: NEAR, ANTI, EXISTING, then SCORED stretched to 100."""
+
+    affinity_rejections: tuple[Rejection, Rejection, Rejection]
+
+    def affinity_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
+        """Return NEAR, ANTI, EXISTING and SCORED."""
+        ...
+
+    def untouched_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
+        """Return UNTOUCHED."""
+        ...
+
+
+@runtime_checkable
+class SpreadTerms(Protocol):
+    """Filter and Score of PodTopologySpread: HARD, then SOFT, fewest first."""
+
+    spread_rejections: tuple[Rejection, Rejection]
+    """Of a skew that is too large, and of a missing label."""
+
+    def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
+        """Return HARD and SOFT."""
+        ...
