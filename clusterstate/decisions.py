@@ -9,8 +9,10 @@ import msgspec
 from clusterstate import sql
 from clusterstate.objects.errors import Expired
 
-_LATEST = timedelta(minutes=5)
-"""How long before a decision others may have been made whose pods were still being bound."""
+_LATEST = timedelta(minutes=20)
+"""How long before a decision others may have been made whose pods were still being bound.
+
+Permit plugins may hold a pod for 15 minutes."""
 
 
 _MOST_BEFORE = 50_000

@@ -6,10 +6,13 @@ runner already decides the next batch on the snapshot that assumes it ("assume, 
 changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
 get their condition and their place in the queue in one statement too. Events are told last, when
 there is nothing more urgent; they are news, not state.
+
+Pods that plugins reserved (``scheduling.reserved``) are bound in the same batches; what became of
+them is for who reserved them to know (``take_outcomes``).
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import cast
@@ -48,6 +51,10 @@ class Binder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
         self._underway: Future[BindResult] | None = None
         self._news: list[tuple[int, str, str, str]] = []
+        self._reserved: set[int] = set()
+        self._outcomes: dict[int, bool] = {}
+        self.give_way: Callable[[int], bool] = lambda pod_id: False
+        """Asked to take back a victim that is reserved and not bound; True if it was."""
 
     def close(self) -> None:
         """Wait for the batch that is under way, whatever becomes of it."""
@@ -55,16 +62,23 @@ class Binder:
 
     # --- placed ----------------------------------------------------------------------------------
 
-    def submit(self, placed: Sequence[Decision], now: float) -> None:
-        """Begin to bind; the batch before is settled first."""
+    def submit(
+        self, placed: Sequence[Decision], now: float, reserved: Sequence[Binding] = ()
+    ) -> None:
+        """Begin to bind what was decided on the snapshot as it is, and reserved pods.
+
+        The batch before is settled first.
+        """
         self.settle(now)
-        if not placed:
-            return
         bindings = [Binding(cast(int, d.key), d.node_name) for d in placed]
+        bindings += reserved
+        if not bindings:
+            return
+        self._reserved = {one.pod_id for one in reserved}
         self._news += [
-            (cast(int, d.key), "Normal", "Scheduled", f"to {d.node_name}") for d in placed
+            (one.pod_id, "Normal", "Scheduled", f"to {one.node_name}") for one in bindings
         ]
-        revision = placed[0].snapshot_revision
+        revision = self._mirror.snapshot.revision
         moment = datetime.fromtimestamp(now, UTC)
         if len(bindings) <= _INLINE:
             self._underway = Future()
@@ -91,17 +105,27 @@ class Binder:
             return 0
         underway, self._underway = self._underway, None
         result = underway.result()
+        reserved, self._reserved = self._reserved, set()
+        if reserved:
+            self._outcomes.update((id_, True) for id_, _ in result.bound if id_ in reserved)
+            self._outcomes.update((id_, False) for id_ in result.stale if id_ in reserved)
         for pod_id, _ in result.bound:
             self._mirror.queue.done(pod_id)
         for pod_id in result.stale:
-            self._mirror.snapshot.forget(pod_id)
-            self._mirror.queue.requeue_stale(pod_id, now)
+            if pod_id not in reserved:
+                self._mirror.snapshot.forget(pod_id)
+                self._mirror.queue.requeue_stale(pod_id, now)
         if result.stale:
             self.recorder.came_back(result.stale)
             stale = set(result.stale)
             self._news = [news for news in self._news if news[0] not in stale]
             logger.info("bindings_came_back", stale=len(result.stale), bound=len(result.bound))
         return len(result.stale)
+
+    def take_outcomes(self) -> dict[int, bool]:
+        """Return which reserved pods were bound, and which could not be, since the last call."""
+        outcomes, self._outcomes = self._outcomes, {}
+        return outcomes
 
     # --- not placed ------------------------------------------------------------------------------
 
@@ -166,6 +190,8 @@ class Binder:
         name = f"{rows[preemptor].namespace}/{rows[preemptor].name}"
         for pod_id in victims:
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
+                continue
+            if self.give_way(pod_id):
                 continue
             condition = {
                 "type": "DisruptionTarget",

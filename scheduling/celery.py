@@ -2,9 +2,10 @@
 
 Three kinds of workers run it. The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
 snapshot between tasks; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is
-to be evicted; every other task goes to the default queue. Beat sends the backstops listed in
-``beat_schedule``: each is also triggered by what it waits for, so beat alone or the triggers alone
-are enough.
+to be evicted; every other task goes to the default queue, whose worker has threads for the binding
+cycles that wait (``scheduling.binding``) beside those for the controllers. Beat sends the backstops
+listed in ``beat_schedule``: each is also triggered by what it waits for, so beat alone or the
+triggers alone are enough.
 """
 
 import os
@@ -32,6 +33,11 @@ app.conf.beat_schedule = {
         "task": "scheduling.tasks.run_cycles",
         "schedule": 1.0,
         "options": {"expires": 2, "queue": "scheduling"},
+    },
+    "bind": {
+        "task": "scheduling.tasks.run_bindings",
+        "schedule": 1.0,
+        "options": {"expires": 2},
     },
     "evict": {
         "task": "scheduling.tasks.run_evictions",

@@ -11,11 +11,8 @@ import structlog
 from clusterstate import decisions
 from clusterstate.decisions import StoredConfiguration
 from clusterstate.objects.errors import Expired, Invalid
-from scheduling.framework.configuration import (
-    KubeSchedulerConfiguration,
-    default_configuration,
-    load,
-)
+from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
+from scheduling.plugins.catalogue import load_configuration
 
 logger = structlog.get_logger(__name__)
 
@@ -55,7 +52,7 @@ def _at(revision: int) -> KubeSchedulerConfiguration:
 def parsed(stored: StoredConfiguration) -> KubeSchedulerConfiguration:
     """Return a stored configuration, the default one when it no longer loads."""
     try:
-        return load(stored.document)
+        return load_configuration(stored.document)
     except Invalid as error:
         logger.error(  # noqa: TRY400  # the message says it all
             "configuration_unusable", revision=stored.revision, error=error.message

@@ -62,7 +62,8 @@ class Recorder:
                 self._noted.append((moment, profile_revision, decision))
                 continue
             table: bytes | None = None
-            if decision.outcome == UNSCHEDULABLE and decision.node_count:
+            # With feasible nodes it was refused after one was chosen: there is no such table.
+            if decision.outcome == UNSCHEDULABLE and decision.node_count and not decision.feasible:
                 table = tables.get(decision.class_digest)
                 if table is None and len(tables) < _TABLES_AT_ONCE:
                     table = tables[decision.class_digest] = pack_table(decision, snapshot)

@@ -6,9 +6,10 @@ else is safe without the lock too: a bind is conditional. The warm state lives i
 between tasks, and is thrown away whenever anything about it is in doubt.
 
     loop    refresh the mirror from the log            (sync)
+            see what became of reserved pods           (reserved)
             pop a batch from the queue                 (engine.queue)
             decide it, assuming each decision          (engine.cycle)
-            write: bind in a thread, refuse            (binder)
+            write: reserve, bind in a thread, refuse   (reserved, binder)
             nothing to do: tell events, then wait for a wake-up, or for the next backoff
 """
 
@@ -21,19 +22,34 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import changes, sql
-from scheduling import profiles, wake
+from clusterstate.objects.errors import StatusError
+from scheduling import profiles, reserved, wake
 from scheduling.binder import Binder
 from scheduling.controllers import node_admission
 from scheduling.engine import runs
 from scheduling.engine.class_cache import Cache
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.cycle import (
+    Options,
+    PodToPlace,
+    new_state,
+    schedule_batch,
+    schedule_pod,
+    settle,
+)
 from scheduling.engine.decision import Decision
-from scheduling.engine.queue import Backoff, PendingPod, Registrations
-from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.engine.queue import (
+    Backoff,
+    PendingPod,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.events import Registration
-from scheduling.framework.runtime import Framework
+from scheduling.framework.interface import Plugin
+from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.plugins.catalogue import build_plugins
 from scheduling.plugins.queueing_hints import registrations
+from scheduling.reserved import Reserved
 from scheduling.sync import Mirror
 
 logger = structlog.get_logger(__name__)
@@ -47,6 +63,48 @@ _EVENTS_AT_LEAST_EVERY = 0.5
 """Seconds after which it is told in any case, little at a time: no pod waits for a long list."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
+_SLOW = 1.0
+"""Seconds after which a call of a plugin is worth a line in the log: all pods waited for it."""
+_SLOW_AGAIN = 60.0
+"""Seconds until the same plugin is named again."""
+
+
+class SlowPlugins:
+    """Names plugins that keep everybody waiting (``framework.runtime.Meter``)."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._told: dict[tuple[str, str], float] = {}
+
+    def note(self, plugin: str, point: str, seconds: float) -> None:
+        """Log a call that took long, at most once a minute for each plugin and point."""
+        if seconds < _SLOW:
+            return
+        now = self.clock()
+        if now - self._told.get((plugin, point), -_SLOW_AGAIN) >= _SLOW_AGAIN:
+            self._told[plugin, point] = now
+            logger.warning("plugin_slow", plugin=plugin, point=point, seconds=round(seconds, 3))
+
+
+class _Profiles:
+    """The profiles of one configuration, ready to run, and what the queue must know of them."""
+
+    def __init__(
+        self,
+        configuration: KubeSchedulerConfiguration,
+        make: Callable[[Profile], tuple[Framework, Mapping[str, Plugin]]],
+    ) -> None:
+        self.frameworks: dict[str, Framework] = {}
+        self.events: dict[str, Mapping[str, Sequence[Registration]]] = {}
+        for profile in configuration.profiles:
+            framework, plugins = make(profile)
+            self.frameworks[profile.scheduler_name] = framework
+            self.events[profile.scheduler_name] = registrations(profile, plugins)
+        self.backoff = Backoff(
+            initial=configuration.pod_initial_backoff_seconds,
+            longest=configuration.pod_max_backoff_seconds,
+            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
+        )
 
 
 class Scheduler:
@@ -62,28 +120,67 @@ class Scheduler:
         self._seeds = seeds
         self._revision = revision
         self._looked_at = 0.0
-        self._frameworks: dict[str, Framework] = {}
         self._starts: dict[str, int] = {}
         self._caches: dict[str, Cache] = {}
-        self.mirror = Mirror(*self._use(configuration))
-        self.binder = Binder(self.mirror)
-
-    def _use(self, configuration: KubeSchedulerConfiguration) -> tuple[Registrations, Backoff]:
-        """Make the profiles ready to run; return what the queue must know of them."""
-        frameworks: dict[str, Framework] = {}
-        events: dict[str, Mapping[str, Sequence[Registration]]] = {}
-        for profile in configuration.profiles:
-            plugins = build_plugins(profile)
-            frameworks[profile.scheduler_name] = Framework(profile, plugins)
-            events[profile.scheduler_name] = registrations(profile, plugins)
-        self._frameworks = frameworks
-        self._starts = dict.fromkeys(frameworks, 0)
-        self._caches = {}
-        return events, Backoff(
-            initial=configuration.pod_initial_backoff_seconds,
-            longest=configuration.pod_max_backoff_seconds,
-            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
+        self._earlier: dict[tuple[int, str], Framework | None] = {}
+        self._meter = SlowPlugins()
+        try:
+            self._profiles = _Profiles(configuration, self._make)
+        except ConfigurationError as error:
+            self._unusable(revision, error)
+            self._profiles = _Profiles(profiles.default(), self._make)
+        self.mirror = Mirror(
+            self._profiles.events,
+            self._profiles.backoff,
+            sort_key=self._sort_key,
+            pre_enqueue=self._pre_enqueue,
         )
+        self.binder = Binder(self.mirror)
+        self.reserved = Reserved(self.mirror, self.binder, self._framework_at)
+
+    def load(self, now: float) -> None:
+        """Build the warm state from the rows."""
+        self.mirror.load(now)
+        self.reserved.load(now)
+
+    # --- profiles --------------------------------------------------------------------------------
+
+    def _make(self, profile: Profile) -> tuple[Framework, Mapping[str, Plugin]]:
+        """Return a profile ready to run, and its plugins.
+
+        Raises:
+            ConfigurationError: a plugin cannot be made or cannot act where the profile puts it.
+        """
+        plugins = build_plugins(profile)
+        return Framework(profile, plugins, waiting_pods=self, meter=self._meter), plugins
+
+    # Plugins are made before ``reserved`` is, so the handle they get is this object.
+    def all(self) -> Sequence[reserved.Pod]:
+        """Return the pods that wait on Permit (``interface.WaitingPods``)."""
+        return self.reserved.all()
+
+    def get(self, uid: str) -> reserved.Pod | None:
+        """Return the one with this uid, ``None`` if it does not wait."""
+        return self.reserved.get(uid)
+
+    def _framework_at(self, revision: int, name: str) -> Framework | None:
+        """Return a profile of any revision, ``None`` when it can no longer be used."""
+        if revision == self._revision:
+            return self._profiles.frameworks.get(name)
+        key = revision, name
+        if key not in self._earlier:
+            self._earlier[key] = None
+            try:
+                profile = profiles.at(revision).profile(name)
+                if profile is not None:
+                    self._earlier[key] = self._make(profile)[0]
+            except (ConfigurationError, StatusError) as error:
+                self._unusable(revision, error)
+        return self._earlier[key]
+
+    @staticmethod
+    def _unusable(revision: int, error: Exception) -> None:
+        logger.error("configuration_unusable", revision=revision, error=str(error))
 
     def _follow_configuration(self, now: float) -> None:
         """Take over the configuration in force when another one was stored; looks once a second."""
@@ -93,16 +190,52 @@ class Scheduler:
         revision, configuration = profiles.in_force()
         if revision == self._revision:
             return
+        try:
+            made = _Profiles(configuration, self._make)
+        except ConfigurationError as error:
+            self._unusable(revision, error)
+            return
         self.binder.settle(now)
-        self._revision = revision
-        self.mirror.reconfigure(*self._use(configuration), now)
-        logger.info("configuration_changed", revision=revision, profiles=list(self._frameworks))
+        self.reserved.follow(now)
+        for name, framework in self._profiles.frameworks.items():
+            self._earlier[self._revision, name] = framework
+        self._revision, self._profiles = revision, made
+        self._starts, self._caches = {}, {}
+        self.mirror.reconfigure(made.events, made.backoff, now)
+        self.reserved.load(now)
+        logger.info(
+            "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
+        )
+
+    def _sort_key(self, pod: PendingPod, queued_at: float) -> tuple[float, ...]:
+        """Return the pod's place among the active ones: QueueSort, the same in all profiles."""
+        framework = next(iter(self._profiles.frameworks.values()))
+        if not framework.third_party.isdisjoint(framework.profile.names("queueSort")):
+            try:
+                return framework.sort_key(self.mirror.info(pod.class_id), queued_at)
+            except PluginFailed as failure:
+                logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
+        return priority_sort(pod, queued_at)
+
+    def _pre_enqueue(self, pod: PendingPod) -> str:
+        """Return the plugin that does not let the pod in yet, empty if it may be tried."""
+        framework = self._profiles.frameworks.get(pod.spec.spec.scheduler_name)
+        if framework is None or framework.profile.names("preEnqueue") == ("SchedulingGates",):
+            return scheduling_gates(pod)
+        try:
+            return framework.pre_enqueue(self.mirror.info(pod.class_id)).plugin
+        except PluginFailed as failure:
+            logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
+            return failure.status.plugin
+
+    # --- the cycle -------------------------------------------------------------------------------
 
     def _cache(self, name: str) -> Cache:
         """Return the profile's cache over the current snapshot: loading again makes a new one."""
         cache = self._caches.get(name)
         if cache is None or cache.snapshot is not self.mirror.snapshot:
-            cache = self._caches[name] = Cache(self.mirror.snapshot, self._frameworks[name])
+            framework = self._profiles.frameworks[name]
+            cache = self._caches[name] = Cache(self.mirror.snapshot, framework)
         return cache
 
     def cycle(self, now: float) -> int:
@@ -110,43 +243,70 @@ class Scheduler:
         self._follow_configuration(now)
         self.mirror.refresh(now)
         if self.mirror.arrivals:
-            node_admission.judge(self.mirror, self._frameworks, now)
+            node_admission.judge(self.mirror, self._profiles.frameworks, now)
+        ready = self.reserved.follow(now)
         batch = self.mirror.queue.pop_batch(now, BATCH)
-        if not batch:
+        if not batch and not ready:
             self.binder.settle(now)
             return 0
-        decisions = list(self._decide(batch))
+        decisions = list(self._decide(batch, now))
         recorder = self.binder.recorder
         recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
-        placed = [decision for decision in decisions if decision.scheduled]
+        placed = [d for d in decisions if d.scheduled and d.key not in self.reserved]
         refused = [decision for decision in decisions if not decision.scheduled]
-        self.binder.submit(placed, now)
+        ready += self.reserved.write(now)
+        self.binder.submit(placed, now, ready)
         self.binder.refuse(refused, now)
         if recorder.full:
             recorder.record()
-        return len(batch)
+        return len(batch) + len(ready)
 
-    def _decide(self, batch: Sequence[PendingPod]) -> Iterable[Decision]:
+    def _decide(self, batch: Sequence[PendingPod], now: float) -> Iterable[Decision]:
         snapshot = self.mirror.snapshot
         for name, pods in _by_profile(batch):
-            framework = self._frameworks[name]
-            decisions = schedule_batch(
-                snapshot,
-                framework,
-                [
-                    PodToPlace(
-                        pod.pod_id,
-                        self.mirror.info(pod.class_id),
-                        snapshot.nominated_node_of(pod.pod_id),
-                    )
-                    for pod in pods
-                ],
-                Options(seed=self._seeds()),
-                start=self._starts[name],
-                cache=self._cache(name),
-            )
+            framework = self._profiles.frameworks[name]
+            places = [
+                PodToPlace(
+                    pod.pod_id,
+                    self.mirror.info(pod.class_id),
+                    snapshot.nominated_node_of(pod.pod_id),
+                )
+                for pod in pods
+            ]
+            options = Options(seed=self._seeds())
+            if framework.decides_alone:
+                decisions = self._reserve_each(framework, places, options, now)
+            else:
+                decisions = schedule_batch(
+                    snapshot,
+                    framework,
+                    places,
+                    options,
+                    start=self._starts.get(name, 0),
+                    cache=self._cache(name),
+                )
             self._starts[name] = decisions[-1].next_start
             yield from decisions
+
+    def _reserve_each(
+        self, framework: Framework, pods: Sequence[PodToPlace], options: Options, now: float
+    ) -> list[Decision]:
+        """Decide pods one by one, each with Reserve and Permit before the next (R150)."""
+        snapshot = self.mirror.snapshot
+        states = [new_state(pod, options, draw) for draw, pod in enumerate(pods)]
+        reserved.names(states)
+        decisions: list[Decision] = []
+        start = self._starts.get(framework.scheduler_name, 0)
+        for draw, (pod, state) in enumerate(zip(pods, states, strict=True)):
+            decision = schedule_pod(
+                snapshot, framework, pod, options, draw=draw, start=start, state=state
+            )
+            start = decision.next_start
+            settle(snapshot, pod, decision)
+            if decision.scheduled:
+                decision = self.reserved.begin(framework, self._revision, pod, state, decision, now)
+            decisions.append(decision)
+        return decisions
 
 
 def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[PendingPod]]]:
@@ -203,7 +363,7 @@ def run(
         with wake.Subscription(wake.SCHEDULER) as subscription:
             scheduler = _scheduler()
             if not scheduler.mirror.loaded:
-                scheduler.mirror.load(clock())
+                scheduler.load(clock())
             end = clock() + longest
             busy_at = told_at = clock()
             while (now := clock()) < end and not stopping():
@@ -240,8 +400,10 @@ def run(
 def _wait_for(scheduler: Scheduler, now: float, end: float) -> float:
     """Return how long nothing is due: until the next backoff, at most a second."""
     wait = min(_LONGEST_WAIT, end - now)
-    due = scheduler.mirror.queue.next_due(now)
-    return wait if due is None else max(0.0, min(wait, due - now))
+    for due in (scheduler.mirror.queue.next_due(now), scheduler.reserved.next_due()):
+        if due is not None:
+            wait = min(wait, due - now)
+    return max(0.0, wait)
 
 
 def _lock() -> bool:

@@ -8,16 +8,17 @@ decides the same. It never writes.
 Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
 states the last state of one object. A pod that this worker assumed is confirmed by its own change;
 a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge.
+Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 import numpy as np
 import structlog
 
-from clusterstate import bulk, changes, queries
+from clusterstate import bulk, changes, queries, reservations
 from clusterstate.changes import Change
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.errors import Expired
@@ -31,7 +32,19 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
-from scheduling.engine.queue import Backoff, PendingPod, Place, PriorityQueue, Registrations, Stage
+from clusterstate.reservations import Reservation
+from scheduling.engine.queue import (
+    Backoff,
+    PendingPod,
+    Place,
+    PreEnqueue,
+    PriorityQueue,
+    Registrations,
+    SortKey,
+    Stage,
+    priority_sort,
+    scheduling_gates,
+)
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import (
@@ -73,9 +86,19 @@ _decode_namespace = msgspec.json.Decoder(Namespace).decode
 class Mirror:
     """Snapshot and queue, following the change log from ``cursor``."""
 
-    def __init__(self, registrations: Registrations, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        registrations: Registrations,
+        backoff: Backoff,
+        *,
+        sort_key: SortKey = priority_sort,
+        pre_enqueue: PreEnqueue = scheduling_gates,
+    ) -> None:
         self._registrations = registrations
         self._backoff = backoff
+        self._sort_key = sort_key
+        self._pre_enqueue = pre_enqueue
+        self.reserved: dict[int, Reservation] = {}
         self.cursor = -1
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
@@ -83,7 +106,12 @@ class Mirror:
         self._classes: dict[int, PodInfo] = {}
 
     def _new_queue(self) -> PriorityQueue:
-        return PriorityQueue(registrations=self._registrations, backoff=self._backoff)
+        return PriorityQueue(
+            registrations=self._registrations,
+            backoff=self._backoff,
+            sort_key=self._sort_key,
+            pre_enqueue=self._pre_enqueue,
+        )
 
     @property
     def loaded(self) -> bool:
@@ -95,6 +123,7 @@ class Mirror:
         self._registrations = registrations
         self._backoff = backoff
         self.queue = self._new_queue()
+        self.reserved = {one.pod_id: one for one in reservations.everything()}
         self._load_pending(now)
 
     # --- cold start ------------------------------------------------------------------------------
@@ -114,6 +143,7 @@ class Mirror:
                 for manifest in queries.list_page(kind).items:
                     self._set_other(kind, manifest)
             self._load_bound(bulk.bound_pods(), row_of_node)
+            self._set_aside(reservations.everything())
             self._load_pending(now)
         self.snapshot.revision = self.cursor = revision
         logger.info(
@@ -169,9 +199,40 @@ class Mirror:
                 not_before=0.0 if row.not_before is None else row.not_before.timestamp(),
                 rejected_by=tuple(row.rejected_by),
             )
+            if row.id in self.reserved:
+                self.queue.restore_parked(self._pending_pod(row.id, row.class_id), place)
+                continue
             self.queue.restore(self._pending_pod(row.id, row.class_id), place, now)
             if row.nominated_node_name:
                 self.snapshot.nominate(row.id, self._classes[row.class_id], row.nominated_node_name)
+
+    # --- reserved --------------------------------------------------------------------------------
+
+    def _set_aside(self, found: Iterable[Reservation]) -> None:
+        """Take over the reservations, and count their pods where they are to go."""
+        self.reserved = {one.pod_id: one for one in found}
+        waiting = [one for one in self.reserved.values() if one.alive and one.is_held]
+        self._learn_classes(one.class_id for one in waiting)
+        for one in waiting:
+            row = self.snapshot.row_of(one.node_name)
+            if row is not None and self.snapshot.node_of(one.pod_id) is None:
+                self.snapshot.assume(one.pod_id, self._classes[one.class_id], row)
+
+    def follow_reservations(self) -> None:
+        """Count the pods that are reserved now, and no longer those that were. Queries once.
+
+        For whoever does not reserve; to be called before ``refresh``, so that a pod whose
+        reservation ended by its binding is never missing.
+        """
+        before = self.reserved
+        self._set_aside(reservations.everything())
+        for pod_id in before.keys() - self.reserved.keys():
+            self.snapshot.forget(pod_id)
+
+    def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
+        """Wake the pods that may find room where these (by id) were to go; not they themselves."""
+        for info in pods.values():
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod, but_not=pods.keys())
 
     # --- classes ---------------------------------------------------------------------------------
 
@@ -307,6 +368,7 @@ class Mirror:
         *,
         old: Node | Pod | None = None,
         new: Node | Pod | None = None,
+        but_not: Collection[int] = (),
     ) -> None:
         if len(self.queue) == 0:
             return
@@ -320,6 +382,7 @@ class Mirror:
                 resource=resource, action=action, old=old, new=new, namespace_labels=labels
             ),
             now,
+            but_not=but_not,
         )
 
     # --- what else scheduling looks up -----------------------------------------------------------

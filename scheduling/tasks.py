@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 from celery.worker import state
 
-from clusterstate import queries
+from clusterstate import queries, reservations
 from clusterstate.actions import decisions, history, namespaces
 
 LINGER_SECONDS = 10.0
@@ -31,6 +31,16 @@ def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     from scheduling import runner
 
     return runner.run(longest=longest, stopping=_stopping)
+
+
+@shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)
+def run_bindings(**_: object) -> int:
+    """Do what PreBind, Bind and PostBind plugins have to do; see ``scheduling.binding``."""
+    if not reservations.with_work():
+        return 0
+    from scheduling import binding
+
+    return binding.run(stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)

@@ -75,6 +75,14 @@ def announce(*, revision: int, kinds: Collection[str] = ()) -> None:
     _announcer.add(revision, scheduler=not quiet, timers=timers)
 
 
+def send_binding() -> None:
+    """Have a worker look for reservations whose plugins have work; never raises."""
+    try:
+        current_app.send_task("scheduling.tasks.run_bindings", expires=30)
+    except (redis.RedisError, KombuError, OSError) as error:
+        logger.warning("wake_up_failed", error=str(error))  # beat sends one soon
+
+
 class _Announcer:
     """The latest revision that waits to be published, and the thread that publishes it."""
 

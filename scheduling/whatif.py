@@ -25,9 +25,9 @@ from scheduling import profiles, replay, simulation
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import KubeSchedulerConfiguration, load
+from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError
-from scheduling.plugins.catalogue import build_framework
+from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
 from scheduling.sync import Mirror
 
@@ -53,6 +53,7 @@ def live_snapshot() -> Snapshot:
             mirror = Mirror({name: {} for name in names}, Backoff())
             mirror.load(now)
         else:
+            mirror.follow_reservations()
             mirror.refresh(now)
         mirror.arrivals.clear()
         found = copy_snapshot(mirror.snapshot)
@@ -246,7 +247,9 @@ def store_configuration(document: object, *, by: str, now: datetime) -> tuple[Ma
         if not isinstance(version, str) or not version.isascii() or not version.isdigit():
             raise BadRequest(f"metadata.resourceVersion is not valid: {version!r}")
         replaces = int(version)
-    loaded = load({key: value for key, value in document.items() if key != "metadata"})
+    loaded = load_configuration(
+        {key: value for key, value in document.items() if key != "metadata"}
+    )
     for profile in loaded.profiles:
         try:
             build_framework(profile)

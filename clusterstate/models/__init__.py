@@ -29,6 +29,7 @@ from clusterstate.models.policies import (
     ResourceQuota,
     RuntimeClass,
 )
+from clusterstate.models.reservations import Reservation
 from clusterstate.models.tokens import ApiToken
 from clusterstate.models.workloads import (
     DaemonSet,
@@ -65,6 +66,7 @@ __all__ = [
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
+    "Reservation",
     "ResourceQuota",
     "RuntimeClass",
     "SchedulerConfiguration",

@@ -96,6 +96,7 @@ def schedule_pod(
     *,
     draw: int = 0,
     start: int = 0,
+    state: CycleState | None = None,
 ) -> Decision:
     """Return where the pod goes, or why nowhere; the snapshot stays as it is.
 
@@ -106,8 +107,16 @@ def schedule_pod(
         options: seed, tie break and detail.
         draw: number of the decision under the seed.
         start: index in the node order where the search begins, when not all nodes are looked at.
+        state: from ``new_state``, for a caller that goes on with it to Reserve and Permit.
     """
-    return _Cycle(snapshot, framework, pod, options, draw, start).run()
+    return _Cycle(snapshot, framework, pod, options, draw, start, state).run()
+
+
+def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
+    """Return the notes with which a pod's cycle begins."""
+    return CycleState(
+        pod_key=pod.key, nominated_node=pod.nominated_node, seed=mix(options.seed, draw)
+    )
 
 
 class Shortcut(Protocol):
@@ -177,6 +186,10 @@ def schedule_batch(
                 decision = cache.decide(pod, options, draw=number, start=start)
             except PluginFailed:
                 decision = None  # fails in the same way on the plain path, which records it
+            except Exception:
+                if not framework.third_party:
+                    raise
+                cache = None  # somebody's hook for the cache raised; the plain path needs none
         if decision is None:
             decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
         start = decision.next_start
@@ -230,6 +243,7 @@ class _Cycle:
         options: Options,
         draw: int,
         start: int,
+        state: CycleState | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.framework = framework
@@ -239,11 +253,7 @@ class _Cycle:
         self.draw = draw
         self.start = start
         self.next_start = start
-        self.state = CycleState(
-            pod_key=pod.key,
-            nominated_node=pod.nominated_node,
-            seed=mix(options.seed, draw),
-        )
+        self.state = state or new_state(pod, options, draw)
 
     def run(self) -> Decision:
         if not self.snapshot.node_count:

@@ -16,16 +16,16 @@ A pod that failed waits 1 s, 2 s, 4 s ... 10 s. A pod that plugins rejected wait
 have changed the mind of one of them: each plugin registers events with hints, and waiting pods are
 grouped by class and plugins, so that an event costs one hint per group and not per pod. Events that
 come while a pod is being decided are kept and looked at when it comes back, for the decision has
-not seen them. After five minutes a pod is tried again in any case.
+not seen them; those that come while it waits on Permit or PreBind (*parked*) are only counted. After five minutes a pod is tried again in any case.
 
 Pure and in memory: the clock comes in as ``now`` (seconds since the epoch), and what must survive a
-restart goes out by ``take_changes``. Being in flight is not written down: after a restart such a
-pod is simply active again. Rules: pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
+restart goes out by ``take_changes``. Being in flight is not written down, unless the pod is parked:
+after a restart such a pod is simply active again. Rules: pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
 """
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from itertools import groupby
 
@@ -193,6 +193,7 @@ class PriorityQueue:
         self._events: deque[ClusterEvent] = deque()
         self._first_event = 0
         self._changed: dict[int, None] = {}
+        self._event_count = 0
         self._tokens = 0
 
     # --- looking ---------------------------------------------------------------------------------
@@ -319,7 +320,7 @@ class PriorityQueue:
         entry = self._entries.pop(pod_id, None)
         if entry is None:
             return
-        if entry.stage is Stage.IN_FLIGHT:
+        if pod_id in self._in_flight:
             self._land(pod_id)
         elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._leave_group(entry)
@@ -355,10 +356,26 @@ class PriorityQueue:
             popped.append(entry.pod)
         return popped
 
-    def mark_waiting(self, pod_id: int) -> None:
-        """Note that a pod in flight waits, for Permit say, so that its row tells it."""
-        if self._entries[pod_id].stage is Stage.IN_FLIGHT:
+    def park(self, pod_id: int) -> None:
+        """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
+
+        What happens meanwhile is counted and not kept: when it comes back rejected and there was
+        something, it is tried again after its backoff.
+        """
+        entry = self._entries[pod_id]
+        if pod_id in self._in_flight:
+            entry.changed_in_flight |= bool(self._events_since(entry))
+            self._land(pod_id)
+            entry.first_event = self._event_count
             self._changed[pod_id] = None
+
+    def restore_parked(self, pod: PendingPod, place: Place) -> None:
+        """Take a pod in that waits, after a restart; what happened before is not known."""
+        self.delete(pod.pod_id)
+        entry = self._entries[pod.pod_id] = _Entry(pod, place.queued_at)
+        entry.stage = Stage.IN_FLIGHT
+        entry.since, entry.attempts = place.since, place.attempts
+        entry.changed_in_flight = True
 
     def requeue_unschedulable(
         self,
@@ -379,10 +396,14 @@ class PriorityQueue:
         entry = self._entries.get(pod_id)
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
-        events = self._events_since(entry)
+        events: list[ClusterEvent] = []
+        if pod_id in self._in_flight:
+            events = self._events_since(entry)
+            self._land(pod_id)
+        elif entry.first_event != self._event_count:
+            entry.changed_in_flight = True
         entry.pending_by = frozenset(pending_by)
         entry.rejected_by = frozenset(rejected_by) | entry.pending_by
-        self._land(pod_id)
         entry.queued_at = now
         entry.not_before = now + self._backoff.after(entry.attempts)
         self._changed[pod_id] = None
@@ -404,7 +425,8 @@ class PriorityQueue:
         entry = self._entries.get(pod_id)
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
-        self._land(pod_id)
+        if pod_id in self._in_flight:
+            self._land(pod_id)
         entry.attempts -= 1
         entry.rejected_by = frozenset()
         entry.not_before = 0.0
@@ -412,8 +434,14 @@ class PriorityQueue:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def move_on_event(self, event: ClusterEvent, now: float) -> int:
-        """Wake the pods that the event may help, and return how many."""
+    def move_on_event(
+        self, event: ClusterEvent, now: float, *, but_not: Collection[int] = ()
+    ) -> int:
+        """Wake the pods that the event may help, and return how many.
+
+        ``but_not``: pods that caused it themselves.
+        """
+        self._event_count += 1
         if self._in_flight:
             self._events.append(event)
         moved = 0
@@ -425,7 +453,7 @@ class PriorityQueue:
             for pod_id in members.pod_ids:
                 entry = self._entries[pod_id]
                 before = entry.stage
-                self._act(entry, worth, now, before)
+                self._act(entry, _Worth.NOTHING if pod_id in but_not else worth, now, before)
                 if entry.stage is not before:
                     moved += 1
                     self._changed[pod_id] = None

@@ -83,10 +83,12 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the loader must know of a plugin: where it may act, and the type of its arguments.
 
     ``args_type`` is a msgspec Struct (camelCase names by its own ``rename``) or None: any object.
+    ``problem`` says why a plugin that is installed cannot be used.
     """
 
     points: frozenset[str]
     args_type: type[msgspec.Struct] | None = None
+    problem: str = ""
 
 
 class PluginUse(msgspec.Struct, frozen=True):
@@ -496,6 +498,8 @@ def _check_plugin_name(
     path = entry.child("name")
     if not name:
         entry.errors.append(FieldError(REQUIRED, path))
+    elif name in known and known[name].problem:
+        entry.errors.append(FieldError(INVALID, path, name, known[name].problem))
     elif name in known:
         return True
     elif name in WITHOUT_EFFECT:

@@ -50,7 +50,10 @@ class CycleState:
     ``skip_filter`` and ``skip_score`` hold the names of plugins whose PreFilter or PreScore
     answered Skip. ``pod_key`` is the pod's identity in the snapshot, ``None`` for a pod that is not
     known there; ``nominated_node`` where room was made for it earlier; ``random`` is the cycle's
-    seeded generator, ``None`` where nothing may be left to chance.
+    seeded generator, ``None`` where nothing may be left to chance. ``pod_name``
+    (``namespace/name``) and ``pod_uid`` are known from Reserve on: what comes before is about a
+    scheduling class. A binding cycle may go on in another process or after a restart; it then
+    finds the notes that are plain data (``plain_notes``) and no others.
     """
 
     __slots__ = (
@@ -59,6 +62,8 @@ class CycleState:
         "_seed",
         "nominated_node",
         "pod_key",
+        "pod_name",
+        "pod_uid",
         "skip_filter",
         "skip_score",
     )
@@ -70,6 +75,8 @@ class CycleState:
         self._random: np.random.Generator | None = None
         self._seed = seed
         self.pod_key = pod_key
+        self.pod_name = ""
+        self.pod_uid = ""
         self.nominated_node = nominated_node
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
@@ -106,6 +113,10 @@ class CycleState:
         """Forget ``key``; nothing happens when it is not there."""
         self._notes.pop(key, None)
 
+    def plain_notes(self) -> dict[str, object]:
+        """Return the notes that JSON can hold: texts, numbers, lists and objects of them."""
+        return {key: value for key, value in self._notes.items() if _is_plain(value)}
+
     def clone(self) -> "CycleState":
         """Return a state with the same notes (shared values, own table)."""
         copy = CycleState(pod_key=self.pod_key, nominated_node=self.nominated_node)
@@ -113,7 +124,16 @@ class CycleState:
         copy._notes = dict(self._notes)
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
+        copy.pod_name, copy.pod_uid = self.pod_name, self.pod_uid
         return copy
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(of) for key, of in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (str, int, float, bool)
 
 
 class FilterResult(msgspec.Struct, frozen=True):
@@ -478,6 +498,64 @@ class Permit(Plugin, Protocol):
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, float]:
         """Return Success, a rejection, or Wait with a timeout in seconds."""
+        ...
+
+
+class WaitingPod(Protocol):
+    """A pod that Permit plugins keep waiting, its node set aside for it (R163)."""
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        ...
+
+    @property
+    def pod(self) -> PodInfo:
+        """What the pod asks for."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """The node that is set aside."""
+        ...
+
+    @property
+    def pending_plugins(self) -> Sequence[str]:
+        """Names of the plugins that have not allowed it yet, sorted."""
+        ...
+
+    def allow(self, plugin: str) -> None:
+        """Allow it on behalf of a plugin; once all have, it is bound. Others: nothing happens."""
+        ...
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Send it back to the queue, with a reason for people."""
+        ...
+
+
+class WaitingPods(Protocol):
+    """The pods that wait on Permit, of all profiles (``FrameworkHandle``, R164)."""
+
+    def all(self) -> Sequence[WaitingPod]:
+        """Return all of them, the longest waiting first."""
+        ...
+
+    def get(self, uid: str) -> WaitingPod | None:
+        """Return the one with this uid, ``None`` if it does not wait."""
+        ...
+
+
+@runtime_checkable
+class WantsWaitingPods(Plugin, Protocol):
+    """A plugin that lists, allows or rejects waiting pods."""
+
+    def use_waiting_pods(self, waiting_pods: WaitingPods) -> None:
+        """Keep the handle; called once, before anything else."""
         ...
 
 

@@ -7,13 +7,13 @@ pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.framework.configuration import Profile
+from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Bind,
@@ -49,6 +49,8 @@ from scheduling.framework.interface import (
     RowWiseWithout,
     Score,
     Scores,
+    WaitingPods,
+    WantsWaitingPods,
 )
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
@@ -59,6 +61,22 @@ Int64 = npt.NDArray[np.int64]
 
 _FEW = 64
 """Up to this many rejections a dictionary is faster than sorting an array."""
+
+
+LONGEST_PERMIT_SECONDS = 15 * 60.0
+"""A Permit plugin's longer timeout is cut to this (framework.go ``maxTimeout``)."""
+
+
+class Meter(Protocol):
+    """Told how long plugins take; the feeder owns the clock."""
+
+    def clock(self) -> float:
+        """Return seconds from any start."""
+        ...
+
+    def note(self, plugin: str, point: str, seconds: float) -> None:
+        """Note one call."""
+        ...
 
 
 class PluginFailed(Exception):
@@ -212,14 +230,29 @@ class Framework:
     Args:
         profile: which plugins act where, in which order, with which weights.
         plugins: instances by name; all that the profile names.
+        waiting_pods: what plugins that want it see of pods that wait on Permit.
+        meter: told how long each call of a plugin takes, if somebody wants to know.
 
     Raises:
         ConfigurationError: a plugin is missing or cannot act where the profile puts it.
     """
 
-    def __init__(self, profile: Profile, plugins: Mapping[str, Plugin]) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        plugins: Mapping[str, Plugin],
+        *,
+        waiting_pods: WaitingPods | None = None,
+        meter: Meter | None = None,
+    ) -> None:
         self.profile = profile
         self.scheduler_name = profile.scheduler_name
+        self._meter = meter
+        self.third_party = frozenset(plugins) - BUILT_IN.keys()
+        if waiting_pods is not None:
+            for plugin in plugins.values():
+                if isinstance(plugin, WantsWaitingPods):
+                    plugin.use_waiting_pods(waiting_pods)
         forms = {name: adapted(plugin) for name, plugin in plugins.items()}
 
         def at(point: str, kind: type[P], *, optional: bool = False) -> list[P]:
@@ -266,15 +299,55 @@ class Framework:
             if isinstance(form, PreFilterExtensions)
         ]
 
+    @property
+    def decides_alone(self) -> bool:
+        """Whether each pod must be reserved and permitted before the next one is decided."""
+        plugins = (self.reserve_plugins, self.permit_plugins, self.post_bind_plugins)
+        return any(plugins) or self.works_before_binding
+
+    @property
+    def works_before_binding(self) -> bool:
+        """Whether binding takes more than writing the node down: PreBind, or a Bind of its own."""
+        own = any(plugin.name in self.third_party for plugin in self.bind_plugins)
+        return own or bool(self.pre_bind_plugins)
+
+    def _call(
+        self, plugin: Plugin, point: str, function: Callable[..., R], *arguments: object
+    ) -> R:
+        if self._meter is None:
+            return _call(plugin, point, function, *arguments)
+        begun = self._meter.clock()
+        try:
+            return _call(plugin, point, function, *arguments)
+        finally:
+            self._meter.note(plugin.name, point, self._meter.clock() - begun)
+
+    def _ask(
+        self, plugin: Plugin, point: str, function: Callable[..., object], *given: object
+    ) -> Status:
+        return _status(plugin, point, self._call(plugin, point, function, *given))
+
     # --- scheduling cycle ------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Return the first answer that keeps the pod out of the active queue, or Success."""
         for plugin in self.pre_enqueue_plugins:
-            status = _ask(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
+            status = self._ask(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS
+
+    def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
+        """Return the pod's place among the active ones by QueueSort; lower goes first (R152).
+
+        Raises:
+            PluginFailed: the plugin failed, or its key is not a tuple of numbers.
+        """
+        (plugin,) = self.queue_sort
+        key: object = self._call(plugin, "QueueSort", plugin.sort_key, pod, queued_at)
+        if not isinstance(key, tuple) or not all(isinstance(part, int | float) for part in key):
+            raise _wrong(plugin, "QueueSort", f"returned {key!r}, wanted a tuple of numbers")
+        return key
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> PreFiltered:
         """Run PreFilter (R153). Notes in ``state`` which plugins skip their Filter.
@@ -287,7 +360,7 @@ class Framework:
         names: frozenset[str] | None = None
         narrowing: set[str] = set()
         for plugin in self.pre_filter_plugins:
-            answer = _call(plugin, "PreFilter", plugin.pre_filter, state, pod, snapshot)
+            answer = self._call(plugin, "PreFilter", plugin.pre_filter, state, pod, snapshot)
             result, told = _pair(plugin, "PreFilter", answer)
             status = _status(plugin, "PreFilter", told)
             if status.code is Code.SKIP:
@@ -301,7 +374,10 @@ class Framework:
                 continue
             if not status.ok:
                 raise _failed(plugin, f'running PreFilter plugin "{plugin.name}": {status.message}')
-            if isinstance(result, PreFilterResult) and result.node_names is not None:
+            if result is not None and not isinstance(result, PreFilterResult):
+                kind = type(result).__name__
+                raise _wrong(plugin, "PreFilter", f"returned {kind}, wanted PreFilterResult")
+            if result is not None and result.node_names is not None:
                 narrowing.add(plugin.name)
                 names = result.node_names if names is None else names & result.node_names
                 if not names:
@@ -401,7 +477,7 @@ class Framework:
             here = rows if remaining is None else rows[remaining]
             if not len(here):
                 break
-            result = _call(plugin, "Filter", plugin.filter, state, pod, snapshot, here)
+            result = self._call(plugin, "Filter", plugin.filter, state, pod, snapshot, here)
             if result is None:
                 continue
             _check_filter_result(plugin, result, len(here))
@@ -423,7 +499,7 @@ class Framework:
                 numbered = base + inverse
                 kinds = {divmod(kind, width): 0 for kind in found.tolist()}
             for code, reason in kinds:
-                status = Status(Code(code), result.reasons[reason], plugin.name)
+                status = _told(plugin, result, code, reason)
                 statuses.append(status)
                 if status.code is Code.ERROR:
                     text = f'running "{plugin.name}" filter plugin: {status.message}'
@@ -608,7 +684,7 @@ class Framework:
         rejected_by = ""
         code = Code.UNSCHEDULABLE
         for plugin in self.post_filter_plugins:
-            answer = _call(
+            answer = self._call(
                 plugin, "PostFilter", plugin.post_filter, state, pod, snapshot, diagnosis, self
             )
             told, verdict = _pair(plugin, "PostFilter", answer)
@@ -643,7 +719,9 @@ class Framework:
             status = _status(
                 plugin,
                 "PreScore",
-                _call(plugin, "PreScore", plugin.pre_score, state, pod, snapshot, rows, counts),
+                self._call(
+                    plugin, "PreScore", plugin.pre_score, state, pod, snapshot, rows, counts
+                ),
             )
             if status.code is Code.SKIP:
                 state.skip_score.add(plugin.name)
@@ -682,12 +760,12 @@ class Framework:
         Raises:
             PluginFailed: the plugin failed or left the range 0..100 after normalising.
         """
-        raw = _call(plugin, "Score", plugin.score, state, pod, snapshot, rows)
+        raw = self._call(plugin, "Score", plugin.score, state, pod, snapshot, rows)
         _check_scores(plugin, "Score", raw, len(rows))
         final = raw
         normalize = self._normalize.get(plugin.name)
         if normalize is not None:
-            final = _call(
+            final = self._call(
                 plugin, "NormalizeScore", normalize, state, pod, snapshot, rows, raw.copy()
             )
             _check_scores(plugin, "NormalizeScore", final, len(rows))
@@ -703,35 +781,49 @@ class Framework:
         return raw, final
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run Reserve; the first failure ends it, and the caller must unreserve (R160)."""
+        """Run Reserve; the first failure ends it, and the caller must unreserve (R160).
+
+        Raises:
+            PluginFailed: a plugin failed; the caller must unreserve too.
+        """
         for plugin in self.reserve_plugins:
-            status = _ask(plugin, "Reserve", plugin.reserve, state, pod, node_name)
+            status = self._ask(plugin, "Reserve", plugin.reserve, state, pod, node_name)
             if not status.ok:
-                return status.by(plugin.name)
+                return _rejected(plugin, "Reserve", status)
         return SUCCESS
 
-    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Run Unreserve of all Reserve plugins, in reverse order (R161)."""
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
+        """Run Unreserve of all Reserve plugins, in reverse order (R161).
+
+        It may not fail: what a plugin raises is returned, and the others run all the same.
+        """
+        failures: list[Status] = []
         for plugin in reversed(self.reserve_plugins):
-            _call(plugin, "Unreserve", plugin.unreserve, state, pod, node_name)
+            try:
+                self._call(plugin, "Unreserve", plugin.unreserve, state, pod, node_name)
+            except PluginFailed as failure:
+                failures.append(failure.status)
+        return tuple(failures)
 
     def permit(
         self, state: CycleState, pod: PodInfo, node_name: str
     ) -> tuple[Status, dict[str, float]]:
-        """Run Permit (R162): Success, a rejection, or Wait with timeouts in seconds by plugin."""
+        """Run Permit (R162): Success, a rejection, or Wait with timeouts in seconds by plugin.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
         waits: dict[str, float] = {}
         for plugin in self.permit_plugins:
-            answer = _call(plugin, "Permit", plugin.permit, state, pod, node_name)
+            answer = self._call(plugin, "Permit", plugin.permit, state, pod, node_name)
             told, timeout = _pair(plugin, "Permit", answer)
             status = _status(plugin, "Permit", told)
             if status.code is Code.WAIT:
-                if not isinstance(timeout, int | float):
+                if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
                     raise _wrong(plugin, "Permit", "timeout is not a number of seconds")
-                waits[plugin.name] = float(timeout)
-            elif status.code.rejects:
-                return status.by(plugin.name), {}
+                waits[plugin.name] = min(float(timeout), LONGEST_PERMIT_SECONDS)
             elif not status.ok:
-                raise _failed(plugin, f'running Permit plugin "{plugin.name}": {status.message}')
+                return _rejected(plugin, "Permit", status), {}
         if waits:
             text = f'one or more plugins asked to wait and no plugin rejected pod "{pod!r}"'
             return Status(Code.WAIT, (text,)), waits
@@ -740,26 +832,52 @@ class Framework:
     # --- binding cycle ---------------------------------------------------------------------------
 
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run PreBind; the first that does not succeed ends it (R165)."""
+        """Run PreBind; the first that does not succeed ends it (R165).
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
         for plugin in self.pre_bind_plugins:
-            status = _ask(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
+            status = self._ask(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
             if not status.ok:
-                return status.by(plugin.name)
+                return _rejected(plugin, "PreBind", status)
         return SUCCESS
 
     def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run Bind until one does not decline (R166); Skip when all do or there is none."""
+        """Run Bind until one does not decline (R166); Skip when all do or there is none.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
         status = Status(Code.SKIP)
         for plugin in self.bind_plugins:
-            status = _ask(plugin, "Bind", plugin.bind, state, pod, node_name)
-            if status.code is not Code.SKIP:
+            status = self._ask(plugin, "Bind", plugin.bind, state, pod, node_name)
+            if status.ok:
                 return status.by(plugin.name)
+            if status.code is not Code.SKIP:
+                return _rejected(plugin, "Bind", status)
         return status
 
-    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Run PostBind (R167)."""
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
+        """Run PostBind (R167); it is informational, so what a plugin raises is only returned."""
+        failures: list[Status] = []
         for plugin in self.post_bind_plugins:
-            _call(plugin, "PostBind", plugin.post_bind, state, pod, node_name)
+            try:
+                self._call(plugin, "PostBind", plugin.post_bind, state, pod, node_name)
+            except PluginFailed as failure:
+                failures.append(failure.status)
+        return tuple(failures)
+
+
+def _rejected(plugin: Plugin, point: str, status: Status) -> Status:
+    """Return a rejection as the plugin's.
+
+    Raises:
+        PluginFailed: it is none, but an error, or a code that means nothing there.
+    """
+    if status.code.rejects:
+        return status.by(plugin.name)
+    raise _wrong(plugin, point, status.message or f"answered {status.code.wire}")
 
 
 def _failed(plugin: Plugin, text: str) -> PluginFailed:
@@ -786,10 +904,6 @@ def _status(plugin: Plugin, point: str, answer: object) -> Status:
     return answer
 
 
-def _ask(plugin: Plugin, point: str, function: Callable[..., object], *given: object) -> Status:
-    return _status(plugin, point, _call(plugin, point, function, *given))
-
-
 def _pair(plugin: Plugin, point: str, answer: object) -> tuple[object, object]:
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise _wrong(plugin, point, f"returned {type(answer).__name__}, wanted a pair")
@@ -803,6 +917,21 @@ def _check_filter_result(plugin: Plugin, result: object, count: int) -> None:
         shape = getattr(getattr(result, name), "shape", None)
         if shape != (count,):
             raise _wrong(plugin, "Filter", f"{name} has shape {shape}, wanted {(count,)}")
+        kind = getattr(result, name).dtype
+        if kind.kind not in "iu":
+            raise _wrong(plugin, "Filter", f"{name} is {kind}, wanted integers")
+
+
+def _told(plugin: Plugin, result: FilterResult, code: int, reason: int) -> Status:
+    """Return a rejection as the result states it; ``reason`` is an index into its reasons."""
+    try:
+        reasons = result.reasons[reason]
+        told = Code(code)
+    except (IndexError, ValueError) as cause:
+        raise _wrong(plugin, "Filter", f"code {code} with reason {reason}: {cause}") from cause
+    if not isinstance(reasons, tuple):
+        raise _wrong(plugin, "Filter", "reasons must be tuples of texts")
+    return Status(told, reasons, plugin.name)
 
 
 def _check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None:

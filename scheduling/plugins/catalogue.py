@@ -1,16 +1,17 @@
-"""The plugins of this package: how to make each from a profile's arguments.
+"""All plugins: how to make each from a profile's arguments, and reading what names them.
 
-Default sets and weights are in ``framework.configuration``. Plugins from elsewhere are passed to
-``build`` by name.
+Default sets and weights are in ``framework.configuration``. Plugins from elsewhere are those of
+``installed``.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from scheduling.framework.configuration import Profile
-from scheduling.framework.interface import Plugin
+from scheduling.framework import configuration
+from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
+from scheduling.framework.interface import Plugin, WaitingPods
 from scheduling.framework.plugin_args import (
     DefaultPreemptionArgs,
     InterPodAffinityArgs,
@@ -20,7 +21,8 @@ from scheduling.framework.plugin_args import (
     PodTopologySpreadArgs,
     RawArgs,
 )
-from scheduling.framework.runtime import ConfigurationError, Framework
+from scheduling.framework.runtime import ConfigurationError, Framework, Meter
+from scheduling.plugins import installed
 from scheduling.plugins.default_binder import BindFunction, DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption
 from scheduling.plugins.image_locality import ImageLocality
@@ -38,8 +40,14 @@ from scheduling.plugins.taint_toleration import TaintToleration
 
 A = TypeVar("A", bound=msgspec.Struct)
 
-Factory = Callable[[msgspec.Struct], Plugin]
-"""Makes a third-party plugin from its arguments (``RawArgs`` where it declares no type)."""
+
+def load_configuration(document: Mapping[str, Any] | str | bytes) -> KubeSchedulerConfiguration:
+    """Return the configuration that ``document`` describes; it may name installed plugins.
+
+    Raises:
+        Invalid: with every wrong field; see ``configuration.load``.
+    """
+    return configuration.load(document, extra_plugins=installed.infos())
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,16 +63,14 @@ def build_plugins(
     profile: Profile,
     *,
     bind: BindFunction | None = None,
-    extra: Mapping[str, Factory] | None = None,
     gates: Gates = Gates(),  # noqa: B008
 ) -> dict[str, Plugin]:
     """Return an instance of every plugin that the profile uses, by name.
 
     Raises:
-        ConfigurationError: the profile names a plugin that does not exist.
+        ConfigurationError: the profile names a plugin that does not exist or cannot be made.
     """
     args = profile.args
-    others = extra or {}
     affinity = args.get("NodeAffinity", NodeAffinityArgs())
     assert isinstance(affinity, NodeAffinityArgs)
     comparison = gates.taint_toleration_comparison_operators
@@ -111,10 +117,10 @@ def build_plugins(
     }
     plugins: dict[str, Plugin] = {}
     for name in profile.all_plugins():
-        if name in others:
-            plugins[name] = others[name](args.get(name, RawArgs()))
-        elif name in makers:
+        if name in makers:
             plugins[name] = makers[name]()
+        elif name in installed.plugins():
+            plugins[name] = installed.plugins()[name].make(args.get(name, RawArgs()))
         else:
             raise ConfigurationError(
                 f"profile {profile.scheduler_name!r}: plugin {name!r} does not exist"
@@ -126,12 +132,14 @@ def build_framework(
     profile: Profile,
     *,
     bind: BindFunction | None = None,
-    extra: Mapping[str, Factory] | None = None,
     gates: Gates = Gates(),  # noqa: B008
+    waiting_pods: WaitingPods | None = None,
+    meter: Meter | None = None,
 ) -> Framework:
     """Return the profile's plugins, ready to run.
 
     Raises:
         ConfigurationError: a plugin does not exist or cannot act where the profile puts it.
     """
-    return Framework(profile, build_plugins(profile, bind=bind, extra=extra, gates=gates))
+    plugins = build_plugins(profile, bind=bind, gates=gates)
+    return Framework(profile, plugins, waiting_pods=waiting_pods, meter=meter)

@@ -19,8 +19,9 @@ from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.objects.schema import type_problem
 from clusterstate.objects.schema import unknown_fields as all_unknown_fields
 from scheduling.engine.cycle import TieBreak
-from scheduling.framework.configuration import KubeSchedulerConfiguration, load
+from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.reading import Errors, Field
+from scheduling.plugins.catalogue import load_configuration
 
 GROUP: Final = "stowage.dev"
 API_VERSION: Final = f"{GROUP}/v1"
@@ -266,4 +267,4 @@ def unknown_fields(kind: str, manifest: Manifest) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _loaded(document: bytes) -> KubeSchedulerConfiguration:
-    return load(cast("dict[str, Any]", msgspec.json.decode(document)))
+    return load_configuration(cast("dict[str, Any]", msgspec.json.decode(document)))

@@ -232,12 +232,55 @@ def test_a_pod_in_flight_at_the_restart_is_active():
     q = queue()
     q.add(pod(1), 0)
     q.pop_batch(0, 1)
-    q.mark_waiting(1)
+    q.park(1)
     [place] = q.take_changes()
     assert place.stage is Stage.IN_FLIGHT
     again = queue()
     again.restore(pod(1), place, 5)
     assert ids(again.pop_batch(5, 1)) == [1]
+
+
+def parked(events=()):
+    """Return a queue with pod 1 waiting on Permit, and the events that came meanwhile."""
+    q = queue()
+    q.add(pod(1), 0)
+    q.pop_batch(0, 1)
+    q.park(1)
+    for event in events:
+        q.move_on_event(event, 0)
+    return q
+
+
+def test_a_parked_pod_waits_for_an_event_unless_there_was_one():
+    """R163: what happens during a long wait is counted, not kept."""
+    q = parked()
+    q.requeue_unschedulable(1, ("A",), 1.0)
+    assert q.place(1).stage is Stage.UNSCHEDULABLE
+    q = parked([added(b="")])
+    assert not q._events
+    q.requeue_unschedulable(1, ("A",), 1.0)
+    assert (q.place(1).stage, q.place(1).not_before) == (Stage.BACKOFF, 2.0)
+
+
+def test_a_parked_pod_is_parked_again_after_a_restart():
+    q = parked()
+    again = queue()
+    again.restore_parked(pod(1), q.place(1))
+    assert again.place(1) == q.place(1)
+    assert again.pop_batch(5, 1) == []
+    again.requeue_unschedulable(1, ("A",), 6.0)
+    assert again.place(1).stage is Stage.BACKOFF, "what happened before the restart is not known"
+    again = queue()
+    again.restore_parked(pod(1), q.place(1))
+    again.done(1)
+    assert 1 not in again
+
+
+def test_who_caused_an_event_is_not_woken_by_it():
+    q = rejected(by=("Deaf", "A"))
+    assert q.move_on_event(added(a=""), 0.1, but_not=[1]) == 0
+    assert q.place(1).stage is Stage.UNSCHEDULABLE
+    assert q.move_on_event(added(a=""), 0.1) == 1
 
 
 class Law(RuleBasedStateMachine):

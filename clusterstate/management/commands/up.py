@@ -228,7 +228,7 @@ class _Start:
             "-P",
             "threads",
             "-c",
-            "2",
+            "16",
             "-n",
             "worker@%h",
         )

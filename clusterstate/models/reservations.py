@@ -1,0 +1,42 @@
+"""Pods that have a node and are not bound to it yet."""
+
+from django.db import models
+
+from clusterstate.models.base import name_field
+
+
+class Reservation(models.Model):
+    """A node set aside for a pod whose binding takes time; at most one row for each pod.
+
+    ``step``: ``waiting`` for the Permit plugins in ``waits`` (name to RFC 3339 deadline, ``due_at``
+    is the earliest; none left means allowed); ``binding`` while PreBind and Bind plugins work;
+    ``ready`` to be written down by the scheduler; ``bound`` while PostBind plugins are told;
+    ``refused`` by ``plugin``, for the scheduler to take back (``code`` and ``message`` are the
+    status). ``notes`` are the cycle's, as far as JSON can hold them; ``profile`` at
+    ``profile_revision`` made the reservation and goes on with it.
+    """
+
+    pod_id = models.BigIntegerField(primary_key=True)
+    node_name = name_field()
+    profile = models.TextField()
+    profile_revision = models.BigIntegerField()
+    step = models.TextField()
+    since = models.DateTimeField()
+    waits = models.JSONField(default=dict)
+    due_at = models.DateTimeField(null=True)
+    notes = models.JSONField(default=dict)
+    plugin = models.TextField(default="")
+    code = models.SmallIntegerField(default=0)
+    message = models.TextField(default="")
+
+    class Meta:
+        db_table = "reservation"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(step__in=["waiting", "binding", "ready", "bound", "refused"]),
+                name="reservation_step_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"pod {self.pod_id} on {self.node_name}: {self.step}"

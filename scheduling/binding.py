@@ -1,0 +1,199 @@
+"""The binding cycle where it takes time: PreBind, Bind and PostBind plugins, as Celery tasks.
+
+A task takes one reservation after the other that has work and that nobody else works on. Whoever
+works holds an advisory lock of his database session, so that the work of a killed worker is free at
+once, and is done again from the beginning: plugins must not mind. Several tasks work side by side,
+but never so many that the worker has no thread left for the controllers. What comes of the work is
+a step of the row (``clusterstate.actions.reservations``); the scheduler, which is woken, goes on.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Final
+
+import structlog
+
+from clusterstate import queries, reservations, sql
+from clusterstate.actions import reservations as actions
+from clusterstate.actions.reservations import Refusal
+from clusterstate.objects.errors import StatusError
+from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
+from scheduling import profiles, wake
+from scheduling.engine.requirements import from_class
+from scheduling.framework.interface import CycleState
+from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
+from scheduling.framework.status import Code, Status
+from scheduling.framework.types import PodInfo
+from scheduling.plugins.catalogue import build_framework
+
+logger = structlog.get_logger(__name__)
+
+AT_ONCE: Final = 12
+"""Binding cycles at work in one process; its other threads are for the controllers."""
+_LOCK: Final = 0x5359 << 48  # plus the pod's id
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
+    """Do the work that there is and that nobody does; return how many binding cycles it was."""
+    if not _slots.acquire(blocking=False):
+        return 0
+    done = 0
+    try:
+        while not stopping():
+            with _claimed() as reservation:
+                if reservation is None:
+                    break
+                _work(reservation)
+            done += 1
+    finally:
+        _slots.release()
+    return done
+
+
+@contextmanager
+def _claimed() -> Iterator[Reservation | None]:
+    """Lock the next reservation that has work, ``None`` if there is none left; unlock it."""
+    waiting = reservations.with_work()
+    for place, pod_id in enumerate(waiting):
+        key = _LOCK + pod_id
+        locked = sql.fetch_one("SELECT pg_try_advisory_lock(%s::bigint)", (key,))
+        if not locked or not locked[0]:
+            continue
+        try:
+            found = reservations.find(pod_id)
+            if found is None or found.step not in (BINDING, BOUND):
+                continue  # somebody was quicker
+            if place + 1 < len(waiting):
+                wake.send_binding()  # one more works beside this one
+            yield found
+        finally:
+            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (key,))
+        return
+    yield None
+
+
+def _work(reservation: Reservation) -> None:
+    try:
+        framework = _framework(reservation.profile_revision, reservation.profile)
+    except (ConfigurationError, StatusError) as error:
+        _end(reservation, Status(Code.ERROR, (str(error),)))
+        return
+    if not reservation.uid or (reservation.step == BINDING and not reservation.alive):
+        status = Status(Code.ERROR, ("the pod is gone, finished or being deleted",))
+        _end(reservation, status)
+        return
+    state, info = _state(reservation), _info(reservation.class_id)
+    if reservation.step == BOUND:
+        for failure in framework.post_bind(state, info, reservation.node_name):
+            logger.error("post_bind_failed", plugin=failure.plugin, error=failure.message)
+        actions.drop([reservation.pod_id])
+        return
+    try:
+        status = framework.pre_bind(state, info, reservation.node_name)
+        if status.ok:
+            status = framework.bind(state, info, reservation.node_name)
+    except PluginFailed as failure:
+        status = failure.status
+        logger.warning(
+            "plugin_failed", plugin=status.plugin, error=status.message, pod=state.pod_name
+        )
+    if status.ok:
+        actions.worked(reservation.pod_id, notes=state.plain_notes())
+    else:
+        if status.code is Code.SKIP:
+            status = Status(Code.ERROR, ("no Bind plugin took the pod",))
+        _end(reservation, status)
+
+
+def _end(reservation: Reservation, status: Status) -> None:
+    if reservation.step == BOUND:
+        actions.drop([reservation.pod_id])
+    elif reservation.pod_node_name == reservation.node_name and reservation.pod_node_name:
+        actions.worked(reservation.pod_id, notes=reservation.notes)
+    else:
+        actions.fail(
+            Refusal(
+                pod_id=reservation.pod_id,
+                plugin=status.plugin,
+                message=status.message,
+                code=int(status.code),
+            )
+        )
+
+
+def _state(reservation: Reservation) -> CycleState:
+    state = CycleState(pod_key=reservation.pod_id)
+    state.pod_name = f"{reservation.namespace}/{reservation.name}"
+    state.pod_uid = reservation.uid
+    for key, value in reservation.notes.items():
+        state.write(key, value)
+    return state
+
+
+@lru_cache(maxsize=64)
+def _framework(revision: int, name: str) -> Framework:
+    """Return a profile's plugins, for all threads of this process.
+
+    Raises:
+        ConfigurationError: a plugin is gone, or the profile.
+        Expired: the configuration is no longer kept.
+    """
+    profile = profiles.at(revision).profile(name)
+    if profile is None:
+        raise ConfigurationError(f"profile {name} of revision {revision} cannot be used")
+    return build_framework(profile, waiting_pods=StoredWaitingPods())
+
+
+@lru_cache(maxsize=4096)
+def _info(class_id: int) -> PodInfo:
+    (row,) = queries.load_classes([class_id])
+    return from_class(row.id.to_bytes(8, "big"), row.spec)
+
+
+# Waiting pods, seen from a worker --------------------------------------------------------------
+
+
+class StoredWaitingPod:
+    """A waiting pod as its row tells it (``interface.WaitingPod``)."""
+
+    def __init__(self, row: Reservation) -> None:
+        self._row = row
+        self.name = f"{row.namespace}/{row.name}"
+        self.uid = row.uid
+        self.node_name = row.node_name
+
+    @property
+    def pod(self) -> PodInfo:
+        """What the pod asks for."""
+        return _info(self._row.class_id)
+
+    @property
+    def pending_plugins(self) -> Sequence[str]:
+        """Names of the plugins that have not allowed it yet, sorted."""
+        return sorted(self._row.waits)
+
+    def allow(self, plugin: str) -> None:
+        """Allow it on behalf of a plugin."""
+        if actions.allow([(self._row.pod_id, plugin)]):
+            actions.wake()
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Send it back to the queue."""
+        refusal = Refusal(pod_id=self._row.pod_id, plugin=plugin, message=message)
+        if actions.refuse([refusal], steps=(WAITING,)):
+            actions.wake()
+
+
+class StoredWaitingPods:
+    """The waiting pods as their rows tell them (``interface.WaitingPods``)."""
+
+    def all(self) -> Sequence[StoredWaitingPod]:
+        """Return all of them, the longest waiting first. Queries once."""
+        return [StoredWaitingPod(row) for row in reservations.waiting()]
+
+    def get(self, uid: str) -> StoredWaitingPod | None:
+        """Return the one with this uid, ``None`` if it does not wait. Queries once."""
+        return next((pod for pod in self.all() if pod.uid == uid), None)

@@ -1,0 +1,510 @@
+"""Pods on their way to a node: Reserve and Permit, and what becomes of those that must wait.
+
+For profiles with Reserve, Permit, PreBind or PostBind plugins, or a Bind plugin of their own. Their
+pods are decided one by one; Reserve and Permit run before the next one is (R150, R160-R162). Then::
+
+    permitted, nothing else to do     bound in bulk with the others, in the same cycle
+    Permit says Wait                  a row; no thread waits: approval, refusal and deadline are
+                                      found in the row (R163, R164)
+    PreBind or an own Bind            a row; a Celery task does the work (``scheduling.binding``),
+                                      and the pod is bound in bulk after it (R165, R166)
+    bound, with PostBind              the row stays until a task has told the plugins (R167)
+    refused at any point              Unreserve in reverse order, the room is given back, the pod
+                                      goes to the queue (R151, R161)
+
+The rows are the truth. After a restart ``load`` takes them over: the mirror counts their pods, and
+Reserve runs again, so that plugins that keep in memory what they set aside know it again; it must
+not mind. Rules: pkg/scheduler/schedule_one.go and framework/runtime/waiting_pods_map.go, v1.36.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+import msgspec
+import structlog
+
+from clusterstate import queries, reservations
+from clusterstate.actions import reservations as actions
+from clusterstate.actions.pods import Binding
+from clusterstate.actions.reservations import Held, Refusal
+from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
+from scheduling import wake
+from scheduling.binder import Binder
+from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.decision import ERROR, UNSCHEDULABLE, Decision, Rejection
+from scheduling.framework.interface import CycleState
+from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.status import Code, Status
+from scheduling.framework.types import Diagnosis, FitError, PodInfo
+from scheduling.sync import Mirror
+
+logger = structlog.get_logger(__name__)
+
+FrameworkAt = Callable[[int, str], Framework | None]
+"""Returns a profile's plugins by configuration revision and name, ``None`` if they are gone."""
+
+_PREEMPTION = "DefaultPreemption"
+
+
+class Pod:
+    """A reserved pod; also what plugins see of it while it waits (``interface.WaitingPod``).
+
+    ``waits``: deadlines in seconds since the epoch, by plugin. ``stored``: whether it has a row.
+    ``submitted``: whether it is being bound.
+    """
+
+    def __init__(
+        self,
+        pod_id: int,
+        info: PodInfo,
+        node_name: str,
+        framework: Framework | None,
+        revision: int,
+        state: CycleState,
+        *,
+        step: str,
+        since: float,
+        waits: dict[str, float],
+        stored: bool,
+    ) -> None:
+        self.pod_id = pod_id
+        self.pod = info
+        self.node_name = node_name
+        self.framework = framework
+        self.revision = revision
+        self.state = state
+        self.step = step
+        self.since = since
+        self.waits = waits
+        self.stored = stored
+        self.refused: Status | None = None
+        self.allowed_by: set[str] = set()
+        self.submitted = False
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        return self.state.pod_name
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.state.pod_uid
+
+    @property
+    def pending_plugins(self) -> Sequence[str]:
+        """Names of the plugins that have not allowed it yet, sorted."""
+        return sorted(self.waits)
+
+    def allow(self, plugin: str) -> None:
+        """Allow it on behalf of a plugin."""
+        if self.waits.pop(plugin, None) is not None:
+            self.allowed_by.add(plugin)
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Send it back to the queue."""
+        if self.refused is None:
+            self.refused = Status(Code.UNSCHEDULABLE, (message,), plugin)
+
+
+class Reserved:
+    """The reserved pods of one scheduler."""
+
+    def __init__(self, mirror: Mirror, binder: Binder, framework_at: FrameworkAt) -> None:
+        self._mirror = mirror
+        self._binder = binder
+        self._framework_at = framework_at
+        self._pods: dict[int, Pod] = {}
+        self._released: dict[int, PodInfo] = {}
+        binder.give_way = self.give_way
+
+    def __contains__(self, pod_id: object) -> bool:
+        return pod_id in self._pods
+
+    # --- what plugins see (interface.WaitingPods) ------------------------------------------------
+
+    def all(self) -> Sequence[Pod]:
+        """Return the pods that wait on Permit, the longest waiting first."""
+        return [
+            pod
+            for pod in self._pods.values()
+            if pod.step == WAITING and pod.waits and pod.refused is None
+        ]
+
+    def get(self, uid: str) -> Pod | None:
+        """Return the one with this uid, ``None`` if it does not wait."""
+        return next((pod for pod in self.all() if pod.uid == uid), None)
+
+    # --- in the scheduling cycle -----------------------------------------------------------------
+
+    def begin(
+        self,
+        framework: Framework,
+        revision: int,
+        pod: PodToPlace,
+        state: CycleState,
+        decision: Decision,
+        now: float,
+    ) -> Decision:
+        """Run Reserve and Permit for a pod that was just placed; return what is decided now.
+
+        The snapshot counts the pod on its node already, and no longer when it was refused.
+        """
+        pod_id, info, node_name = cast(int, pod.key), pod.info, decision.node_name
+        waits: dict[str, float] = {}
+        try:
+            status = framework.reserve(state, info, node_name)
+            if status.ok:
+                status, waits = framework.permit(state, info, node_name)
+        except PluginFailed as failure:
+            status = failure.status
+        if not status.ok and status.code is not Code.WAIT:
+            _unreserve(framework, state, info, node_name)
+            self._mirror.snapshot.forget(pod_id)
+            self._released[pod_id] = info
+            return _refused(decision, info, node_name, status)
+        self._pods[pod_id] = Pod(
+            pod_id,
+            info,
+            node_name,
+            framework,
+            revision,
+            state,
+            step=WAITING if waits else BINDING if framework.works_before_binding else READY,
+            since=now,
+            waits={plugin: now + seconds for plugin, seconds in waits.items()},
+            stored=False,
+        )
+        return decision
+
+    def write(self, now: float) -> list[Binding]:
+        """Write down who must wait; return who may be bound at once.
+
+        To be called after the pods of a batch began, and before anything else is written.
+        """
+        held: list[Held] = []
+        ready: list[Binding] = []
+        queue = self._mirror.queue
+        for pod in self._pods.values():
+            if pod.stored or pod.refused is not None:
+                continue
+            framework = cast(Framework, pod.framework)
+            if pod.step == WAITING and not pod.waits:  # allowed by a pod of the same batch
+                pod.step = BINDING if framework.works_before_binding else READY
+            if pod.step == READY:
+                ready.append(Binding(pod.pod_id, pod.node_name))
+                pod.submitted = True
+                if not framework.post_bind_plugins:
+                    continue
+            pod.stored = True
+            pod.allowed_by.clear()
+            queue.park(pod.pod_id)
+            held.append(
+                Held(
+                    pod_id=pod.pod_id,
+                    node_name=pod.node_name,
+                    profile=framework.scheduler_name,
+                    profile_revision=pod.revision,
+                    step=pod.step,
+                    attempts=queue.place(pod.pod_id).attempts,
+                    waits={name: _moment(due) for name, due in pod.waits.items()},
+                    notes=pod.state.plain_notes(),
+                )
+            )
+        actions.hold(held, now=_moment(now))
+        if any(one.step == BINDING for one in held):
+            wake.send_binding()
+        return ready
+
+    # --- from cycle to cycle ---------------------------------------------------------------------
+
+    def load(self, now: float) -> None:
+        """Take over the reservations that the mirror has read, in place of what is known here."""
+        known, self._pods = self._pods, {}
+        unknown: list[int] = []
+        bound: list[Pod] = []
+        gone: list[Pod] = []
+        for row in self._mirror.reserved.values():
+            if row.step == BOUND:
+                continue
+            if not row.uid:
+                unknown.append(row.pod_id)
+                continue
+            pod = known.get(row.pod_id) or self._taken_over(row)
+            pod.submitted = False
+            if row.pod_node_name == row.node_name:
+                bound.append(pod)
+            elif row.alive:
+                self._pods[row.pod_id] = pod
+            else:
+                gone.append(pod)
+        self._end(bound, gone)
+        actions.drop(unknown)
+        if self._pods:
+            logger.info("reservations_taken_over", count=len(self._pods))
+        if any(pod.step == BINDING for pod in self._pods.values()):
+            wake.send_binding()
+
+    def _taken_over(self, row: Reservation) -> Pod:
+        """Return a pod that was reserved before the restart; its plugins reserve it again."""
+        framework = self._framework_at(row.profile_revision, row.profile)
+        state = CycleState(pod_key=row.pod_id)
+        state.pod_name, state.pod_uid = f"{row.namespace}/{row.name}", row.uid
+        for key, value in row.notes.items():
+            state.write(key, value)
+        info = self._mirror.info(row.class_id)
+        pod = Pod(
+            row.pod_id,
+            info,
+            row.node_name,
+            framework,
+            row.profile_revision,
+            state,
+            step=row.step,
+            since=row.since.timestamp(),
+            waits={name: due.timestamp() for name, due in row.waits.items()},
+            stored=True,
+        )
+        if framework is None:
+            text = f"profile {row.profile} of revision {row.profile_revision} cannot be used"
+            pod.refused = Status(Code.ERROR, (text,))
+        elif row.is_held and row.alive:
+            try:
+                status = framework.reserve(state, info, row.node_name)
+            except PluginFailed as failure:
+                status = failure.status
+            pod.refused = None if status.ok else status
+        return pod
+
+    def next_due(self) -> float | None:
+        """Return when the next deadline is, ``None`` if nobody waits."""
+        return min((due for pod in self._pods.values() for due in pod.waits.values()), default=None)
+
+    def follow(self, now: float) -> list[Binding]:
+        """Act on what happened to the reserved pods; return those that may be bound now.
+
+        Queries nothing while there are none.
+        """
+        if not self._pods:
+            self._release(now)
+            return []
+        bound: list[Pod] = []
+        gone: list[Pod] = []
+        refused: list[tuple[Pod, Status]] = []
+        for pod_id, success in self._binder.take_outcomes().items():
+            if (pod := self._pods.get(pod_id)) is None:
+                continue
+            pod.submitted = False
+            if success:
+                bound.append(self._pods.pop(pod_id))
+            elif not pod.stored and pod_id in self._mirror.queue:
+                self._give_back(self._pods.pop(pod_id))
+                self._mirror.queue.requeue_stale(pod_id, now)
+        self._tell_plugins_answers(now)
+        self._read_rows()
+        for pod_id, pod in list(self._pods.items()):
+            if pod_id not in self._mirror.queue:
+                elsewhere = self._mirror.snapshot.is_assumed(pod_id) or (
+                    self._mirror.snapshot.node_of(pod_id) != pod.node_name
+                )
+                (gone if elsewhere else bound).append(self._pods.pop(pod_id))
+            elif pod.refused is not None:
+                refused.append((self._pods.pop(pod_id), pod.refused))
+            elif pod.step == READY and self._mirror.snapshot.row_of(pod.node_name) is None:
+                text = f'node "{pod.node_name}" not found'
+                refused.append((self._pods.pop(pod_id), Status(Code.ERROR, (text,))))
+        self._end(bound, gone)
+        self._take_back(refused, now)
+        self._release(now)
+        self._move_allowed()
+        ready = [
+            pod
+            for pod in self._pods.values()
+            if pod.stored and pod.step == READY and not pod.submitted
+        ]
+        for pod in ready:
+            pod.submitted = True
+        return [Binding(pod.pod_id, pod.node_name) for pod in ready]
+
+    def _tell_plugins_answers(self, now: float) -> None:
+        """Write down what plugins allowed or rejected, and what is overdue."""
+        stored = [pod for pod in self._pods.values() if pod.stored]
+        actions.allow((pod.pod_id, name) for pod in stored for name in pod.allowed_by)
+        rejected = [pod for pod in stored if pod.refused is not None]
+        steps = (WAITING, BINDING, READY)
+        actions.refuse([_refusal(pod, cast(Status, pod.refused)) for pod in rejected], steps=steps)
+        overdue = []
+        for pod in stored:
+            pod.allowed_by.clear()
+            if pod.step == WAITING and pod.waits and pod.refused is None:
+                plugin = min(pod.waits, key=lambda name, pod=pod: (pod.waits[name], name))  # type: ignore[misc]
+                if pod.waits[plugin] <= now:
+                    waited = go_duration(pod.waits[plugin] - pod.since)
+                    text = f"rejected due to timeout after waiting {waited} at plugin {plugin}"
+                    overdue.append(Refusal(pod_id=pod.pod_id, plugin=plugin, message=text))
+        actions.refuse(overdue, steps=(WAITING,), due=_moment(now))
+
+    def _read_rows(self) -> None:
+        rows = {row.pod_id: row for row in reservations.everything()}
+        for pod in self._pods.values():
+            row = rows.get(pod.pod_id)
+            if not pod.stored:
+                continue
+            if row is None:
+                pod.refused = Status(Code.ERROR, ("the reservation was removed",))
+                continue
+            pod.step = row.step
+            pod.waits = {name: due.timestamp() for name, due in row.waits.items()}
+            if row.step == REFUSED and pod.refused is None:
+                pod.refused = Status(Code(row.code), (row.message,), row.plugin)
+
+    def _move_allowed(self) -> None:
+        """Bring the pods that all plugins allowed on their way."""
+        allowed = [
+            pod
+            for pod in self._pods.values()
+            if pod.stored and pod.step == WAITING and not pod.waits
+        ]
+        for step in (BINDING, READY):
+            moved = [pod for pod in allowed if _next_step(pod) == step]
+            done = actions.move([p.pod_id for p in moved], before=(WAITING,), after=step)
+            for pod_id in done:
+                self._pods[pod_id].step = step
+            if done and step == BINDING:
+                wake.send_binding()
+
+    def _end(self, bound: Sequence[Pod], gone: Sequence[Pod]) -> None:
+        """Forget pods that are bound, or gone, or bound to another node by somebody else."""
+        for pod in gone:
+            self._give_back(pod)
+        told = [p for p in bound if p.framework is not None and p.framework.post_bind_plugins]
+        moved = actions.move(
+            [pod.pod_id for pod in told], before=(WAITING, BINDING, READY), after=BOUND
+        )
+        if moved:
+            wake.send_binding()
+        kept = set(moved)
+        actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in kept])
+
+    def _take_back(self, refused: Sequence[tuple[Pod, Status]], now: float) -> None:
+        """Give back what was set aside, and send the pods to the queue with their reasons."""
+        if not refused:
+            return
+        decisions = []
+        for pod, status in refused:
+            self._give_back(pod)
+            decision = Decision(
+                key=pod.pod_id,
+                class_digest=pod.pod.digest,
+                outcome=UNSCHEDULABLE,
+                node_count=1,
+                evaluated=1,
+                feasible=1,
+                snapshot_revision=self._mirror.snapshot.revision,
+                profile=pod.pod.scheduler_name,
+            )
+            decision = _refused(decision, pod.pod, pod.node_name, status)
+            self._binder.recorder.note(
+                [decision], self._mirror.snapshot, profile_revision=pod.revision, now=now
+            )
+            if not pod.waits:  # refused by PreBind or Bind: no event helps, but another attempt may
+                decision = msgspec.structs.replace(decision, rejected_by=())
+            decisions.append(decision)
+        self._binder.refuse(decisions, now)
+        actions.drop([pod.pod_id for pod, _ in refused if pod.stored])
+
+    def _give_back(self, pod: Pod) -> None:
+        if pod.framework is not None:
+            _unreserve(pod.framework, pod.state, pod.pod, pod.node_name)
+        self._mirror.snapshot.forget(pod.pod_id)
+        self._released[pod.pod_id] = pod.pod
+
+    def _release(self, now: float) -> None:
+        """Let others know of the room that was given back."""
+        if self._released:
+            released, self._released = self._released, {}
+            self._mirror.released(released, now)
+
+    def give_way(self, pod_id: int) -> bool:
+        """Take a reserved pod back because a more important one needs its room."""
+        pod = self._pods.get(pod_id)
+        if pod is None or not pod.stored:
+            return False
+        pod.reject(_PREEMPTION, "preempted")
+        return True
+
+
+def names(states: Sequence[CycleState]) -> None:
+    """Write names and uids of their pods into the states. Queries once."""
+    rows = queries.pods_by_id([cast(int, state.pod_key) for state in states])
+    for state in states:
+        row = rows.get(cast(int, state.pod_key))
+        if row is not None:
+            state.pod_name, state.pod_uid = f"{row.namespace}/{row.name}", row.uid
+
+
+def _next_step(pod: Pod) -> str:
+    return BINDING if pod.framework and pod.framework.works_before_binding else READY
+
+
+def _refusal(pod: Pod, status: Status) -> Refusal:
+    return Refusal(
+        pod_id=pod.pod_id, plugin=status.plugin, message=status.message, code=int(status.code)
+    )
+
+
+def _unreserve(framework: Framework, state: CycleState, info: PodInfo, node_name: str) -> None:
+    for status in framework.unreserve(state, info, node_name):
+        logger.error("unreserve_failed", plugin=status.plugin, error=status.message)
+
+
+def _refused(decision: Decision, info: PodInfo, node_name: str, status: Status) -> Decision:
+    """Return the decision about a pod that was refused after its node was chosen.
+
+    Rule: schedule_one.go, where a rejection becomes a FitError about the one node.
+    """
+    rejects = status.code.rejects
+    message = status.message
+    if rejects:
+        diagnosis = Diagnosis(node_to_status={node_name: status})
+        message = FitError(node_count=1, diagnosis=diagnosis).message()
+    return Decision(
+        key=decision.key,
+        class_digest=info.digest,
+        outcome=UNSCHEDULABLE if rejects else ERROR,
+        node_count=decision.node_count,
+        evaluated=decision.evaluated,
+        feasible=decision.feasible,
+        total=decision.total,
+        ties=decision.ties,
+        margin=decision.margin,
+        plugins=decision.plugins,
+        best_scores=decision.best_scores,
+        rejections=(*decision.rejections, Rejection(status, 1)),
+        message=message,
+        rejected_by=(status.plugin,) if status.plugin else (),
+        status=status,
+        seed=decision.seed,
+        draw=decision.draw,
+        next_start=decision.next_start,
+        snapshot_revision=decision.snapshot_revision,
+        profile=decision.profile,
+    )
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def go_duration(seconds: float) -> str:
+    """Return a duration as Go prints it: ``1m30s``, ``250ms``; to the millisecond."""
+    milli = round(seconds * 1000)
+    if milli < 1000:
+        return f"{milli}ms" if milli else "0s"
+    minutes, rest = divmod(milli, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
