@@ -18,7 +18,8 @@ Answer = TypeVar("Answer")
 class Lane(Generic[Work, Answer]):
     """A queue of work for ``threads`` threads, each taking up to ``limit`` pieces at a time.
 
-    ``serve`` returns one answer for each piece, in order, and raises nothing.
+    ``serve`` returns one answer for each piece, in order, and raises nothing; nor does ``prepare``,
+    which makes a thread ready for its first piece.
     """
 
     def __init__(
@@ -28,9 +29,11 @@ class Lane(Generic[Work, Answer]):
         *,
         threads: int,
         limit: int,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
         self._serve = serve
+        self._prepare = prepare
         self._threads = threads
         self._limit = limit
         self._queue: SimpleQueue[tuple[Work, asyncio.Future[Answer]]] = SimpleQueue()
@@ -41,7 +44,7 @@ class Lane(Generic[Work, Answer]):
         """Return the answer to a piece of work; called on the event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            self._start(loop)
+            self.start(loop)
         future: asyncio.Future[Answer] = loop.create_future()
         self.waiting += 1
         self._queue.put((work, future))
@@ -50,7 +53,8 @@ class Lane(Generic[Work, Answer]):
         finally:
             self.waiting -= 1
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the threads, each of which calls ``prepare``; ``run`` does it where nobody did."""
         self._loop = loop
         for number in range(self._threads):
             threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
@@ -58,6 +62,8 @@ class Lane(Generic[Work, Answer]):
     def _work(self) -> None:
         loop = self._loop
         assert loop is not None
+        if self._prepare is not None:
+            self._prepare()
         queue, limit = self._queue, self._limit
         while True:
             batch = [queue.get()]

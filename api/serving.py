@@ -10,16 +10,20 @@ when it came in chunks without a length; it is not larger than the limit; and no
 an underscore passes, since WSGI's spelling could not tell it from the one with a hyphen.
 """
 
+import asyncio
 import io
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+import structlog
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
+from django.db import DatabaseError
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
@@ -28,7 +32,10 @@ from api.batches import KEY, Batch, Deferred
 from api.hub import hub
 from api.lanes import Lane
 from api.viewsets import ResourceView
+from clusterstate import catalogue
 from clusterstate.objects.errors import TooLarge, TooManyRequests
+
+logger = structlog.get_logger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -134,6 +141,15 @@ def _answer(response: HttpResponseBase) -> Answer:
     return response.status_code, headers, body
 
 
+def _make_ready() -> None:
+    """Connect this thread and read what admission looks up, so that no request waits for it."""
+    try:
+        with connections.used():
+            catalogue.current()
+    except DatabaseError:
+        logger.warning("not_ready_yet", thread=threading.current_thread().name)
+
+
 class Work(msgspec.Struct, frozen=True, gc=False):
     """One request, read completely."""
 
@@ -147,9 +163,13 @@ class Application:
     def __init__(self, django: WSGIHandler, *, threads: int) -> None:
         self._django = django
         self._watchers = ThreadPoolExecutor(threads, thread_name_prefix="watch")
-        self._general = Lane("request", self._one_by_one, threads=threads, limit=1)
-        self._creations = Lane("create", self._together, threads=2, limit=BATCH)
-        self._reads = Lane("read", self._together, threads=2, limit=BATCH)
+        self._general = Lane(
+            "request", self._one_by_one, threads=threads, limit=1, prepare=_make_ready
+        )
+        self._creations = Lane(
+            "create", self._together, threads=2, limit=BATCH, prepare=_make_ready
+        )
+        self._reads = Lane("read", self._together, threads=2, limit=BATCH, prepare=_make_ready)
         self._lanes = (self._general, self._creations, self._reads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -267,6 +287,8 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                for lane in self._lanes:
+                    lane.start(asyncio.get_running_loop())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 hub.close()

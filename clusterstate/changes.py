@@ -95,6 +95,9 @@ SELECT least(s.last, (
 FROM (SELECT pg_sequence_last_value('change_revision') AS last OFFSET 0) s
 """
 
+_MARK = f"SELECT mark, set_config('stowage.mark', mark::text, false) FROM ({_WATERMARK}) m(mark)"
+"""The watermark, kept for the statement that is sent together with this one."""
+
 
 committed = Signal()
 """Sent after a commit with ``revision`` (the highest of it) and ``kinds`` (a set of kind names).
@@ -153,12 +156,15 @@ COLUMNS = (
 _FIELDS = COLUMNS.replace(" ", "").split(",")
 _SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
 
+# The subquery hides the cursor from the planner: seen, it makes a plan for each cursor anew.
 _READ = f"""
 SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED},
        d.text, p.text
 FROM (SELECT 1) one
 LEFT JOIN (SELECT {COLUMNS} FROM change
-           WHERE revision > %s AND revision <= %s AND (%s OR kind = ANY(%s))
+           WHERE revision > (SELECT %s::bigint)
+             AND revision <= current_setting('stowage.mark')::bigint
+             AND (%s OR kind = ANY(%s))
            ORDER BY revision LIMIT %s) c ON true
 LEFT JOIN document d ON d.id = c.document_id AND c.kind = ANY(%s)
 LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = ANY(%s)
@@ -187,7 +193,7 @@ def read_since(
     documents: Collection[str] | None = (),
     previous: Collection[str] | None = (),
 ) -> Changes:
-    """Return the changes after ``cursor``, oldest first, at most ``limit``. Queries twice.
+    """Return the changes after ``cursor``, oldest first, at most ``limit``. Queries once.
 
     ``kinds`` restricts to some kinds (``None``: all). ``documents`` names the kinds whose document
     text is read along, ``previous`` those whose earlier text is (``None``: all kinds). An earlier
@@ -196,23 +202,25 @@ def read_since(
     Raises:
         Expired: changes after ``cursor`` were trimmed already; list again.
     """
-    mark = watermark()
+    codes = _codes(kinds)
+    (marks, rows) = sql.fetch_together(
+        (_MARK, ()),
+        (
+            _READ,
+            (
+                cursor,
+                kinds is None,
+                sql.Int4s(codes),
+                limit,
+                sql.Int4s(_codes(documents)),
+                sql.Int4s(_codes(previous)),
+            ),
+        ),
+    )
+    mark: int = marks[0][0]
     if mark <= cursor:
         # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
         return Changes([], cursor, more=False)
-    codes = _codes(kinds)
-    rows = sql.fetch(
-        _READ,
-        (
-            cursor,
-            mark,
-            kinds is None,
-            sql.Int4s(codes),
-            limit,
-            sql.Int4s(_codes(documents)),
-            sql.Int4s(_codes(previous)),
-        ),
-    )
     trimmed: int = rows[0][0] or 0
     if cursor < trimmed:
         raise Expired(f"too old resource version: {cursor} ({trimmed})")

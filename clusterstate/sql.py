@@ -191,6 +191,26 @@ def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         return rows
 
 
+def fetch_together(*statements: tuple[str, Sequence[Any]]) -> list[list[Row]]:
+    """Execute statements in order, sent together and answered together; return the rows of each.
+
+    One round trip instead of one each. They are one transaction; each sees what the ones before it
+    did and, like any statement in READ COMMITTED, what others committed before it began.
+    """
+    inner = raw()
+    with connection.wrap_database_errors:
+        cursors = []
+        with inner.pipeline():
+            for statement, parameters in statements:
+                cursor = psycopg.Cursor(inner)
+                cursor.execute(statement, parameters, prepare=True, binary=True)
+                cursors.append(cursor)
+        rows = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        for cursor in cursors:
+            cursor.close()
+        return rows
+
+
 def fetch_one(statement: str, parameters: Sequence[Any] = ()) -> Row | None:
     """Execute and return the first row, or ``None``."""
     rows = fetch(statement, parameters)

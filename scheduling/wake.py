@@ -64,15 +64,14 @@ def without_scheduler() -> Iterator[None]:
 def announce(*, revision: int, kinds: Collection[str] = ()) -> None:
     """Tell followers that ``revision`` was committed; returns at once, never raises.
 
-    ``kinds`` are the kinds of what changed. Nodes can start eviction timers, and so can what the
-    scheduler binds; for other changes the timers' runner looks by itself, often enough.
+    ``kinds`` are the kinds of what changed. Nodes can start eviction timers that are due at once;
+    for pods the timers' runner looks by itself, often enough, since it would do nothing else.
 
     A thread of this process publishes: a request does not wait for Redis, and what is committed
     while one message is on its way is announced together by the next.
     """
     quiet = getattr(_local, "quiet", False)
-    timers = "Node" in kinds or (quiet and "Pod" in kinds)
-    _announcer.add(revision, scheduler=not quiet, timers=timers)
+    _announcer.add(revision, scheduler=not quiet, timers="Node" in kinds)
 
 
 def send_binding() -> None:

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from django.db import OperationalError, connection, transaction
@@ -62,6 +62,7 @@ _MAX_TEMPLATES = 2048
 _LARGEST_TEMPLATE = 16 * 1024
 _OWN_METADATA = frozenset({"name", "uid", "creationTimestamp"})
 _encoder = msgspec.json.Encoder(order="sorted")
+_T = TypeVar("_T")
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -689,15 +690,11 @@ def bind_pods(
         now,
     )
 
-    def bind() -> list[sql.Row]:
-        with transaction.atomic():
-            sql.run(_LOCK_PLACEMENT)
-            rows = sql.fetch(_BIND, parameters)
-            if rows:
-                changes.announce(rows[-1][1], ("Pod",))
-            return rows
-
-    rows = _again_after_deadlock(bind)
+    _, rows = _again_after_deadlock(
+        lambda: sql.fetch_together((_LOCK_PLACEMENT, ()), (_BIND, parameters))
+    )
+    if rows:
+        changes.announce(rows[-1][1], ("Pod",))
     bound = {row[0]: row[1] for row in rows}
     return BindResult(
         [(row[0], row[1]) for row in rows],
@@ -705,7 +702,7 @@ def bind_pods(
     )
 
 
-def _again_after_deadlock(work: Callable[[], list[sql.Row]]) -> list[sql.Row]:
+def _again_after_deadlock(work: Callable[[], _T]) -> _T:
     """Run ``work`` again when PostgreSQL ended it to resolve a deadlock.
 
     Batches lock many rows; a batch and another writer that locks two of them can meet crosswise.

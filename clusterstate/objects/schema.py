@@ -60,6 +60,15 @@ def is_plain(kind: str, manifest: Manifest) -> bool:
     return True
 
 
+def make_ready() -> None:
+    """Make the types that ``is_plain`` needs of all kinds, 0.2 s that no request should wait for.
+
+    To be called before there are threads: making types is not safe in several at once.
+    """
+    for kind in KINDS.values():
+        prepare(_plain_type(kind.wire_type))
+
+
 @cache
 def _plain_type(wire_type: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """Return the wire type without leniency: no unknown fields, no numbers for quantities."""
