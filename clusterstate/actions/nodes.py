@@ -1,4 +1,9 @@
-"""Nodes' taints: rows beside the document, and the time at which each was added (R123)."""
+"""What a write does to nodes' taints: which come along, when each was added (R123), their rows.
+
+Taints that speak for ``spec.unschedulable`` and for conditions come and go in the write that
+changes these, so that nobody sees a cordoned node without its taint, and a bind that was decided
+before meets a node that has changed.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -7,11 +12,10 @@ from typing import Any
 from django.conf import settings
 
 from clusterstate import sql
-from clusterstate.objects import document
+from clusterstate.objects import document, node_taints
+from clusterstate.objects.matching import NO_EXECUTE
 from clusterstate.objects.meta import Manifest
-
-NO_EXECUTE = "NoExecute"
-UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+from clusterstate.objects.node_taints import UNINITIALIZED
 
 
 def taints_of(manifest: Manifest | None) -> list[dict[str, Any]]:
@@ -21,7 +25,7 @@ def taints_of(manifest: Manifest | None) -> list[dict[str, Any]]:
     return (manifest.get("spec") or {}).get("taints") or []
 
 
-def initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
+def _initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
     """Return the node with or without its ``uninitialized`` taint (R127).
 
     Where an external cloud provider looks after nodes, a new one is tainted until something names
@@ -41,13 +45,35 @@ def initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
     return manifest
 
 
-def stamp_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Manifest:
-    """Return the node with ``timeAdded`` on every NoExecute taint that lacks it.
+def _govern(manifest: Manifest, old: Manifest | None) -> Manifest:
+    """Return the node with the taints that what this write changes asks for (R126, R133)."""
+    spec = manifest.get("spec") or {}
+    present = taints_of(manifest)
+    wanted = node_taints.governed(
+        present,
+        unschedulable=bool(spec.get("unschedulable")),
+        before=None if old is None else _conditions(old),
+        after=_conditions(manifest),
+    )
+    if wanted == present:
+        return manifest
+    spec = {**spec, "taints": wanted}
+    if not wanted:
+        del spec["taints"]
+    return {**manifest, "spec": spec}
+
+
+def _conditions(manifest: Manifest) -> list[dict[str, Any]]:
+    return (manifest.get("status") or {}).get("conditions") or []
+
+
+def settle_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+    """Return the node with the taints this write brings, and ``timeAdded`` on every NoExecute one.
 
     A taint that was there before (same key and effect) keeps its time when the client leaves it
     out, as clients that send the whole list do; so a countdown does not start again.
     """
-    manifest = initialize(manifest, old)
+    manifest = _govern(_initialize(manifest, old), old)
     taints = taints_of(manifest)
     if not any(
         taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded") for taint in taints

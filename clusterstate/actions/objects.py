@@ -160,7 +160,7 @@ def _create(
             continue
         manifests = [one.manifest for one in admitted]
         if kind.name == "Node":
-            manifests = [nodes.stamp_taints(manifest, None, now) for manifest in manifests]
+            manifests = [nodes.settle_taints(manifest, None, now) for manifest in manifests]
         try:
             inserted = storing.insert_rows(
                 kind, manifests, now=now, epoch=None if writes_catalogue else context.epoch
@@ -235,7 +235,7 @@ def update(
         admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
         new = admitted.manifest
         if kind.name == "Node":
-            new = nodes.stamp_taints(new, old, now)
+            new = nodes.settle_taints(new, old, now)
         text, _ = document.encode(kind.name, new)
         if storing.same(kind, row, old, new, text, document.EMPTY):
             return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)

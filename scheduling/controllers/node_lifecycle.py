@@ -23,9 +23,8 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, NodeCondition, Taint
+from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
 from scheduling.controllers.node_lifecycle_rules import (
-    TAINTS_BY_CONDITION,
-    UNSCHEDULABLE,
     NodeChange,
     Settings,
     TokenBucket,
@@ -40,7 +39,7 @@ NAME = "node-lifecycle"
 COMPONENT = "node-controller"
 _decode_node = msgspec.json.Decoder(Node).decode
 _CONDITION_OF = {
-    key: condition for condition, keys in TAINTS_BY_CONDITION.items() for key in keys.values()
+    key: condition for condition, keys in BY_CONDITION.items() for key in keys.values()
 }
 
 _known: dict[int, tuple[int, Node]] = {}

@@ -21,29 +21,10 @@ import msgspec
 
 from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, same_taint
 from clusterstate.objects.node import Node, NodeCondition, Taint
-
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
-DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
-PID_PRESSURE = "node.kubernetes.io/pid-pressure"
-NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
-OUT_OF_DISK = "node.kubernetes.io/out-of-disk"
-UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
-
-TAINTS_BY_CONDITION: Mapping[str, Mapping[str, str]] = {
-    "Ready": {"False": NOT_READY, "Unknown": UNREACHABLE},
-    "MemoryPressure": {"True": MEMORY_PRESSURE},
-    "DiskPressure": {"True": DISK_PRESSURE},
-    "PIDPressure": {"True": PID_PRESSURE},
-    "NetworkUnavailable": {"True": NETWORK_UNAVAILABLE},
-    "OutOfDisk": {"True": OUT_OF_DISK},
-}
-"""Taint key by condition type and status (R126; the union of the seeds' list and today's, C17)."""
+from clusterstate.objects.node_taints import BY_CONDITION, NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 _MANAGED = frozenset(
-    {UNSCHEDULABLE} | {key for keys in TAINTS_BY_CONDITION.values() for key in keys.values()}
+    {UNSCHEDULABLE} | {key for keys in BY_CONDITION.values() for key in keys.values()}
 )
 _EVICTING = (NOT_READY, UNREACHABLE)
 _WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -85,7 +66,7 @@ def condition_taints(node: Node) -> list[Taint]:
     """Return the NoSchedule taints that conditions and ``spec.unschedulable`` ask for (R133)."""
     keys = []
     for condition in node.status.conditions:
-        by_status = TAINTS_BY_CONDITION.get(condition.type)
+        by_status = BY_CONDITION.get(condition.type)
         key = by_status.get(condition.status) if by_status is not None else None
         if key is not None and key not in keys:
             keys.append(key)

@@ -100,10 +100,11 @@ def test_a_save_writes_fields_and_taints_through_the_action(administrator: Clien
     stored = manifest("Node", "", "n1")
     assert stored["metadata"]["labels"] == {"disktype": "hdd", "zone": "a"}
     assert stored["spec"]["unschedulable"] is True
-    assert taints_of("n1") == [("dedicated", "gpu", "NoSchedule")]
+    cordoned = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    assert taints_of("n1") == [("dedicated", "gpu", "NoSchedule"), cordoned]
     row = Node.objects.get(name="n1")
     assert row.unschedulable
-    assert [str(taint) for taint in row.taints.all()][-1] == "dedicated=gpu:NoSchedule"
+    assert [str(taint) for taint in row.taints.all()][-2] == "dedicated=gpu:NoSchedule"
     assert row.revision > start
     told = LogEntry.objects.get().get_change_message()
     assert "Cordoned" in told or "Unschedulable" in told

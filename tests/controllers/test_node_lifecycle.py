@@ -149,11 +149,23 @@ def test_cordon_shows_as_a_taint_and_uncordon_removes_it():
         )  # fmt: skip
 
     cordon(True)
-    node_lifecycle.run(NOW)
     assert taints("n1") == {("node.kubernetes.io/unschedulable", "NoSchedule")}
-    cordon(False)
+    mark = changes.watermark()
     node_lifecycle.run(NOW)
+    assert changes.watermark() == mark
+    cordon(False)
     assert taints("n1") == set()
+
+
+def test_a_cordoned_node_cannot_lose_its_taint_and_another_cannot_have_it():
+    """R126: kubectl taint against a cordon changes nothing."""
+    unschedulable = taint("node.kubernetes.io/unschedulable", "NoSchedule")
+    make_node("n1", taints=[unschedulable, taint("mine", "NoSchedule")])
+    assert taints("n1") == {("mine", "NoSchedule")}
+    objects.update(
+        "Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True, "taints": []}}, now=NOW
+    )
+    assert taints("n1") == {("node.kubernetes.io/unschedulable", "NoSchedule")}
 
 
 @pytest.mark.parametrize(
@@ -168,13 +180,25 @@ def test_cordon_shows_as_a_taint_and_uncordon_removes_it():
 )
 def test_conditions_become_taints(kind, key):
     """R133."""
-    make_node("n1")
+    make_node("n1", taints=[taint("mine", "NoSchedule")])
     condition("n1", kind, "True")
+    wanted = {("mine", "NoSchedule"), (f"node.kubernetes.io/{key}", "NoSchedule")}
+    assert taints("n1") == wanted
+    mark = changes.watermark()
     node_lifecycle.run(NOW)
-    assert taints("n1") == {(f"node.kubernetes.io/{key}", "NoSchedule")}
+    assert changes.watermark() == mark
     condition("n1", kind, "False", 1)
-    node_lifecycle.run(after(1))
-    assert taints("n1") == set()
+    assert taints("n1") == {("mine", "NoSchedule")}
+
+
+def test_a_status_that_repeats_itself_leaves_taints_alone():
+    """What somebody put on a node that has no agent is not undone by a heartbeat."""
+    key = "node.kubernetes.io/memory-pressure"
+    make_node("n1")
+    condition("n1", "MemoryPressure", "False")
+    set_taints("n1", taint(key, "NoSchedule"))
+    condition("n1", "MemoryPressure", "False", 5)
+    assert taints("n1") == {(key, "NoSchedule")}
 
 
 def test_taints_come_at_the_rate_of_the_zone():

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
+from clusterstate.objects.node_taints import NOT_READY, UNREACHABLE
 from scheduling.controllers.node_lifecycle_rules import (
-    NOT_READY,
-    UNREACHABLE,
     Settings,
     TokenBucket,
     ZoneState,
