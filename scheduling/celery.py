@@ -93,9 +93,10 @@ def _warm_up(**_: object) -> None:
     Once compiled it is kept beside the code; then this takes a fraction of a second.
     """
     if settings.PROCESS == "scheduler":
-        from scheduling.engine import runs
+        from scheduling.engine import plain, runs
 
         runs.warm()
+        plain.warm()
 
 
 @worker_ready.connect

@@ -10,7 +10,7 @@ import msgspec
 from clusterstate.objects import scheduling_class
 from clusterstate.objects.node import Node
 from scheduling.bench.workloads import Manifest, Template, Workload
-from scheduling.engine import runs
+from scheduling.engine import plain, runs
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.requirements import from_class
@@ -72,6 +72,7 @@ def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
     """Run a workload once and return its figures: decisions a second of wall and of CPU."""
     say(f"{workload.name}: {nodes} nodes")
     runs.warm()
+    plain.warm()
     world = _World(workload, nodes)
     init = workload.init(nodes)
     if init and workload.init_pod is not None:

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.engine import runs
+from scheduling.engine import plain, runs
 from scheduling.engine.cycle import Options, PodToPlace, draw_below, explain_unplaced
 from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, top_positions
 from scheduling.engine.snapshot import Snapshot
@@ -82,6 +82,7 @@ class Cache:
         self._states: OrderedDict[int, ClassState] = OrderedDict()
         self.usable = _usable(framework)
         self._runs = runs.Runs(snapshot, max(len(framework.score_plugins), 1))
+        self._plain = plain.PlainRuns(snapshot, framework)
 
     def state(self, info: PodInfo) -> "ClassState":
         """Return the class's state, up to date; made when it is not there.
@@ -122,19 +123,26 @@ class Cache:
         *,
         draw: int = 0,
         start: int = 0,
-    ) -> list[Decision]:
-        """Decide for pods from the ``first`` on and assume them, as many as ``engine.runs`` can.
+    ) -> Sequence[Decision]:
+        """Decide for pods from the ``first`` on and assume them, as many as compiled loops can.
+
+        ``engine.plain`` is asked first, then ``engine.runs``.
 
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
         """
         if (
-            not runs.enabled()
-            or not self.usable
+            not self.usable
             or options.full
             or options.tie_break != "random"
             or not self.snapshot.node_count
         ):
+            return []
+        if plain.enabled() and self._plain.usable:
+            found = self._plain.decide(pods, first, options, draw, start)
+            if found is not None:
+                return found
+        if not runs.enabled():
             return []
         return self._runs.decide(self._run_states(pods, first), options, draw, start)
 

@@ -140,7 +140,7 @@ class Shortcut(Protocol):
         *,
         draw: int = 0,
         start: int = 0,
-    ) -> list[Decision]:
+    ) -> Sequence[Decision]:
         """Decide for pods from the ``first`` on and assume them; return their decisions, if any.
 
         Raises:

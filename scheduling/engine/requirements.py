@@ -130,6 +130,10 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
         if node_affinity
         else ()
     )
+    info.toleration_key = _encode(spec.tolerations) if spec.tolerations else b""
+    info.node_affinity_key = (
+        _encode((spec.node_selector, node_affinity)) if spec.node_selector or node_affinity else b""
+    )
     info.placement_key = _encode((spec.node_selector, required_affinity, spec.tolerations))
     info.digest = digest if digest is not None else _digest(pod)
     info.index = -1

@@ -35,7 +35,7 @@ from clusterstate.objects.workloads import (
 )
 from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
 from scheduling.framework.tables import Counter, LabelColumn
-from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+from scheduling.framework.types import AffinityTerm, DisruptionBudget, PodInfo, PodRecord
 
 T = TypeVar("T", bound=np.generic)
 Int64 = npt.NDArray[np.int64]
@@ -82,6 +82,8 @@ class Snapshot:
         self._counters: dict[Hashable, Counter] = {}
         self._anti_keys: dict[str, None] = {}
         self._scored_keys: dict[str, None] = {}
+        self._anti_terms: dict[AffinityTerm, None] = {}
+        self._scored_terms: dict[AffinityTerm, None] = {}
 
         self._slot_of: dict[Hashable, int] = {}
         self._keys: list[Hashable] = []
@@ -115,6 +117,7 @@ class Snapshot:
         self.log_start = 0
         self.node_version = 0
         self.peer_version = 0
+        self.term_version = 0
         self.workload_version = 0
         self._rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._rows_version = -1
@@ -290,6 +293,11 @@ class Snapshot:
         self._image_version += 1
         self.node_version += 1
 
+    def has_any_image(self, images: tuple[str, ...]) -> bool:
+        """Return whether some node has one of the images."""
+        held = self._image_nodes
+        return bool(held) and any(image in held for image in images)
+
     def image_score_column(self, images: tuple[str, ...]) -> Int64:
         """Return, per row, the sum over ``images`` of size times share of nodes that have it.
 
@@ -427,6 +435,15 @@ class Snapshot:
             return number
         number = self._peer_of[info.peer_key] = len(self._peers)
         self._peers.append(info)
+        for known, terms in (
+            (self._anti_terms, info.anti_affinity),
+            (self._scored_terms, info.affinity),
+            (self._scored_terms, info.preferred_affinity),
+            (self._scored_terms, info.preferred_anti_affinity),
+        ):
+            before = len(known)
+            known.update(dict.fromkeys(terms))
+            self.term_version += len(known) > before
         for term in info.anti_affinity:
             if term.topology_key not in self._anti_keys:
                 self._anti_keys[term.topology_key] = None
@@ -450,6 +467,20 @@ class Snapshot:
     def peers(self) -> Iterator[PodInfo]:
         """Return one pod for each way in which pods look to each other."""
         return iter(self._peers)
+
+    def has_term_about(self, info: PodInfo) -> bool:
+        """Return whether any known pod carries a term that means pods of this class.
+
+        The answer holds as long as ``term_version`` does, which also counts what happens to
+        namespaces.
+        """
+        namespace, labels = info.namespace, info.labels
+        of_namespace = self.namespace_labels(namespace)
+        return any(
+            term.matches(namespace, labels, of_namespace)
+            for terms in (self._anti_terms, self._scored_terms)
+            for term in terms
+        )
 
     def anti_affinity_keys(self) -> Iterable[str]:
         """Return topology keys of required anti-affinity terms that some known pod carries."""
@@ -476,6 +507,10 @@ class Snapshot:
         self._counters[key] = counter
         self._fill(counter)
         return counter
+
+    def counted_by(self, info: PodInfo) -> Sequence[tuple[Counter, int]]:
+        """Return the counters that a pod of this class has a weight in, with the weight."""
+        return self._peer_weights[info.peer]
 
     def _fill(self, counter: Counter) -> None:
         by_peer = np.zeros(len(self._peers), np.int64)
@@ -636,10 +671,13 @@ class Snapshot:
         link(slots, rows, self._first, self._next, self._previous)
         self._log_filled += count
         self._assumed.update(keys)
-        peer_weights = self._peer_weights
-        for number, info in enumerate(infos):
-            for counter, weight in peer_weights[info.peer]:
-                counter.bump(int(rows[number]), weight)
+        peers = np.array([info.peer for info in infos], np.int32)
+        for peer in set(peers.tolist()):
+            weights = self._peer_weights[peer]
+            if weights:
+                there = rows[peers == peer]
+                for counter, weight in weights:
+                    counter.bump_all(there, weight)
         if self._nominated_node:
             for key in keys:
                 self.unnominate(key)
@@ -915,11 +953,13 @@ class Snapshot:
         """Add or replace a namespace."""
         if self._namespaces.get(name) != labels:
             self._namespaces[name] = dict(labels)
+            self.term_version += 1
             self.forget_counters()
 
     def remove_namespace(self, name: str) -> None:
         """Remove a namespace."""
         if self._namespaces.pop(name, None) is not None:
+            self.term_version += 1
             self.forget_counters()
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -959,6 +999,8 @@ class Snapshot:
 
         Rule: plugins/helper/spread.go ``DefaultSelector``, v1.36.
         """
+        if pod.owner is None and not self._services.get(pod.namespace):
+            return None
         merged: dict[str, str] = {}
         for selector in self._services.get(pod.namespace, {}).values():
             if selector.requirements and selector.matches(pod.labels):

@@ -233,6 +233,10 @@ class NodeTable(Protocol):
         """One pod for each way in which pods look to each other (labels, terms, ports)."""
         ...
 
+    def has_term_about(self, info: PodInfo) -> bool:
+        """Whether any known pod carries an affinity term that means pods of this class."""
+        ...
+
     def anti_affinity_keys(self) -> Iterable[str]:
         """Topology keys of required anti-affinity terms that some known pod carries."""
         ...
@@ -243,6 +247,10 @@ class NodeTable(Protocol):
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Labels of a namespace, ``None`` when it is not known."""
+        ...
+
+    def has_any_image(self, images: tuple[str, ...]) -> bool:
+        """Whether some node has one of the images."""
         ...
 
     def image_score_column(self, images: tuple[str, ...]) -> npt.NDArray[np.int64]:

@@ -71,6 +71,7 @@ class PodInfo:
         "labels",
         "memo",
         "namespace",
+        "node_affinity_key",
         "nonzero_cpu",
         "nonzero_memory",
         "owner",
@@ -87,6 +88,7 @@ class PodInfo:
         "requests",
         "scheduler_name",
         "scored_requests",
+        "toleration_key",
         "tolerations",
     )
 
@@ -121,6 +123,10 @@ class PodInfo:
     """Content of what other pods see: namespace, labels, affinity terms, host ports."""
     placement_key: bytes
     """Content of node selector, required node affinity and tolerations."""
+    toleration_key: bytes
+    """Content of the tolerations, empty without any."""
+    node_affinity_key: bytes
+    """Content of node selector and node affinity, required and preferred; empty without any."""
     index: int
     peer: int
     memo: dict[Hashable, object]

@@ -3,6 +3,8 @@
 Rule: plugins/imagelocality/image_locality.go, v1.36.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,6 +39,11 @@ class ImageLocality:
         highest = MAX_CONTAINER_THRESHOLD * pod.container_count
         clipped = np.clip(present, MIN_THRESHOLD, highest)
         return MAX_NODE_SCORE * (clipped - MIN_THRESHOLD) // (highest - MIN_THRESHOLD)
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return the images, nothing where no node has any of them."""
+        present = pod.container_count and snapshot.has_any_image(pod.images)
+        return (pod.container_count, pod.images) if present else ()
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

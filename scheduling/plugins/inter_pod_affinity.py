@@ -5,7 +5,7 @@ the incoming pod's terms, or carry terms that match the incoming pod. Terminatin
 plugins/interpodaffinity/{filtering,scoring,plugin}.go, v1.36 (R88-R99, rulings C25 and C26).
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from scheduling.framework.interface import (
 from scheduling.framework.plugin_args import InterPodAffinityArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduling.framework.tables import Table
+from scheduling.framework.terms import Kind, Rejection, Term
 from scheduling.framework.types import AffinityTerm, PodInfo
 
 NAME = "InterPodAffinity"
@@ -160,11 +161,12 @@ class InterPodAffinity:
                 if term.topology_key == key and term.matches(namespace, labels, of_namespace):
                     yield self._hard_weight
 
-    def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether any preference is about a pod in some domain, though they cancel out."""
+    def _touching(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
+        """Return, per topology key, the table of how many preferences are about a pod there."""
         keys = dict.fromkeys(snapshot.scored_affinity_keys())
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
+        tables = []
         for key in keys:
 
             def count(other: PodInfo, key: str = key) -> int:
@@ -174,10 +176,12 @@ class InterPodAffinity:
                 (NAME, "touched", key, pod.peer_key, self._hard_weight), count, live_only=False
             )
             if counter.has_members:
-                table = counter.table(snapshot.label_column(key), snapshot.node_version)
-                if table.counts.any():
-                    return True
-        return False
+                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+        return tables
+
+    def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
+        """Return whether any preference is about a pod in some domain, though they cancel out."""
+        return any(table.counts.any() for table in self._touching(pod, snapshot))
 
     # --- filtering -------------------------------------------------------------------------------
 
@@ -265,7 +269,56 @@ class InterPodAffinity:
         share = (scores - lowest).astype(np.float64) / float(highest - lowest)
         return (float(MAX_NODE_SCORE) * share).astype(np.int64)
 
+    # --- for compiled loops ----------------------------------------------------------------------
+
+    affinity_rejections: tuple[Rejection, Rejection, Rejection] = (
+        (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (REASON_AFFINITY,)),
+        (Code.UNSCHEDULABLE, (REASON_ANTI_AFFINITY,)),
+        (Code.UNSCHEDULABLE, (REASON_EXISTING,)),
+    )
+
+    def affinity_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
+        """Return the tables as terms."""
+        tables = self._tables(pod, snapshot)
+        first = all(matches_incoming(term, pod, snapshot) for term in pod.affinity)
+        return [
+            *self._terms(Kind.NEAR, tables.near, snapshot, matches_self=first),
+            *self._terms(Kind.ANTI, tables.anti, snapshot),
+            *self._terms(Kind.EXISTING, tables.existing, snapshot),
+            *self._terms(Kind.SCORED, tables.scored, snapshot),
+        ]
+
+    def untouched_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
+        """Return the tables that decide whether PreScore skips."""
+        return self._terms(Kind.UNTOUCHED, self._touching(pod, snapshot), snapshot)
+
+    @staticmethod
+    def _terms(
+        kind: Kind, tables: list[Table], snapshot: NodeTable, *, matches_self: bool = False
+    ) -> list[Term]:
+        return [
+            Term(
+                kind=kind,
+                table=table,
+                single=table.column.single(snapshot.node_version),
+                matches_self=matches_self,
+            )
+            for table in tables
+        ]
+
     # --- caching ---------------------------------------------------------------------------------
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return nothing where no term is about other pods or this one."""
+        terms = (
+            pod.affinity,
+            pod.anti_affinity,
+            pod.preferred_affinity,
+            pod.preferred_anti_affinity,
+        )
+        if pod.problem or any(terms) or snapshot.has_term_about(pod):
+            return None
+        return ()
 
     def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
         """Return whether any rule can reject, and whether any preference can differ."""

@@ -4,6 +4,7 @@ Rule: plugins/nodeaffinity/node_affinity.go, v1.36, with ``emptyNodeSelectorTerm
 ``requiredDuringSchedulingRequiredDuringExecution`` (R2) and ``addedAffinity`` (R86).
 """
 
+from collections.abc import Hashable
 from typing import cast
 
 import numpy as np
@@ -43,6 +44,7 @@ class NodeAffinity:
     name = NAME
     filter_locality = Locality.NODE
     score_locality = Locality.NODE
+    scaled_in_reverse = False
 
     def __init__(self, args: NodeAffinityArgs = NodeAffinityArgs()) -> None:  # noqa: B008
         self._empty_term = cast("EmptyTerm", args.empty_node_selector_term)
@@ -147,6 +149,10 @@ class NodeAffinity:
     ) -> Scores:
         """Return scores scaled so that the highest is 100."""
         return default_normalize(scores, reverse=False)
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return node selector and node affinity."""
+        return pod.node_affinity_key
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

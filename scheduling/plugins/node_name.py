@@ -4,6 +4,8 @@ Rule: plugins/nodename/node_name.go, v1.36. Pending pods that the cycle sees hav
 plugin matters where placed pods are judged again, as in simulations.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +23,10 @@ class NodeName:
     name = NAME
     filter_locality = Locality.NODE
     score_locality = Locality.NODE
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return the name."""
+        return pod.pod.spec.node_name
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -3,6 +3,8 @@
 Rule: plugins/nodeports/node_ports.go and framework/types.go ``HostPortInfo``, v1.36.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,7 @@ from scheduling.framework.interface import (
 )
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.tables import Counter
+from scheduling.framework.terms import Rejection
 from scheduling.framework.types import HostPort, PodInfo
 
 NAME = "NodePorts"
@@ -54,6 +57,10 @@ class NodePorts:
         taken = self._taken(pod, snapshot).rows[rows] > 0
         return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, REASON)
 
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return nothing for pods without host ports."""
+        return None if pod.host_ports else ()
+
     def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
         """Return the judge of single rows."""
         if not pod.host_ports:
@@ -68,6 +75,10 @@ class NodePorts:
     def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
         """Return ``None``: no score."""
         return None
+
+    def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
+        """Return the count of pods that have a port that meets one of this pod's."""
+        return self._taken(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
 
     def _taken(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
         wanted = pod.host_ports

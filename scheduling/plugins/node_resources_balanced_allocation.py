@@ -6,6 +6,7 @@ plugins/noderesources/balanced_allocation.go, v1.36 (which scores the change, no
 """
 
 import math
+from collections.abc import Hashable
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +79,10 @@ class NodeResourcesBalancedAllocation:
         """Return (asked by the pod, allocatable, requested) of the resources that take part."""
         found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self._resources)
         return [columns for columns in found if columns is not None]
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return whether the pod is scored at all."""
+        return any(pod.requests.get(name, 0) for name in self._resources)
 
     def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
         """Return amounts of cpu and memory; ``None`` where these are not the resources."""

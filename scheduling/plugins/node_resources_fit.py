@@ -4,7 +4,7 @@ Rule: plugins/noderesources/{fit,least_allocated,most_allocated,requested_to_cap
 resource_allocation}.go, v1.36 (R66, R104-R111).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from scheduling.framework.plugin_args import (
     UtilizationShapePoint,
 )
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable
+from scheduling.framework.terms import Rejection
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import resource_columns
 
@@ -59,6 +60,13 @@ class NodeResourcesFit:
         strategy = args.scoring_strategy
         self._resources = strategy.resources
         self._strategy = strategy
+        weights = {resource.name: resource.weight for resource in strategy.resources}
+        plain = (
+            strategy.type == "LeastAllocated"
+            and weights.keys() <= {"cpu", "memory"}
+            and len(weights) == len(strategy.resources)
+        )
+        self._plain_weights = (weights.get("cpu", 0), weights.get("memory", 0)) if plain else None
         self._round = strategy.type == "RequestedToCapacityRatio"
         self._resource_score: ResourceScore
         if strategy.type == "MostAllocated":
@@ -73,11 +81,14 @@ class NodeResourcesFit:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
         """Reject sidecars where that feature is off; always filter, as every pod takes a place."""
-        if not self._sidecar_containers and any(
-            container.restart_policy == "Always" for container in pod.pod.spec.init_containers
-        ):
+        if self._has_sidecar_that_is_off(pod):
             return None, unresolvable(SIDECARS_OFF)
         return None, SUCCESS
+
+    def _has_sidecar_that_is_off(self, pod: PodInfo) -> bool:
+        return not self._sidecar_containers and any(
+            container.restart_policy == "Always" for container in pod.pod.spec.init_containers
+        )
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -150,26 +161,32 @@ class NodeResourcesFit:
 
         return judge
 
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return nothing beside the requests, unless a feature that is off is asked for."""
+        return None if self._has_sidecar_that_is_off(pod) else ()
+
     def plain_filter(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
         """Return (amount, resource column) of all that must be free, beside a pod's place."""
         return [(amount, column) for _, amount, column in self._checked(pod, snapshot)]
 
+    def plain_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
+        """Return the reasons in the order in which Kubernetes lists them."""
+        reasons = [TOO_MANY_PODS] if bits & 1 else []
+        code = Code.UNSCHEDULABLE
+        for number, (name, _, _) in enumerate(self._checked(pod, snapshot)):
+            short = bits >> (2 * number + 1)
+            if short & 1:
+                reasons.append(f"Insufficient {name}")
+            if short & 2:
+                code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return code, tuple(reasons)
+
     def least_allocated_terms(self, pod: PodInfo) -> tuple[int, int, int, int] | None:
         """Return weight and amount of cpu, then of memory; ``None`` where that is not all."""
-        weights = {resource.name: resource.weight for resource in self._resources}
-        if (
-            self._strategy.type != "LeastAllocated"
-            or not weights.keys() <= {"cpu", "memory"}
-            or len(weights) != len(self._resources)
-        ):
+        if self._plain_weights is None:
             return None
-        asked = pod.scored_requests
-        return (
-            weights.get("cpu", 0),
-            asked.get("cpu", 0),
-            weights.get("memory", 0),
-            asked.get("memory", 0),
-        )
+        asked, (cpu, memory) = pod.scored_requests, self._plain_weights
+        return cpu, asked.get("cpu", 0), memory, asked.get("memory", 0)
 
     def row_filter_without(self, pod: PodInfo, snapshot: NodeTable) -> RowFilterWithout | None:
         """Return the judge of single rows as if some pods were gone."""

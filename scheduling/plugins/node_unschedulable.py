@@ -3,6 +3,8 @@
 Rule: plugins/nodeunschedulable/node_unschedulable.go, v1.36.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +28,10 @@ class NodeUnschedulable:
 
     def __init__(self, *, comparison_operators: bool = False) -> None:
         self._comparison_operators = comparison_operators
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return the tolerations."""
+        return pod.toleration_key
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

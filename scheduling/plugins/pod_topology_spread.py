@@ -38,6 +38,7 @@ from scheduling.framework.interface import (
 from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error
 from scheduling.framework.tables import Counter, Mask, Table
+from scheduling.framework.terms import Kind, Rejection, Term
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.framework.vectors import by_taint_set, required_affinity_mask
 
@@ -390,9 +391,14 @@ class PodTopologySpread:
             if constraint.topology_key == HOSTNAME:
                 size = int(multiplicity[taking_part].sum())
             else:
-                ids = snapshot.label_column(constraint.topology_key).ids[rows][taking_part]
+                column = snapshot.label_column(constraint.topology_key)
+                ids = column.ids[rows][taking_part]
                 # Nodes without the label are one domain of their own, as upstream.
-                size = len(np.unique(ids))
+                if column.single(snapshot.node_version):
+                    inside = multiplicity[taking_part][ids >= 0]
+                    size = int(inside.sum()) + int(len(inside) < len(ids))
+                else:
+                    size = len(np.unique(ids))
             weights.append(math.log(size + 2))
         state.write(f"{NAME}/weights", weights)
         return SUCCESS
@@ -428,12 +434,58 @@ class PodTopologySpread:
         result[ignored] = 0
         return result
 
+    # --- for compiled loops ----------------------------------------------------------------------
+
+    spread_rejections: tuple[Rejection, Rejection] = (
+        (Code.UNSCHEDULABLE, (REASON,)),
+        (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (REASON_LABEL,)),
+    )
+
+    def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
+        """Return the constraints as terms."""
+        plan, tables = self._plan(pod, snapshot), self._tables(pod, snapshot)
+        terms = []
+        for constraint, (_, table) in zip(plan.hard, tables.hard, strict=True):
+            terms.append(
+                Term(
+                    kind=Kind.HARD,
+                    table=table,
+                    single=self._by_count(constraint, snapshot, soft=False),
+                    matches_self=constraint.matches_self,
+                    max_skew=constraint.max_skew,
+                    from_zero=len(table.present) < constraint.min_domains,
+                )
+            )
+        for constraint, (_, table) in zip(plan.soft, tables.soft, strict=True):
+            own = constraint.topology_key == HOSTNAME
+            terms.append(
+                Term(
+                    kind=Kind.SOFT,
+                    table=table,
+                    single=self._by_count(constraint, snapshot, soft=True),
+                    whole=own,
+                    max_skew=constraint.max_skew,
+                    by_size=own,
+                    all_keys=plan.all_keys,
+                )
+            )
+        return terms
+
     # --- caching ---------------------------------------------------------------------------------
 
-    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
-        """Return whether there are hard constraints, and soft ones."""
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return nothing where there are no constraints."""
+        if pod.pod.spec.topology_spread_constraints:
+            return None
+        if not self._defaults or snapshot.default_selector(pod) is None:
+            return ()
         plan = self._plan(pod, snapshot)
-        return bool(plan.hard), bool(plan.soft)
+        return None if plan.hard or plan.soft else ()
+
+    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
+        """Return whether there are hard constraints, and soft ones or an error to tell."""
+        plan = self._plan(pod, snapshot)
+        return bool(plan.hard), bool(plan.soft or plan.soft_problem)
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -3,6 +3,8 @@
 Rule: plugins/tainttoleration/taint_toleration.go, v1.36 (R113-R120).
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,6 +37,7 @@ class TaintToleration:
     name = NAME
     filter_locality = Locality.NODE
     score_locality = Locality.NODE
+    scaled_in_reverse = True
 
     def __init__(self, *, comparison_operators: bool = False) -> None:
         self._comparison_operators = comparison_operators
@@ -87,6 +90,10 @@ class TaintToleration:
     ) -> Scores:
         """Return 100 for the fewest taints, 0 for the most."""
         return default_normalize(scores, reverse=True)
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return the tolerations."""
+        return pod.toleration_key
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -1,0 +1,778 @@
+"""Pods that only ask for resources and for kinds of nodes, decided in one compiled loop.
+
+Most of what plugins say of a node does not depend on all of the pod. Each plugin names what it
+looks at (``Aspected``): tolerations, node selector and affinity, images. Pods whose aspects are
+equal share a ``Plan``: the verdicts and scores that depend on nodes alone, worked out once until
+nodes change. What is left is resources, compared and scored by ``plain_kernels.decide``: a *line*
+of totals for each distinct request under a plan, followed from pod to pod by the rows that changed,
+or scored anew in a few microseconds. So a pod that is like no other costs no more than the
+arithmetic, and its labels matter only where some pod's terms look at them.
+
+Plain are pods whose filters and scores all depend on nodes alone, but for NodeResourcesFit (least
+allocated, cpu and memory) and NodeResourcesBalancedAllocation. ``decide`` stops before the first
+pod that is not, or that fits nowhere. Decisions and records are those of the plain path.
+
+Off until ``warm`` is called; without Numba, or with NUMBA_DISABLE_JIT set, it stays off.
+"""
+
+import itertools
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.engine.cycle import Options, PodToPlace
+from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, in_order
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import (
+    Cacheable,
+    CycleState,
+    Locality,
+    NodeTable,
+    NormalizeScore,
+    Plugin,
+    Rows,
+    Score,
+)
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Code, Status
+from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
+from scheduling.framework.types import PodInfo
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Float64 = npt.NDArray[np.float64]
+
+_LOW = -(2**30)
+_BLOCK = 64
+_FIELDS = 9
+_CHECKS = 8
+_KEPT = 10
+_KINDS = 16
+_MOST_GROUPS = 64
+_LARGEST_AMOUNT = 2**50
+_WORD = 2**64 - 1
+_LINE_BYTES = 128 * 2**20
+_PLAN_BYTES = 64 * 2**20
+_LONGEST = 1024
+_SHORTEST = 16
+_instances = itertools.count()
+
+_kernels: ModuleType | None = None
+
+
+def warm() -> bool:
+    """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
+    global _kernels  # noqa: PLW0603
+    if _kernels is None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+        try:
+            from scheduling.engine import plain_kernels
+        except ImportError:
+            return False
+        _kernels = plain_kernels
+        _compile()
+    return _kernels is not None
+
+
+def cool() -> None:
+    """Turn the compiled loop off again."""
+    global _kernels  # noqa: PLW0603
+    _kernels = None
+
+
+def enabled() -> bool:
+    """Whether the compiled loop is on."""
+    return _kernels is not None
+
+
+@runtime_checkable
+class Aspected(Protocol):
+    """A plugin that can name what it looks at in a pod."""
+
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return all that the plugin's answers about a pod depend on, besides the nodes.
+
+        Pods with equal aspects get equal answers from PreFilter, Filter, PreScore, Score,
+        NormalizeScore and ``group_keys`` as long as the snapshot's ``node_version`` stays. A plugin
+        whose locality is not NODE answers for what it says beyond comparing and scoring requests:
+        it must pass every row then. ``None``: more than can be named. The answer itself holds as
+        long as all of the snapshot's versions do.
+        """
+        ...
+
+
+class Plan:
+    """What plugins say of all nodes about pods with equal aspects.
+
+    ``base`` int32 (rows,): weighted local scores, ``_LOW`` where the pods cannot go; ``group`` int8
+    (rows,): rows that are alike in everything that is normalised; ``by_groups``: for each set of
+    groups with feasible rows its number in ``Plans.bases`` and the groups' weighted scores.
+    """
+
+    def __init__(self, number: int, info: PodInfo) -> None:
+        self.number = number
+        self.info = info
+        self.names: tuple[str, ...] = ()
+        self.lines: list[int] = []
+        self.fixed: list[Int32] = []
+        self.normalised: list[tuple[Score, int]] = []
+        self.rejections: list[Rejection] = []
+        self.absent = 0
+        self.base: Int32 = np.zeros(0, np.int32)
+        self.group: npt.NDArray[np.int8] = np.zeros(0, np.int8)
+        self.group_rows: Rows = np.zeros(0, np.intp)
+        self.by_groups: dict[int, tuple[int, list[Int64], Int64]] = {}
+
+
+class _Kind:
+    """How a class is decided: its plan and its line's key; ``None`` where it is not plain."""
+
+    __slots__ = ("key", "plan", "stamp")
+
+    def __init__(self, stamp: tuple[int, ...], plan: Plan | None, key: Hashable) -> None:
+        self.stamp = stamp
+        self.plan = plan
+        self.key = key
+
+
+class _Profile:
+    """What of a profile takes part; ``usable`` false where no pod is plain under it."""
+
+    def __init__(self, framework: Framework) -> None:
+        self.framework = framework
+        self.usable = False
+        plugins: dict[str, Plugin] = {
+            plugin.name: plugin
+            for plugin in (
+                *framework.pre_filter_plugins,
+                *framework.filter_plugins,
+                *framework.pre_score_plugins,
+                *framework.score_plugins,
+            )
+        }
+        self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
+        self.fit: PlainFilter | None = None
+        self.fit_name = ""
+        self.after_fit: set[str] = set()
+        self.least: tuple[LeastAllocatedScore, str, int] | None = None
+        self.balanced: tuple[BalancedScore, str, int] | None = None
+        if len(self.aspected) != len(plugins):
+            return
+        for plugin in framework.filter_plugins:
+            if self.fit is not None:
+                self.after_fit.add(plugin.name)
+            if isinstance(plugin, PlainFilter):
+                if self.fit is not None:
+                    return
+                self.fit, self.fit_name = plugin, plugin.name
+        for scorer in framework.score_plugins:
+            weight = framework.weights[scorer.name]
+            if isinstance(scorer, LeastAllocatedScore):
+                if self.least is not None:
+                    return
+                self.least = scorer, scorer.name, weight
+            elif isinstance(scorer, BalancedScore):
+                if self.balanced is not None:
+                    return
+                self.balanced = scorer, scorer.name, weight
+        self.usable = self.fit is not None
+
+
+class Plans:
+    """The plans of one profile over one snapshot, and the arrays that the loop reads of them."""
+
+    def __init__(self, snapshot: Snapshot, profile: _Profile) -> None:
+        self._snapshot = snapshot
+        self._profile = profile
+        self.rows = -(-snapshot.capacity // _BLOCK) * _BLOCK
+        self.most = max(_PLAN_BYTES // (self.rows * 6), 4)
+        self.plans: list[Plan] = []
+        self._by_aspects: dict[tuple[Hashable, ...], Plan | None] = {}
+        self.base_count = 0
+        self.bases: Int32 = np.zeros((0, self.rows), np.int32)
+        self.group: npt.NDArray[np.int8] = np.zeros((0, self.rows), np.int8)
+        self.group_count: Int32 = np.zeros(0, np.int32)
+        self.hint: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
+        self.open_rows: Int64 = np.zeros(0, np.int64)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to begin anew."""
+        return len(self._by_aspects) >= self.most or self.base_count >= self.most
+
+    def of(self, info: PodInfo, aspects: tuple[Hashable, ...]) -> Plan | None:
+        """Return the plan of a pod with these aspects, ``None`` where there can be none.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        if aspects in self._by_aspects:
+            return self._by_aspects[aspects]
+        plan = self._by_aspects[aspects] = self._make(info)
+        return plan
+
+    def _make(self, info: PodInfo) -> Plan | None:
+        snapshot, profile = self._snapshot, self._profile
+        framework = profile.framework
+        state = CycleState()
+        begun = framework.pre_filter(state, info, snapshot)
+        if not begun.status.ok:
+            return None
+        rows = begun.rows
+        plan = Plan(len(self.plans), info)
+        plan.absent = snapshot.node_count - len(rows)
+        static = [p for p in framework.filter_plugins if _locality(p) is Locality.NODE]
+        judged = framework.filter_some(static, state, info, snapshot, rows)
+        counts = np.bincount(judged.verdict, minlength=len(judged.statuses)).tolist()
+        for status, count in zip(judged.statuses[1:], counts[1:], strict=True):
+            if count and status.plugin in profile.after_fit:
+                return None  # the first rejection may be either's
+            if count:
+                plan.rejections.append(Rejection(status, count))
+        open_rows = judged.feasible
+        if not self._score(plan, state, open_rows):
+            return None
+        self.plans.append(plan)
+        if len(self.plans) > len(self.group_count):
+            self._reserve(max(8, 2 * len(self.plans)))
+        at = plan.number
+        self.group[at] = plan.group
+        self.group_count[at] = len(plan.group_rows)
+        self.hint[at] = -1
+        self.hint[at, : len(plan.group_rows)] = plan.group_rows
+        self.open_rows[at] = len(open_rows)
+        return plan
+
+    def _score(self, plan: Plan, state: CycleState, rows: Rows) -> bool:
+        """Score the rows that filters of nodes leave; False where the plain path must say more."""
+        snapshot, profile, info = self._snapshot, self._profile, plan.info
+        framework = profile.framework
+        skipped: set[str] = set()
+        none = np.zeros(0, np.int64)
+        for pre in framework.pre_score_plugins:
+            if _score_locality(pre) is Locality.GROUP:
+                skipped.add(pre.name)  # its aspect says that it has nothing to say
+                continue
+            status = pre.pre_score(state, info, snapshot, rows[:0], none)
+            if status.code is Code.SKIP:
+                skipped.add(pre.name)
+            elif not status.ok:
+                return False
+        names: list[str] = []
+        plan.base = np.full(self.rows, _LOW, np.int32)
+        plan.base[rows] = 0
+        joint = np.zeros(len(rows), np.int64)
+        for plugin in framework.score_plugins:
+            if plugin.name in skipped:
+                continue
+            if profile.least is not None and plugin.name == profile.least[1]:
+                plan.lines.append(0)
+            elif profile.balanced is not None and plugin.name == profile.balanced[1]:
+                plan.lines.append(1)
+            elif _score_locality(plugin) is not Locality.NODE:
+                return False
+            elif isinstance(plugin, NormalizeScore):
+                assert isinstance(plugin, Cacheable)
+                plan.lines.append(-1)
+                plan.normalised.append((plugin, framework.weights[plugin.name]))
+                for column in plugin.group_keys(info, snapshot, rows):
+                    _, numbers = np.unique(column, return_inverse=True)
+                    joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
+                    _, joint = np.unique(joint, return_inverse=True)
+            else:
+                scores = framework.score_one(plugin, state, info, snapshot, rows)[1]
+                weighted = np.zeros(self.rows, np.int32)
+                weighted[rows] = scores * framework.weights[plugin.name]
+                plan.lines.append(2 + len(plan.fixed))
+                plan.fixed.append(weighted)
+                plan.base += weighted
+            names.append(plugin.name)
+        plan.names = tuple(names)
+        plan.group = np.full(self.rows, -1, np.int8)
+        found, first = np.unique(joint, return_index=True)
+        if len(found) > _MOST_GROUPS:
+            return False
+        plan.group[rows] = joint
+        plan.group_rows = rows[first]
+        return True
+
+    def base(self, plan: Plan, mask: int) -> int:
+        """Return the number of the base for a set of groups that have feasible rows.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        known = plan.by_groups.get(mask)
+        if known is not None:
+            return known[0]
+        active = np.array([g for g in range(len(plan.group_rows)) if mask >> g & 1], np.int64)
+        offset = np.zeros(len(plan.group_rows) + 1, np.int32)
+        weighted: list[Int64] = []
+        for plugin, weight in plan.normalised:
+            scores = self._profile.framework.score_one(
+                plugin, CycleState(), plan.info, self._snapshot, plan.group_rows[active]
+            )[1]
+            weighted.append(scores * weight)
+            offset[active] += (scores * weight).astype(np.int32)
+        if self.base_count >= len(self.bases):
+            more = np.zeros((max(4, 2 * self.base_count), self.rows), np.int32)
+            more[: self.base_count] = self.bases[: self.base_count]
+            self.bases = more
+        number = self.base_count
+        self.base_count += 1
+        self.bases[number] = np.where(plan.base == _LOW, _LOW, plan.base + offset[plan.group])
+        plan.by_groups[mask] = number, weighted, active
+        return number
+
+    def _reserve(self, size: int) -> None:
+        for name in ("group", "group_count", "hint", "open_rows"):
+            old = getattr(self, name)
+            new = np.zeros((size, *old.shape[1:]), old.dtype)
+            new[: len(old)] = old
+            setattr(self, name, new)
+
+
+class Lines:
+    """The totals of each distinct request under a plan, the least recently used given away.
+
+    ``total`` int32 (lines, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
+    ``plain_kernels.fit_bits``. ``highest`` and ``tied`` (lines, blocks): of each 64 rows the
+    highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew.
+    """
+
+    def __init__(self, snapshot: Snapshot, rows: int) -> None:
+        self.rows = rows
+        blocks = rows // _BLOCK
+        self.width = snapshot.requested.shape[1]
+        self.most = max(_LINE_BYTES // (rows * 8), _SHORTEST)
+        self.of_key: OrderedDict[Hashable, int] = OrderedDict()
+        self.plans: list[Plan] = []
+        self.total: Int32 = np.zeros((0, rows), np.int32)
+        self.bits: Int32 = np.zeros((0, rows), np.int32)
+        self.highest: Int32 = np.zeros((0, blocks), np.int32)
+        self.tied: Int32 = np.zeros((0, blocks), np.int32)
+        self.kinds: Int32 = np.zeros((0, _KINDS, 2), np.int32)
+        self.feasible: Int64 = np.zeros(0, np.int64)
+        self.cursor: Int64 = np.zeros(0, np.int64)
+        self.amounts: Int64 = np.zeros((0, _CHECKS), np.int64)
+        self.columns: Int64 = np.zeros((0, _CHECKS), np.int64)
+        self.more: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.terms: Float64 = np.zeros((0, 9), np.float64)
+        self.weights: Int32 = np.zeros((0, 2), np.int32)
+        self.asked: Int64 = np.zeros((0, 4), np.int64)
+        self.vectors: Int64 = np.zeros((0, self.width), np.int64)
+        self.nonzero: Int64 = np.zeros((0, 2), np.int64)
+        self.base_of: Int32 = np.zeros(0, np.int32)
+        self.mask_of: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.plan_of: Int32 = np.zeros(0, np.int32)
+        self.witness: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
+
+    def reserve(self, size: int) -> None:
+        """Make room for ``size`` lines."""
+        for name, old in list(vars(self).items()):
+            if isinstance(old, np.ndarray):
+                new = np.zeros((size, *old.shape[1:]), old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
+
+
+class PlainRuns:
+    """What ``class_cache.Cache`` keeps to decide runs of plain pods."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
+        self._snapshot = snapshot
+        self._profile = _Profile(framework)
+        self.usable = self._profile.usable
+        self._memo_key = ("plain", next(_instances))
+        self._length = _LONGEST
+        self._stamp: tuple[int, ...] = ()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget everything: the nodes changed."""
+        snapshot = self._snapshot
+        self._plans = Plans(snapshot, self._profile)
+        self._lines = Lines(snapshot, self._plans.rows)
+        rows = self._plans.rows
+        self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
+        self._odd: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self._odd_in: Int32 = np.zeros(rows // _BLOCK, np.int32)
+        self._cursor = -1
+        self._stamp = self._now()
+
+    def _now(self) -> tuple[int, ...]:
+        snapshot = self._snapshot
+        return (snapshot.node_version, snapshot.capacity, snapshot.requested.shape[1])
+
+    # --- classes ---------------------------------------------------------------------------------
+
+    def _kind(self, info: PodInfo) -> _Kind:
+        """Return how a class is decided.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, profile = self._snapshot, self._profile
+        stamp = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        aspects = []
+        for plugin in profile.aspected:
+            aspect = plugin.aspect(info, snapshot)
+            if aspect is None:
+                return _Kind(stamp, None, None)
+            aspects.append(aspect)
+        assert profile.fit is not None
+        checks = profile.fit.plain_filter(info, snapshot)
+        if len(checks) > _CHECKS:
+            return _Kind(stamp, None, None)
+        least: tuple[int, ...] | None = ()
+        balanced: tuple[int, ...] | None = ()
+        if profile.least is not None:
+            least = profile.least[0].least_allocated_terms(info)
+        if profile.balanced is not None:
+            balanced = profile.balanced[0].balanced_terms(info)
+        if least is None or balanced is None:
+            return _Kind(stamp, None, None)
+        vector = snapshot.request_vector(info)
+        asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector.tolist())
+        if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
+            return _Kind(stamp, None, None)
+        plan = self._plans.of(info, tuple(aspects))
+        # Of making the plan some versions may have changed: what was found holds for them too.
+        stamp = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        if plan is None:
+            return _Kind(stamp, None, None)
+        return _Kind(stamp, plan, (plan.number, tuple(checks), asked))
+
+    def _line(self, kind: _Kind, info: PodInfo, held: set[int]) -> int:
+        """Return the line of a class, -1 when the run holds all of them."""
+        lines = self._lines
+        number = lines.of_key.get(kind.key)
+        if number is not None:
+            lines.of_key.move_to_end(kind.key)
+            return number
+        if len(lines.of_key) < lines.most:
+            number = len(lines.of_key)
+            if number >= len(lines.cursor):
+                lines.reserve(min(max(_SHORTEST, 2 * number), lines.most))
+        else:
+            oldest = next(iter(lines.of_key.items()))
+            number = oldest[1]
+            if number in held:
+                return -1
+            del lines.of_key[oldest[0]]
+        lines.of_key[kind.key] = number
+        self._set_line(number, kind, info)
+        return number
+
+    def _set_line(self, number: int, kind: _Kind, info: PodInfo) -> None:
+        """Write what the loop reads of a class."""
+        lines, profile, snapshot = self._lines, self._profile, self._snapshot
+        plan = kind.plan
+        assert plan is not None
+        assert profile.fit is not None
+        checks = profile.fit.plain_filter(info, snapshot)
+        lines.columns[number] = -1
+        terms = lines.terms[number]
+        terms[:] = 0.0
+        terms[0] = terms[1] = -math.inf
+        for at, (amount, column) in enumerate(checks):
+            lines.amounts[number, at], lines.columns[number, at] = amount, column
+            if column < 2:
+                terms[column] = amount
+        lines.more[number] = any(column > 1 for _, column in checks)
+        lines.weights[number] = 0
+        lines.asked[number] = 0
+        if profile.least is not None and 0 in plan.lines:
+            least = profile.least[0].least_allocated_terms(info)
+            assert least is not None
+            cpu_weight, cpu, memory_weight, memory = least
+            terms[2], terms[3], terms[6], terms[7] = cpu, memory, cpu_weight, memory_weight
+            summed = cpu_weight + memory_weight
+            terms[8] = 1.0 / summed if summed else 0.0
+            lines.weights[number, 0] = profile.least[2]
+            lines.asked[number, :2] = cpu, memory
+        if profile.balanced is not None and 1 in plan.lines:
+            balanced = profile.balanced[0].balanced_terms(info)
+            assert balanced is not None
+            terms[4:6] = balanced
+            lines.weights[number, 1] = profile.balanced[2]
+            lines.asked[number, 2:] = balanced
+        lines.vectors[number] = snapshot.request_vector(info)
+        lines.nonzero[number] = info.nonzero_cpu, info.nonzero_memory
+        lines.plan_of[number] = plan.number
+        lines.witness[number] = -1
+        lines.cursor[number] = -1
+        mask = (1 << len(plan.group_rows)) - 1
+        lines.mask_of[number] = mask
+        lines.base_of[number] = self._plans.base(plan, mask)
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    def decide(
+        self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
+    ) -> "PlainRun | None":
+        """Decide for pods from the ``first`` on and assume them, as many as are plain.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
+        """
+        assert _kernels is not None
+        snapshot = self._snapshot
+        if self._stamp != self._now() or self._plans.full:
+            self._clear()
+        log, filled = snapshot.log_room(_LONGEST)
+        keys: list[Hashable] = []
+        infos: list[PodInfo] = []
+        run: list[int] = []
+        held: set[int] = set()
+        memo_key = self._memo_key
+        nominations = snapshot.has_any_nomination
+        versions = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        line_of: dict[int, int] = {}
+        for number in range(first, min(first + self._length, len(pods))):
+            pod = pods[number]
+            info = pod.info
+            line = line_of.get(id(info), -1)
+            if line < 0:
+                kind = info.memo.get(memo_key)
+                if not isinstance(kind, _Kind) or kind.stamp != versions:
+                    kind = info.memo[memo_key] = self._kind(info)
+                    if kind.stamp != versions:
+                        break  # to look at it made something known: the next run sees it
+                if kind.plan is None:
+                    break
+                line = self._line(kind, info, held)
+                if line < 0:
+                    break
+                held.add(line)
+                line_of[id(info)] = line
+            if pod.nominated_node or (
+                nominations and snapshot.has_nominations(info.priority, pod.key)
+            ):
+                break
+            keys.append(pod.key)
+            infos.append(info)
+            run.append(line)
+        if not run or self._stamp != self._now():
+            return None
+        count = len(run)
+        found = PlainRun(snapshot, self._profile, options.seed, draw, start, count)
+        done = self._loop(found, np.array(run, np.int32), log, filled)
+        self._length = (
+            min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
+        )
+        if not done:
+            return None
+        del keys[done:], infos[done:]
+        lines, plans = self._lines, self._plans.plans
+        found.keys, found.infos = keys, infos
+        found.plans = [plans[i] for i in lines.plan_of[run[:done]].tolist()]
+        snapshot.assume_run(keys, infos, found.told[:done, 0].copy(), _kernels.link)
+        return found
+
+    def _loop(self, found: "PlainRun", run: Int32, log: Int32, filled: int) -> int:
+        """Run the compiled loop; return for how many pods it decided."""
+        assert _kernels is not None
+        snapshot, lines, plans = self._snapshot, self._lines, self._plans
+        self._sync()
+        if snapshot.log_start:
+            # Cursors are positions in the log's array while the loop runs.
+            lines.cursor -= snapshot.log_start
+        seed, draw = np.uint64(found.seed & _WORD), np.uint64(found.draw & _WORD)
+        done = 0
+        try:
+            while True:
+                done, why, mask = _kernels.decide(
+                    done, run, seed, draw,
+                    lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
+                    lines.feasible, lines.cursor, lines.amounts, lines.columns, lines.more,
+                    lines.terms, lines.weights, lines.asked, lines.vectors, lines.nonzero,
+                    lines.base_of, lines.mask_of, lines.plan_of, plans.bases, plans.group, plans.group_count,
+                    plans.hint, lines.witness, plans.open_rows, self._mirror, self._odd,
+                    self._odd_in, snapshot.allocatable, snapshot.requested,
+                    snapshot.nonzero_requested, snapshot.allowed_pods, snapshot.pod_count,
+                    log, filled, found.told, found.chosen, found.chosen_scores, found.kinds,
+                    found.masks,
+                )  # fmt: skip
+                if why != _kernels.OTHER_GROUPS:
+                    break
+                line = int(run[done])
+                plan = plans.plans[int(lines.plan_of[line])]
+                lines.base_of[line] = plans.base(plan, int(mask))
+                lines.mask_of[line] = mask
+        finally:
+            if snapshot.log_start:
+                lines.cursor += snapshot.log_start
+        self._cursor = snapshot.log_end + done
+        return int(done)
+
+    def _sync(self) -> None:
+        """Bring the mirror up to date with the snapshot."""
+        assert _kernels is not None
+        snapshot = self._snapshot
+        touched = None if self._cursor < 0 else snapshot.touched_since(self._cursor)
+        if touched is None or len(touched) > snapshot.capacity:
+            touched = np.arange(snapshot.capacity, dtype=np.int32)
+        self._cursor = snapshot.log_end
+        if len(touched):
+            _kernels.mirror_rows(
+                touched, self._mirror, self._odd, self._odd_in, snapshot.allocatable,
+                snapshot.requested, snapshot.nonzero_requested, snapshot.allowed_pods,
+                snapshot.pod_count,
+            )  # fmt: skip
+
+
+class PlainRun(Sequence[Decision]):
+    """The decisions of a run, as columns; each is written out when it is asked for.
+
+    ``told`` int32 (pods, 7): see ``plain_kernels.decide``. ``chosen`` (pods, 10): rows of the best
+    nodes; ``chosen_scores`` (pods, 2, 10): what NodeResourcesFit and balance gave them, weighted.
+    ``kinds`` (pods, kinds, 2): rejections by NodeResourcesFit, as bits and number of nodes.
+    ``masks``: the groups that had feasible rows. ``names`` are the nodes' at the time.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: _Profile,
+        seed: int,
+        draw: int,
+        start: int,
+        count: int,
+    ) -> None:
+        self.seed = seed
+        self.draw = draw
+        self.keys: list[Hashable] = []
+        self.infos: list[PodInfo] = []
+        self.plans: list[Plan] = []
+        self.told: Int32 = np.zeros((count, 7), np.int32)
+        self.chosen: Int32 = np.zeros((count, _KEPT), np.int32)
+        self.chosen_scores: Int32 = np.zeros((count, 2, _KEPT), np.int32)
+        self.kinds: Int32 = np.zeros((count, _KINDS, 2), np.int32)
+        self.masks: npt.NDArray[np.uint64] = np.zeros(count, np.uint64)
+        self.revision = snapshot.revision
+        self.node_count = snapshot.node_count
+        self._snapshot = snapshot
+        self._profile = profile
+        self._start = start
+        self._starts: list[int] | None = None
+        self._rejections: dict[Hashable, tuple[Rejection, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, number: int | slice) -> Any:
+        if isinstance(number, slice):
+            return [self._decision(at) for at in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        return self._decision(number % len(self))
+
+    def __iter__(self) -> Iterator[Decision]:
+        return map(self._decision, range(len(self)))
+
+    @property
+    def next_start(self) -> int:
+        """Where the search of the pod after these begins."""
+        return self.starts()[-1]
+
+    def starts(self) -> list[int]:
+        """Return where the search of each pod's successor begins."""
+        if self._starts is None:
+            count = self.node_count
+            evaluated = np.array([count - plan.absent for plan in self.plans], np.int64)
+            self._starts = ((self._start + np.cumsum(evaluated)) % count).tolist()
+        return self._starts
+
+    def _decision(self, number: int) -> Decision:
+        plan, info = self.plans[number], self.infos[number]
+        names = self._snapshot.names
+        row, total, ties, margin, count, feasible, kinds = self.told[number].tolist()
+        compared = margin >= 0
+        return Decision(
+            key=self.keys[number],
+            class_digest=info.digest,
+            outcome=SCHEDULED,
+            node_name=names[row],
+            row=row,
+            total=total,
+            margin=margin if compared else None,
+            ties=ties,
+            node_count=self.node_count,
+            evaluated=self.node_count - plan.absent,
+            feasible=feasible,
+            plugins=plan.names if compared else (),
+            best_scores=self._best(number, plan, count) if compared else None,
+            rejections=self.rejections(number, plan, info, kinds),
+            seed=self.seed,
+            draw=self.draw + number,
+            next_start=self.starts()[number],
+            snapshot_revision=self.revision,
+            profile=self._profile.framework.scheduler_name,
+        )
+
+    def _best(self, number: int, plan: Plan, count: int) -> BestScores:
+        """Return the ten best nodes of a pod."""
+        names = self._snapshot.names
+        rows = self.chosen[number, :count]
+        scores: Int32 = self.chosen_scores[number, :, :count]
+        if plan.fixed:
+            scores = np.concatenate((scores, [column[rows] for column in plan.fixed]))
+        _, grouped, active = plan.by_groups[int(self.masks[number])]
+        return BestScores(
+            tuple([names[row] for row in rows.tolist()]),
+            scores,
+            plan.lines,
+            grouped,
+            np.searchsorted(active, plan.group[rows]) if len(active) > 1 else None,
+        )
+
+    def rejections(
+        self, number: int, plan: Plan, info: PodInfo, kinds: int
+    ) -> tuple[Rejection, ...]:
+        """Return why other nodes were rejected."""
+        found = self.kinds[number, :kinds]
+        key = (plan.number, found.tobytes(), id(info) if kinds else 0)
+        known = self._rejections.get(key)
+        if known is None:
+            fit = self._profile.fit
+            assert fit is not None
+            # Different bits may be told alike.
+            counts: dict[Status, int] = {}
+            for bits, nodes in found.tolist():
+                told = fit.plain_rejection(info, self._snapshot, bits)
+                status = Status(*told, self._profile.fit_name)
+                counts[status] = counts.get(status, 0) + nodes
+            of_fit = [Rejection(status, nodes) for status, nodes in counts.items()]
+            known = self._rejections[key] = in_order([*plan.rejections, *of_fit])
+        return known
+
+
+def _locality(plugin: Plugin) -> Locality:
+    assert isinstance(plugin, Cacheable)
+    return plugin.filter_locality
+
+
+def _score_locality(plugin: Plugin) -> Locality:
+    assert isinstance(plugin, Cacheable)
+    return plugin.score_locality
+
+
+def _compile() -> None:
+    """Compile or load the loops for the arrays that they will get, by calls that do nothing."""
+    snapshot = Snapshot(capacity=4)
+    runs = PlainRuns.__new__(PlainRuns)
+    runs._snapshot = snapshot
+    runs._profile = _Profile.__new__(_Profile)
+    runs._clear()
+    runs._lines.reserve(1)
+    log, filled = snapshot.log_room(0)
+    run = PlainRun(snapshot, runs._profile, 0, 0, 0, 0)
+    runs._loop(run, np.zeros(0, np.int32), log, filled)
+    assert _kernels is not None
+    _kernels.link(*[np.zeros(0, np.int32)] * 5)

@@ -1,0 +1,215 @@
+"""Runs of plain pods: the decisions, and the snapshot after them, of the plain path."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from scheduling.engine import plain
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from tests import strategies
+from tests.builders import make_node, make_pod
+from tests.engine.test_kernels import state_of
+from tests.harness import build_snapshot, kubernetes_framework
+from tests.properties.test_recorded_worlds import told
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> Iterator[None]:
+    pytest.importorskip("numba")
+    assert plain.warm()
+    yield
+    plain.cool()
+
+
+def tolerating(kind: str) -> list[Manifest]:
+    return [{"key": "spot", "operator": "Exists", "effect": kind}] if kind else []
+
+
+plain_pods: st.SearchStrategy[Manifest] = st.builds(
+    lambda amounts, label, priority, effect, zone: (
+        make_pod("p")
+        .asks(**{k: v for k, v in amounts.items() if v})
+        .labelled(app=label)
+        .priority(priority)
+        .with_("spec", "tolerations", value=tolerating(effect))
+        .with_("spec", "nodeSelector", value={strategies.ZONE: zone} if zone else {})
+        .manifest
+    ),
+    st.fixed_dictionaries(
+        {
+            "cpu": st.sampled_from(["", "0", "50m", "300m", "1", "3", "17"]),
+            "memory": st.sampled_from(["", "1Gi", "100Mi", "3000Mi", "4Ti"]),
+            "ephemeral-storage": st.sampled_from(["", "", "1Gi"]),
+            strategies.EXTENDED: st.sampled_from(["", "", "1"]),
+        }
+    ),
+    st.sampled_from(["a", "b"]),
+    st.integers(0, 1),
+    st.sampled_from(["", "NoSchedule", "PreferNoSchedule"]),
+    st.sampled_from(["", "", "z0"]),
+)
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("place"), st.lists(st.integers(0, 6), min_size=1, max_size=30)),
+        st.tuples(st.just("place"), st.lists(st.integers(0, 4), min_size=10, max_size=60)),
+        st.tuples(st.just("remove"), st.integers(0, 30)),
+        st.tuples(st.just("replace node"), st.integers(0, 12)),
+        st.tuples(st.just("remove node"), st.integers(0, 80)),
+        st.tuples(st.just("new kind"), st.integers(0, 4)),
+    ),
+    min_size=2,
+    max_size=10,
+)
+
+
+def more_node(number: int) -> Node:
+    """Nodes of very different sizes, a few with none or very much of something."""
+    sizes = ("4", "4", "1500m", "64", "0", "3000000000")
+    memories = ("8Gi", "8Gi", "7777777", "1Ti", "3Ti", "8Gi", "0")
+    places = ("110", "110", "3", "110", "20")
+    node = make_node(f"more-{number}").labelled(
+        {strategies.HOSTNAME: f"h{number}", strategies.ZONE: f"z{number % 3}"}
+    )
+    node = node.with_(
+        "status",
+        "allocatable",
+        value={
+            "cpu": sizes[number % len(sizes)],
+            "memory": memories[number % len(memories)],
+            "pods": places[number % len(places)],
+            "ephemeral-storage": "2Gi",
+            strategies.EXTENDED: "2",
+        },
+    )
+    if number % 5 == 0:
+        node = node.tainted("spot", effect="PreferNoSchedule")
+    if number % 11 == 0:
+        node = node.tainted("spot", effect="NoSchedule")
+    return node.build()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    strategies.clusters(),
+    st.lists(plain_pods, min_size=5, max_size=5),
+    st.lists(strategies.pods(), min_size=2, max_size=2),
+    st.sampled_from([0, 3, 12, 80]),
+    steps,
+    st.data(),
+    st.integers(0, 2**70),
+)
+def test_a_run_of_plain_pods_decides_as_the_plain_path(
+    world: Manifest,
+    pods: list[Manifest],
+    others: list[Manifest],
+    more: int,
+    happenings: list[tuple[str, Any]],
+    data: st.DataObject,
+    seed: int,
+) -> None:
+    framework = kubernetes_framework()
+    worlds = [build_snapshot(world), build_snapshot(world)]
+    for number in range(more):
+        for snapshot in worlds:
+            snapshot.set_node(more_node(number))
+    cache = Cache(worlds[1], framework)
+    read = [msgspec.convert(m, Pod) for m in (*pods, *others)]
+    infos = [[snapshot.intern(from_pod(pod)) for pod in read] for snapshot in worlds]
+    placed: list[str] = [str(record.key) for record in worlds[0].pods()]
+    draw = 0
+    for number, (what, which) in enumerate(happenings):
+        if what == "place":
+            decided = []
+            for snapshot, classes, shortcut in zip(worlds, infos, (None, cache), strict=True):
+                batch = [
+                    PodToPlace(f"default/new-{number}-{i}", classes[kind])
+                    for i, kind in enumerate(which)
+                ]
+                decided.append(
+                    schedule_batch(
+                        snapshot, framework, batch, Options(seed=seed), draw=draw, cache=shortcut
+                    )
+                )
+            for slow, fast in zip(*decided, strict=True):
+                assert told(fast) == told(slow)
+            draw += len(which)
+            placed += [str(d.key) for d in decided[0] if d.scheduled]
+        elif what == "remove" and placed:
+            key = placed.pop(which % len(placed))
+            for snapshot in worlds:
+                snapshot.remove_pod(key)
+        elif what == "replace node":
+            node = msgspec.convert(data.draw(strategies.nodes(which % 5)), Node)
+            for snapshot in worlds:
+                snapshot.set_node(node)
+        elif what == "remove node":
+            for snapshot in worlds:
+                snapshot.remove_node(f"more-{which}" if which % 2 else f"node-{which}")
+        elif what == "new kind":
+            pod = msgspec.convert(data.draw(plain_pods), Pod)
+            for snapshot, classes in zip(worlds, infos, strict=True):
+                classes[which] = snapshot.intern(from_pod(pod))
+        assert state_of(worlds[0]) == state_of(worlds[1])
+
+
+def world_of(count: int) -> Snapshot:
+    snapshot = Snapshot()
+    for number in range(count):
+        snapshot.set_node(make_node(f"n-{number}").build())
+    return snapshot
+
+
+def test_pods_that_are_all_different_are_decided_in_one_run() -> None:
+    snapshot, framework = world_of(20), kubernetes_framework()
+    infos = [
+        snapshot.intern(
+            from_pod(make_pod("p").asks(cpu=f"{50 + i}m", memory="10Mi").labelled(n=f"{i}").build())
+        )
+        for i in range(60)
+    ]
+    pods = [PodToPlace(f"default/p-{i}", info) for i, info in enumerate(infos)]
+    run = Cache(snapshot, framework).decide_run(pods, 0, Options(seed=3))
+    assert [d.key for d in run] == [pod.key for pod in pods]
+    assert snapshot.pod_count.sum() == len(pods)
+
+
+def test_a_run_goes_on_where_nodes_fill_up_until_nothing_fits() -> None:
+    snapshot, framework = world_of(3), kubernetes_framework()
+    info = snapshot.intern(from_pod(make_pod("p").asks(cpu="1").build()))
+    room = int(snapshot.allocatable[:, 0].sum()) // 1000
+    pods = [PodToPlace(f"default/p-{i}", info) for i in range(room + 5)]
+    assert len(Cache(snapshot, framework).decide_run(pods, 0, Options(seed=3))) == room
+
+
+def test_labels_matter_only_where_terms_look_at_them() -> None:
+    snapshot, framework = world_of(5), kubernetes_framework()
+    far = make_pod("far").labelled(app="a").with_(
+        "spec", "affinity", "podAntiAffinity",
+        value={
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": "zone"}
+            ]
+        },
+    )  # fmt: skip
+    one, other = (
+        snapshot.intern(from_pod(make_pod("p").asks(cpu="1").labelled(app=label).build()))
+        for label in ("b", "c")
+    )
+    cache = Cache(snapshot, framework)
+    assert len(cache.decide_run([PodToPlace("default/1", one)], 0, Options()))
+    snapshot.intern(from_pod(far.build()))
+    plain_runs = cache._plain
+    assert plain_runs.decide([PodToPlace("default/2", one)], 0, Options(), 0, 0) is None
+    assert plain_runs.decide([PodToPlace("default/3", other)], 0, Options(), 0, 0) is not None
