@@ -64,6 +64,20 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "kind": "Eviction",
             "verbs": ["get", "list"],
         },
+        {
+            "name": "waitingpods",
+            "singularName": "waitingpod",
+            "namespaced": True,
+            "kind": "WaitingPod",
+            "verbs": ["get", "list"],
+        },
+        {
+            "name": "waitingpods/permit",
+            "singularName": "",
+            "namespaced": True,
+            "kind": "Permit",
+            "verbs": ["create"],
+        },
         *(
             {
                 "name": plural,

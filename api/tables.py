@@ -434,6 +434,14 @@ def _columns(*texts: str) -> list[Column]:
     return columns
 
 
+def _waiting_pod(item: Manifest, now: datetime) -> Cells:
+    waits = item["status"]["waitingFor"]
+    due = parse_time(waits[0]["dueAt"]) if waits else None
+    left = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
+    plugins = ",".join(one["plugin"] for one in waits)
+    return [_name(item), item["spec"]["nodeName"], plugins or NONE, left, _created(item, now)]
+
+
 def _eviction(item: Manifest, now: datetime) -> Cells:
     spec, status = item["spec"], item["status"]
     taint = spec.get("taint") or {}
@@ -554,6 +562,7 @@ PRINTERS: dict[str, Printer] = {
         _service,
     ),
     "Lease": Printer([NAME, *_columns("Holder"), AGE], _lease),
+    "WaitingPod": Printer([NAME, *_columns("Node", "Waiting For", "Time Left"), AGE], _waiting_pod),
     "Eviction": Printer(
         [NAME, *_columns("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By")], _eviction
     ),

@@ -3,7 +3,17 @@
 from django.contrib import admin
 from django.urls import path, re_path
 
-from api import decisions, documents, evictions, health, metrics, openapi, simulations, viewsets
+from api import (
+    decisions,
+    documents,
+    evictions,
+    health,
+    metrics,
+    openapi,
+    permits,
+    simulations,
+    viewsets,
+)
 
 urlpatterns = [
     re_path(
@@ -42,6 +52,19 @@ urlpatterns = [
     re_path(
         r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<pod>[^/]+)/evictions/?$",
         evictions.EvictionsView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1(?:/namespaces/(?P<namespace>[^/]+))?/waitingpods/?$",
+        permits.WaitingPodsView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/waitingpods/(?P<name>[^/]+)/?$",
+        permits.WaitingPodsView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/(?:waiting)?pods/(?P<name>[^/]+)"
+        r"/permit/?$",
+        permits.PermitView.as_view(),
     ),
     re_path(r"^apis/stowage\.dev/v1/simulations/?$", simulations.SimulationsView.as_view()),
     re_path(

@@ -1,0 +1,466 @@
+"""Reserve, Permit, PreBind, Bind and PostBind in the live cycle, and waiting pods over HTTP.
+
+The plugins are those of the package in `tests/plugins/outside`. Cycles are turned by hand, and what
+a Celery worker would do is done by `work`.
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from api import clock
+from clusterstate import decisions, queries, reservations, sql
+from scheduling import binding, profiles, whatif
+from scheduling.runner import Scheduler
+from tests.api.conftest import TABLE
+from tests.builders import make_node, make_pod
+from tests.plugins.packages import OUTSIDE, install, on_path
+
+CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
+WAITING = "/apis/stowage.dev/v1/waitingpods"
+BASE = "/apis/stowage.dev/v1/namespaces/ns"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The plugins' package, installed."""
+    folder = tmp_path_factory.mktemp("outside")
+    install(OUTSIDE, folder)
+    with on_path(folder):
+        yield folder
+
+
+class Runner:
+    """The live cycle, turned by hand; ``now`` is the clock."""
+
+    def __init__(self):
+        self.now = clock.now()
+        self.scheduler = None
+        self.restart()
+
+    def restart(self):
+        """Start again from the rows, as after a crash."""
+        if self.scheduler is not None:
+            self.scheduler.binder.close()
+        revision, configuration = profiles.in_force()
+        self.scheduler = Scheduler(configuration, lambda: 11, revision=revision)
+        self.scheduler.load(self.now.timestamp())
+
+    def turn(self, seconds=0.0):
+        self.now += timedelta(seconds=seconds)
+        while self.scheduler.cycle(self.now.timestamp()):
+            pass
+        self.scheduler.cycle(self.now.timestamp())
+        self.scheduler.binder.tell(self.now.timestamp())
+
+    def work(self):
+        """Do what a worker does, and let the scheduler see it."""
+        done = binding.run()
+        self.turn()
+        return done
+
+    @property
+    def plugin(self):
+        frameworks = self.scheduler._profiles.frameworks
+        return frameworks["default-scheduler"]
+
+
+@pytest.fixture
+def start(api, package, tmp_path):
+    """Start a scheduler with plugins: name to arguments; two nodes with room for ten pods each."""
+    runners = []
+
+    def begin(**plugins):
+        enabled = [{"name": name} for name in plugins]
+        config = [{"name": name, "args": args} for name, args in plugins.items() if args]
+        point = {"bind": {"enabled": [{"name": "Courier"}, {"name": "DefaultBinder"}]}}
+        if "Courier" not in plugins:
+            point = {}
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [
+                {
+                    "plugins": {"multiPoint": {"enabled": enabled}, **point},
+                    "pluginConfig": config,
+                }
+            ],
+        }
+        api.put(CONFIGURATION, document).ok()
+        runners.append(Runner())
+        return runners[-1]
+
+    whatif.forget()
+    profiles._at.cache_clear()
+    binding._framework.cache_clear()
+    binding._info.cache_clear()
+    for name in ("a", "b"):
+        api.post("/api/v1/nodes", make_node(name).offers(cpu="1").manifest).ok(201)
+    yield begin
+    for runner in runners:
+        runner.scheduler.binder.close()
+    whatif.forget()
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal")
+
+
+class Journal:
+    """What the plugin Journal wrote."""
+
+    def __init__(self, file):
+        self.file = file
+        self.args = {"file": str(file)}
+
+    @property
+    def points(self):
+        """The points in order, without pods and nodes."""
+        return [line.split()[0] for line in self.lines]
+
+    @property
+    def lines(self):
+        return self.file.read_text().splitlines() if self.file.exists() else []
+
+
+def create(api, name, cpu="100m", **labels):
+    labels = {f"example.com/{key}": value for key, value in labels.items()}
+    manifest = make_pod(name).in_namespace("ns").labelled(labels).asks(cpu=cpu).manifest
+    api.post("/api/v1/namespaces/ns/pods", manifest).ok(201)
+
+
+def node_of(api, name):
+    return api.get(f"/api/v1/namespaces/ns/pods/{name}").ok()["spec"].get("nodeName", "")
+
+
+def message_of(api, name):
+    status = api.get(f"/api/v1/namespaces/ns/pods/{name}").ok()["status"]
+    (condition,) = [one for one in status["conditions"] if one["type"] == "PodScheduled"]
+    return condition["reason"], condition["message"]
+
+
+def names(answer):
+    return [item["metadata"]["name"] for item in answer.ok()["items"]]
+
+
+def test_a_gang_waits_for_its_last_member_and_goes_together(api, start):
+    """R162-R164: Permit says Wait, another pod's Permit allows those that wait."""
+    runner = start(Gang={"size": 3})
+    for name in ("one", "two"):
+        create(api, name, gang="red")
+    create(api, "single")
+    runner.turn()
+    assert names(api.get(WAITING)) == ["one", "two"]
+    assert node_of(api, "single")
+    assert not node_of(api, "one")
+    (row,) = queries.load_pending([queries.pod_id("ns", "one")])
+    assert row.stage == "inflight"
+    create(api, "three", gang="red")
+    runner.turn()
+    assert names(api.get(WAITING)) == []
+    assert all(node_of(api, name) for name in ("one", "two", "three"))
+    assert reservations.everything() == []
+
+
+def test_a_gang_that_comes_together_does_not_wait(api, start):
+    runner = start(Gang={"size": 3})
+    for name in ("one", "two", "three"):
+        create(api, name, gang="red")
+    runner.turn()
+    assert all(node_of(api, name) for name in ("one", "two", "three"))
+
+
+def test_a_waiting_pod_is_listed_allowed_and_rejected_over_the_api(api, start, journal):
+    runner = start(Gang={"size": 5}, Journal=journal.args)
+    for name in ("yes", "no"):
+        create(api, name, gang=name)
+    runner.turn()
+    shown = api.get(WAITING, accept=TABLE).ok()
+    assert [column["name"] for column in shown["columnDefinitions"]] == [
+        "Name", "Node", "Waiting For", "Time Left", "Age",
+    ]  # fmt: skip
+    assert shown["rows"][0]["cells"][2] == "Gang"
+    one = api.get(f"{BASE}/waitingpods/yes").ok()
+    assert one["status"]["waitingFor"][0]["plugin"] == "Gang"
+    assert one["spec"]["nodeName"] in ("a", "b")
+    allow = {"plugin": "Gang", "decision": "Allow"}
+    api.post(f"{BASE}/pods/yes/permit", {**allow, "plugin": "Other"}).fails(422, "Invalid")
+    api.post(f"{BASE}/pods/yes/permit", {"decision": "Maybe"}).fails(422, "Invalid")
+    api.post(f"{BASE}/pods/none/permit", allow).fails(404, "NotFound")
+    api.post(f"{BASE}/pods/yes/permit", allow).ok(201)
+    reject = {"plugin": "Gang", "decision": "Reject", "message": "not today"}
+    api.post(f"{BASE}/waitingpods/no/permit", reject).ok(201)
+    runner.turn()
+    assert runner.work() == 1
+    assert node_of(api, "yes")
+    assert message_of(api, "no") == (
+        "Unschedulable",
+        "0/1 nodes are available: 1 not today.",
+    )
+    assert names(api.get(WAITING)) == []
+    api.get(f"{BASE}/waitingpods/no").fails(404, "NotFound")
+    latest = decisions.of_pod("ns", "no", limit=9)[0]
+    assert (latest.outcome, latest.node_name) == ("unschedulable", "")
+    assert "unreserve ns/no" in " ".join(journal.lines)
+
+
+def test_only_who_may_is_allowed_to_permit(api, reader, start):
+    runner = start(Gang={"size": 5})
+    create(api, "one", gang="red")
+    runner.turn()
+    assert names(reader.get(WAITING)) == ["one"]
+    body = {"plugin": "Gang", "decision": "Allow"}
+    reader.post(f"{BASE}/pods/one/permit", body).fails(403, "Forbidden")
+
+
+def test_a_deadline_sends_the_pod_back_and_frees_its_room(api, start, journal):
+    """R163: a timeout is a rejection; Unreserve runs; who waits for the room gets it."""
+    runner = start(Gang={"size": 2, "timeoutSeconds": 30}, Journal=journal.args)
+    create(api, "waits", cpu="800m", gang="red")
+    create(api, "fills", cpu="800m")
+    runner.turn()
+    runner.work()
+    create(api, "late", cpu="800m")
+    runner.turn()
+    assert not node_of(api, "late"), "what is set aside is not free"
+    assert runner.scheduler.reserved.next_due() == runner.now.timestamp() + 30
+    runner.turn(29)
+    assert names(api.get(WAITING)) == ["waits"]
+    runner.turn(2)
+    assert message_of(api, "waits") == (
+        "Unschedulable",
+        "0/1 nodes are available: 1 rejected due to timeout after waiting 30s at plugin Gang.",
+    )
+    assert journal.points.count("unreserve") == 1
+    runner.turn(11)
+    runner.work()
+    assert node_of(api, "late")
+
+
+def test_what_waits_survives_a_restart(api, start, journal):
+    """The row is taken over, its room stays counted, and Reserve tells the plugins again."""
+    runner = start(Gang={"size": 2}, Journal=journal.args)
+    create(api, "waits", cpu="800m", gang="red")
+    runner.turn()
+    assert journal.points == ["reserve"]
+    node = api.get(f"{BASE}/waitingpods/waits").ok()["spec"]["nodeName"]
+    runner.restart()
+    assert journal.points == ["reserve", "reserve"]
+    create(api, "other", cpu="800m", gang="red")
+    runner.turn()
+    assert runner.work() == 2
+    assert node_of(api, "waits") == node
+    assert node_of(api, "other") not in ("", node)
+    runner.work()
+    assert reservations.everything() == []
+
+
+def test_a_reservation_is_refused_and_allowed_while_nobody_schedules(api, start, journal):
+    runner = start(Gang={"size": 9, "timeoutSeconds": 60}, Journal=journal.args)
+    for name in ("yes", "no", "late", "gone"):
+        create(api, name, gang=name)
+    runner.turn()
+    runner.scheduler.binder.close()
+    api.post(f"{BASE}/pods/yes/permit", {"plugin": "Gang", "decision": "Allow"}).ok(201)
+    api.post(f"{BASE}/pods/no/permit", {"plugin": "Gang", "decision": "Reject"}).ok(201)
+    api.delete("/api/v1/namespaces/ns/pods/gone").ok()
+    runner.now += timedelta(seconds=61)
+    runner.restart()
+    runner.turn()
+    runner.work()
+    assert node_of(api, "yes")
+    assert "rejected by" in message_of(api, "no")[1]
+    assert "timeout after waiting 1m0s" in message_of(api, "late")[1]
+    runner.work()
+    assert reservations.everything() == []
+
+
+def test_a_binding_cycle_runs_in_order(api, start, journal):
+    """R165-R167: Reserve, PreBind, Bind, PostBind, and the notes of the cycle are kept."""
+    runner = start(Journal=journal.args)
+    create(api, "p")
+    runner.turn()
+    assert not node_of(api, "p")
+    assert runner.work() == 1
+    node = node_of(api, "p")
+    assert node
+    assert journal.points == ["reserve", "pre_bind"]
+    assert runner.work() == 1
+    assert journal.lines == [
+        f"{point} ns/p {node}" for point in ("reserve", "pre_bind", "post_bind")
+    ]
+    assert reservations.everything() == []
+    assert sql.fetch_one("SELECT count(*) FROM pending_pod") == (0,)
+
+
+@pytest.mark.parametrize("way", ["refuse", "raise"])
+@pytest.mark.parametrize("point", ["reserve", "pre_bind"])
+def test_who_fails_goes_back_to_the_queue_and_is_tried_again(api, start, journal, point, way):
+    """R151, R160, R161, R165: Unreserve runs, the reason names the plugin, a retry follows."""
+    runner = start(Journal=journal.args)
+    create(api, "p", **{way: point})
+    runner.turn()
+    runner.work()
+    assert not node_of(api, "p")
+    called = {"reserve": "Reserve", "pre_bind": "PreBind"}[point]
+    expected = {
+        "refuse": ("Unschedulable", f"0/1 nodes are available: 1 {point} does not like it."),
+        "raise": (
+            "SchedulerError",
+            f'running {called} plugin "Journal": RuntimeError: out of ink',
+        ),
+    }[way]
+    assert message_of(api, "p") == expected
+    before = journal.points
+    assert before[-1] == "unreserve"
+    assert whatif.live_snapshot().pod_total == 0, "nothing is set aside"
+    create(api, "another")  # an event for those whom a plugin rejected
+    runner.turn(11)
+    runner.work()
+    api.delete("/api/v1/namespaces/ns/pods/another").ok()
+    if node_of(api, "another"):
+        api.delete("/api/v1/namespaces/ns/pods/another?gracePeriodSeconds=0").ok()
+    runner.turn(11)
+    runner.work()
+    assert journal.points.count("reserve") > before.count("reserve")
+
+
+def test_a_killed_workers_binding_cycle_is_done_again(api, start, journal, monkeypatch):
+    runner = start(Journal=journal.args)
+    create(api, "p")
+    runner.turn()
+    with monkeypatch.context() as patched:
+        patched.setattr(binding, "_work", _die)
+        with pytest.raises(KeyboardInterrupt):
+            binding.run()
+    assert runner.work() == 1
+    assert node_of(api, "p")
+
+
+def _die(_reservation):
+    raise KeyboardInterrupt
+
+
+def test_a_bind_plugin_takes_its_pods_and_declines_the_rest(api, start):
+    """R166."""
+    runner = start(Courier={})
+    create(api, "parcel", courier="yes")
+    create(api, "letter")
+    runner.turn()
+    assert runner.work() == 2
+    assert node_of(api, "parcel")
+    assert node_of(api, "letter")
+
+
+def test_a_pod_that_goes_while_it_waits_gives_its_room_back(api, start, journal):
+    runner = start(Gang={"size": 2}, Journal=journal.args)
+    create(api, "waits", cpu="800m", gang="red")
+    create(api, "fills", cpu="800m")
+    runner.turn()
+    runner.work()
+    create(api, "late", cpu="800m")
+    runner.turn()
+    api.delete("/api/v1/namespaces/ns/pods/waits").ok()
+    runner.turn(2)
+    runner.work()
+    assert journal.points.count("unreserve") == 1
+    assert node_of(api, "late")
+    assert not [row for row in reservations.everything() if row.step != "bound"]
+
+
+def test_a_more_important_pod_takes_the_room_of_one_that_waits(api, start):
+    """A waiting victim is rejected, not deleted (preemption.go)."""
+    runner = start(Gang={"size": 2})
+    for name in ("low-1", "low-2"):
+        create(api, name, cpu="800m", gang=name)
+    runner.turn()
+    assert names(api.get(WAITING)) == ["low-1", "low-2"]
+    priority = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 1000,
+    }
+    api.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority).ok(201)
+    manifest = make_pod("vip").in_namespace("ns").asks(cpu="800m").manifest
+    manifest["spec"]["priorityClassName"] = "high"
+    api.post("/api/v1/namespaces/ns/pods", manifest).ok(201)
+    runner.turn()
+    runner.turn(2)
+    assert node_of(api, "vip")
+    waiting = names(api.get(WAITING))
+    assert len(waiting) == 1
+    (victim,) = {"low-1", "low-2"} - set(waiting)
+    assert not node_of(api, victim)
+
+
+def test_another_configuration_leaves_those_who_wait_to_their_own_plugins(api, start, journal):
+    runner = start(Gang={"size": 2}, Journal=journal.args)
+    create(api, "waits", gang="red")
+    runner.turn()
+    runner.scheduler._looked_at = 0.0
+    api.put(
+        CONFIGURATION,
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+        },
+    ).ok()
+    runner.turn(2)
+    create(api, "plain", gang="red")
+    runner.turn()
+    assert node_of(api, "plain"), "the new profile has no Permit plugin"
+    assert names(api.get(WAITING)) == ["waits"]
+    api.post(f"{BASE}/pods/waits/permit", {"plugin": "Gang", "decision": "Allow"}).ok(201)
+    runner.turn()
+    runner.work()
+    assert node_of(api, "waits")
+    assert journal.points == ["reserve", "pre_bind"]
+
+
+def test_what_is_set_aside_is_not_free_for_simulations(api, start):
+    runner = start(Gang={"size": 2})
+    create(api, "waits", cpu="800m", gang="red")
+    runner.turn()
+    assert whatif.live_snapshot().pod_total == 1
+    reject = {"plugin": "Gang", "decision": "Reject"}
+    api.post(f"{BASE}/pods/waits/permit", reject).ok(201)
+    runner.turn()
+    assert whatif.live_snapshot().pod_total == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raise", 'running Score plugin "Faulty": ValueError: no lights'),
+        ("shape", 'running Score plugin "Faulty": scores have shape (3,), wanted (2,)'),
+        ("range", 'plugin "Faulty" returns an invalid score 101'),
+        ("list", 'running Score plugin "Faulty": scores have shape None, wanted (2,)'),
+    ],
+)
+def test_a_bad_plugin_is_named_and_the_cycle_lives(api, start, how, said):
+    runner = start(Faulty={"how": how})
+    create(api, "p")
+    runner.turn()
+    reason, message = message_of(api, "p")
+    assert reason == "SchedulerError"
+    assert said in message
+
+
+def test_a_plugin_that_cannot_be_made_is_refused_when_it_is_configured(api, package):
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {
+                "plugins": {"score": {"enabled": [{"name": "Faulty"}]}},
+                "pluginConfig": [{"name": "Faulty", "args": {"how": "make"}}],
+            }
+        ],
+    }
+    failed = api.put(CONFIGURATION, document).fails(422, "Invalid")
+    assert "plugin 'Faulty' cannot be made: RuntimeError: no plugin today" in failed["message"]
+    document["profiles"][0]["pluginConfig"][0]["args"] = {"how": 5, "why": ""}
+    failed = api.put(CONFIGURATION, document).fails(422, "Invalid")
+    assert "profiles[0].pluginConfig[0].args" in failed["details"]["causes"][0]["field"]

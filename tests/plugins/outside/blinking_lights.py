@@ -1,0 +1,152 @@
+"""Plugins of another package: everything that it knows of the service is the contract."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from scheduling.framework.interface import CycleState, NodeTable, Rows, Scores, WaitingPods
+from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unschedulable
+from scheduling.framework.types import PodInfo
+
+LIGHTS = "example.com/blinking-lights"
+GANG = "example.com/gang"
+
+
+class BlinkingLightScorer:
+    """Ranks nodes by how many blinking lights they have: one node at a time."""
+
+    name = "BlinkingLightScorer"
+
+    def score_node(self, pod: Any, node: Any) -> int:
+        return int(node.metadata.labels.get(LIGHTS, "0"))
+
+    def normalize_scores(self, scores: dict[str, int]) -> None:
+        highest = max(scores.values(), default=0)
+        for name, score in scores.items():
+            scores[name] = score * 100 // highest if highest else 0
+
+
+class QuietRack:
+    """Prefers nodes with few pods in their rack: arrays in, arrays out."""
+
+    name = "QuietRack"
+
+    class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+        rack_label: str = "example.com/rack"
+
+    def __init__(self, args: Args) -> None:
+        self._label = args.rack_label
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
+        everywhere = snapshot.rows()
+        racks = snapshot.label_column(self._label).ids
+        counts = np.zeros(int(racks.max(initial=-1)) + 2, np.int64)
+        np.add.at(counts, racks[everywhere], snapshot.pod_count[everywhere])
+        return counts[racks[rows]]
+
+    def normalize(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
+    ) -> Scores:
+        highest = max(int(scores.max(initial=0)), 1)
+        return 100 - 100 * scores // highest
+
+
+class Gang:
+    """Lets the pods of a gang go together."""
+
+    name = "Gang"
+
+    class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+        size: Annotated[int, msgspec.Meta(ge=1)] = 2
+        timeout_seconds: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+
+    def __init__(self, args: Args) -> None:
+        self._args = args
+
+    def use_waiting_pods(self, waiting_pods: WaitingPods) -> None:
+        self._waiting = waiting_pods
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, float]:
+        gang = pod.labels.get(GANG)
+        if gang is None:
+            return SUCCESS, 0
+        others = [one for one in self._waiting.all() if one.pod.labels.get(GANG) == gang]
+        if len(others) + 1 < self._args.size:
+            return Status(Code.WAIT), self._args.timeout_seconds
+        for one in others:
+            one.allow(self.name)
+        return SUCCESS, 0
+
+
+class Journal:
+    """Writes into a file what it is asked, and refuses where a pod's label tells it to."""
+
+    name = "Journal"
+
+    class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        file: str
+        hold: str = ""
+
+    def __init__(self, args: Args) -> None:
+        self._args = args
+
+    def _note(self, point: str, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        with Path(self._args.file).open("a") as journal:
+            journal.write(f"{point} {state.pod_name} {node_name}\n")
+        if pod.labels.get("example.com/refuse") == point:
+            return unschedulable(f"{point} does not like it")
+        if pod.labels.get("example.com/raise") == point:
+            raise RuntimeError("out of ink")
+        return SUCCESS
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        state.write("journal", {"node": node_name})
+        return self._note("reserve", state, pod, node_name)
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        self._note("unreserve", state, pod, node_name)
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        assert state.read("journal", dict) == {"node": node_name}
+        status = self._note("pre_bind", state, pod, node_name)
+        while self._args.hold and Path(self._args.hold).exists():
+            time.sleep(0.02)
+        return status
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        self._note("post_bind", state, pod, node_name)
+
+
+class Courier:
+    """Binds pods that are labelled for it, and declines all others."""
+
+    name = "Courier"
+
+    def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        return SUCCESS if "example.com/courier" in pod.labels else SKIP
+
+
+class Faulty:
+    """Misbehaves as its argument says."""
+
+    name = "Faulty"
+
+    class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        how: str = "raise"
+
+    def __init__(self, args: Args) -> None:
+        if args.how == "make":
+            raise RuntimeError("no plugin today")
+        self._how = args.how
+
+    def score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        if self._how == "raise":
+            raise ValueError("no lights")
+        if self._how == "shape":
+            return np.zeros(len(rows) + 1, np.int64)
+        if self._how == "range":
+            return np.full(len(rows), 101, np.int64)
+        return [0] * len(rows)
