@@ -81,7 +81,7 @@ class Cache:
         self.limit = limit
         self._states: OrderedDict[int, ClassState] = OrderedDict()
         self.usable = _usable(framework)
-        self._runs = runs.Runs(snapshot, max(len(framework.score_plugins), 1))
+        self._runs = runs.Runs(snapshot, framework)
         self._plain = plain.PlainRuns(snapshot, framework)
 
     def state(self, info: PodInfo) -> "ClassState":
@@ -163,7 +163,7 @@ class Cache:
                 if len(found) >= self.limit:
                     return  # another one would push out the first
                 state = self._states.get(pod.info.index)
-                if state is None or state.info is not pod.info or not state.keeps_up:
+                if state is None or state.info is not pod.info or not state.current:
                     state = self.state(pod.info)
                 else:
                     self._states.move_to_end(pod.info.index)
@@ -226,10 +226,10 @@ class ClassState:
         self._active: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._fixed: dict[tuple[str, bytes], Int64] = {}
         self._wide: dict[tuple[int, ...], int] = {}
-        # Of ``engine.runs``: the line in its pool, whether that is up to date, rows that are open.
+        # Of ``engine.runs``: the line in its pool, whether it follows, when to try to make one.
         self.line = -1
         self.synced = False
-        self.feasible = 0
+        self.look_again = 0
         self._build()
 
     # --- building --------------------------------------------------------------------------------
@@ -254,18 +254,18 @@ class ClassState:
         self.verdict: npt.NDArray[np.int16] = np.zeros(capacity, np.int16)
         self.rejected: list[int] = [0, 0]
         self._rejections: list[Rejection] | None = None
-        self._static: npt.NDArray[np.int16] = np.zeros(capacity, np.int16)
-        self._static_order: npt.NDArray[np.int16] = np.full(capacity, _PASSED, np.int16)
+        self.static: npt.NDArray[np.int16] = np.zeros(capacity, np.int16)
+        self.static_order: npt.NDArray[np.int16] = np.full(capacity, _PASSED, np.int16)
         if len(begun.rows) != len(rows):
             absent = np.setdiff1d(rows, begun.rows)
-            self._static[absent] = 1
-            self._static_order[absent] = -1
+            self.static[absent] = 1
+            self.static_order[absent] = -1
         self._plan_filters(rows)
-        self._one_by_one = all(f.judge is not None for f in self._row_filters) and all(
-            line.of_row is not None for line in self._lines if line.follows_pods
+        self._one_by_one = all(f.judge is not None for f in self.row_filters) and all(
+            line.of_row is not None for line in self.lines if line.follows_pods
         )
 
-        locals_ = [line for line in self._lines if line.line >= 0]
+        locals_ = [line for line in self.lines if line.line >= 0]
         self.scores: Int32 = np.zeros((len(locals_), capacity), np.int32)
         for line in locals_:
             scores = framework.score_one(line.plugin, self.cycle_state, info, snapshot, rows)[1]
@@ -281,7 +281,7 @@ class ClassState:
     def _plan_scores(self) -> bool:
         """Sort out the score plugins; False where the plain path must say what is wrong."""
         snapshot, framework, info = self.snapshot, self.framework, self.info
-        self._dynamic: list[PreScore] = []
+        self.dynamic: list[PreScore] = []
         skipped: set[str] = set()
         none = np.zeros(0, np.int64)
         for pre in framework.pre_score_plugins:
@@ -289,14 +289,14 @@ class ClassState:
                 if isinstance(pre, Involved) and not pre.involved(info, snapshot)[1]:
                     skipped.add(pre.name)
                 else:
-                    self._dynamic.append(pre)
+                    self.dynamic.append(pre)
                 continue
             status = pre.pre_score(self.cycle_state, info, snapshot, snapshot.rows()[:0], none)
             if status.code is Code.SKIP:
                 skipped.add(pre.name)
             elif not status.ok:
                 return False
-        self._lines: list[_Line] = []
+        self.lines: list[_Line] = []
         number = 0
         for plugin in framework.score_plugins:
             if plugin.name in skipped:
@@ -304,43 +304,43 @@ class ClassState:
             weight = framework.weights[plugin.name]
             locality = _score_locality(plugin)
             if locality is Locality.GROUP or isinstance(plugin, NormalizeScore):
-                self._lines.append(_Line(plugin, weight, -1, locality is Locality.NODE))
+                self.lines.append(_Line(plugin, weight, -1, locality is Locality.NODE))
                 continue
             follows = locality is Locality.ROW
             of_row = None
             if follows and isinstance(plugin, RowWise):
                 of_row = plugin.row_score(info, snapshot)
-            self._lines.append(_Line(plugin, weight, number, not follows, follows, of_row))
+            self.lines.append(_Line(plugin, weight, number, not follows, follows, of_row))
             number += 1
-        self._grouped = [line for line in self._lines if line.line < 0]
-        self._local_follow = [line for line in self._lines if line.follows_pods]
-        self._names = tuple(line.plugin.name for line in self._lines)
+        self._grouped = [line for line in self.lines if line.line < 0]
+        self._local_follow = [line for line in self.lines if line.follows_pods]
+        self._names = tuple(line.plugin.name for line in self.lines)
         return True
 
     def _plan_filters(self, rows: Rows) -> None:
         """Run the static filters; keep those that follow pods or groups."""
         snapshot, info = self.snapshot, self.info
-        self._row_filters: list[_RowFilter] = []
-        self._group_filters: list[Filter] = []
+        self.row_filters: list[_RowFilter] = []
+        self.group_filters: list[Filter] = []
         for order, plugin in enumerate(self.framework.filter_plugins):
             assert isinstance(plugin, Cacheable)
             locality = plugin.filter_locality
             if locality is Locality.GROUP:
                 if not isinstance(plugin, Involved) or plugin.involved(info, snapshot)[0]:
-                    self._group_filters.append(plugin)
+                    self.group_filters.append(plugin)
             elif plugin.name in self.cycle_state.skip_filter:
                 continue
             elif locality is Locality.ROW:
                 judge = plugin.row_filter(info, snapshot) if isinstance(plugin, RowWise) else None
-                self._row_filters.append(_RowFilter(order, plugin, judge))
+                self.row_filters.append(_RowFilter(order, plugin, judge))
             else:
-                open_rows = rows[self._static[rows] == 0]
+                open_rows = rows[self.static[rows] == 0]
                 result = plugin.filter(self.cycle_state, info, snapshot, open_rows)
                 if result is not None:
                     failing = np.flatnonzero(result.codes)
                     where = open_rows[failing]
-                    self._static[where] = self._numbers(plugin.name, result, failing)
-                    self._static_order[where] = order
+                    self.static[where] = self._numbers(plugin.name, result, failing)
+                    self.static_order[where] = order
 
     def _numbers(
         self, plugin: str, result: FilterResult, positions: npt.NDArray[np.intp]
@@ -370,9 +370,9 @@ class ClassState:
 
     def _judge_rows(self, rows: Rows) -> None:
         """Set ``verdict`` of rows from the static filters and those that follow pods."""
-        verdict = self._static[rows]
-        order_so_far = self._static_order[rows]
-        for row_filter in self._row_filters:
+        verdict = self.static[rows]
+        order_so_far = self.static_order[rows]
+        for row_filter in self.row_filters:
             plugin, order = row_filter.plugin, row_filter.order
             result = plugin.filter(self.cycle_state, self.info, self.snapshot, rows)
             if result is None:
@@ -388,7 +388,7 @@ class ClassState:
     def _make_groups(self, rows: Rows, feasible: Mask) -> None:
         """Group the rows anew; those that are not feasible have no group for now."""
         capacity = self.snapshot.capacity
-        keyed = dict.fromkeys((*self._group_filters, *(line.plugin for line in self._grouped)))
+        keyed = dict.fromkeys((*self.group_filters, *(line.plugin for line in self._grouped)))
         self._counting = [plugin for plugin in keyed if isinstance(plugin, Counting)]
         self.base: Int64 = np.zeros(capacity, np.int64)
         joint = np.zeros(len(rows), np.int64)
@@ -514,7 +514,6 @@ class ClassState:
         if not count or not self.usable:
             return
         self.cursor += count
-        self.synced = False
         if count == 1 and self._one_by_one:
             self._follow_row(int(touched[0]))
             return
@@ -533,9 +532,9 @@ class ClassState:
 
     def _follow_row(self, row: int) -> None:
         """Judge one row again, with plain numbers."""
-        number = self._static.item(row)
-        order_so_far = self._static_order.item(row)
-        for row_filter in self._row_filters:
+        number = self.static.item(row)
+        order_so_far = self.static_order.item(row)
+        for row_filter in self.row_filters:
             if order_so_far < row_filter.order:
                 break
             assert row_filter.judge is not None
@@ -602,71 +601,22 @@ class ClassState:
     # --- for runs --------------------------------------------------------------------------------
 
     @property
-    def keeps_up(self) -> bool:
-        """Whether working off the snapshot's log is enough to be up to date."""
+    def current(self) -> bool:
+        """Whether what changes only with the snapshot's versions is up to date."""
         snapshot = self.snapshot
         return (
-            self.cursor >= snapshot.log_start
-            and snapshot.log_end - self.cursor <= snapshot.capacity
-            and self.node_version == snapshot.node_version
+            self.node_version == snapshot.node_version
             and self.peer_version == snapshot.peer_version
             and self.workload_version == snapshot.workload_version
         )
 
-    @property
-    def follows_resources_only(self) -> bool:
-        """Whether one filter follows pods, and all other filters and scores nodes alone."""
-        return (
-            len(self._row_filters) == 1
-            and not self._group_filters
-            and not self._dynamic
-            and not self._counts
-            and all(line.of_node for line in self._grouped)
-        )
+    def raw_scores(self, plugin: Score, rows: Rows) -> Int64:
+        """Return scores that are not normalised, int64 over ``rows``.
 
-    @property
-    def row_filter_plugins(self) -> list[Filter]:
-        """The filters that follow pods."""
-        return [row_filter.plugin for row_filter in self._row_filters]
-
-    @property
-    def following_scores(self) -> list[tuple[Score, int, int]]:
-        """Scores that follow pods, with their line of ``scores`` and weight."""
-        return [(line.plugin, line.line, line.weight) for line in self._local_follow]
-
-    def fixed_rows(self) -> Mask:
-        """Return the rows that are rejected before the filter that follows pods is asked."""
-        fixed: Mask = self._static_order < self._row_filters[0].order
-        return fixed
-
-    def spread_groups(self) -> tuple[npt.NDArray[np.intp], Int64]:
-        """Return the groups that have rows, and the score of each group, int64 (groups,)."""
-        if self._dirty:
-            self._groups_changed()
-        groups, rows = self._active, self._active_rows
-        state = CycleState()
-        self._of_groups = [self._group_scores(line, state, groups, rows) for line in self._grouped]
-        spread = np.zeros(len(self.group_size), np.int64)
-        spread[groups] = sum(self._of_groups, np.zeros(len(groups), np.int64))
-        return groups, spread
-
-    def told_of_all(
-        self,
-    ) -> tuple[int, tuple[Rejection, ...], tuple[str, ...], list[int], list[Int64], bool, str]:
-        """Return what is the same in all decisions of a run; after ``spread_groups``.
-
-        Nodes evaluated, rejections, plugins, and the lines and group scores of ``BestScores`` with
-        whether there are several groups; the profile's name.
+        Raises:
+            PluginFailed: the plugin failed.
         """
-        return (
-            self.snapshot.node_count - self.rejected[1],
-            _sorted(self._local_rejections()),
-            self._names,
-            [line.line for line in self._lines],
-            self._of_groups,
-            len(self._active) > 1,
-            self.framework.scheduler_name,
-        )
+        return self.framework.score_one(plugin, CycleState(), self.info, self.snapshot, rows)[0]
 
     # --- deciding --------------------------------------------------------------------------------
 
@@ -682,8 +632,8 @@ class ClassState:
         groups, rows, sizes = self._active, self._active_rows, self._active_sizes
         state = CycleState(pod_key=pod.key)
         rejections = self._local_rejections()
-        if self._group_filters and len(rows):
-            passing = self.framework.filter_some(self._group_filters, state, info, snapshot, rows)
+        if self.group_filters and len(rows):
+            passing = self.framework.filter_some(self.group_filters, state, info, snapshot, rows)
             if len(passing.statuses) > 1:
                 counts = np.bincount(passing.verdict, sizes, len(passing.statuses)).tolist()
                 rejections = rejections + [
@@ -703,7 +653,7 @@ class ClassState:
             row = rows.item(0)
             return self._decision(pod, options, draw, start, row, 1, rejections)
 
-        for pre in self._dynamic:
+        for pre in self.dynamic:
             status = pre.pre_score(state, info, snapshot, rows, sizes)
             if status.code is Code.SKIP:
                 state.skip_score.add(pre.name)
@@ -754,7 +704,7 @@ class ClassState:
             best=BestScores(
                 tuple([snapshot.names[r] for r in chosen.tolist()]),
                 self.scores[:, chosen],
-                [line.line for line in self._lines],
+                [line.line for line in self.lines],
                 grouped,
                 np.searchsorted(groups, self.group[chosen]) if len(groups) > 1 else None,
             ),
@@ -767,9 +717,9 @@ class ClassState:
             rows = rows[self.verdict[rows] != 1]
         verdict = self.verdict[rows].astype(np.int32)
         statuses = list(self.statuses)
-        if self._group_filters and len(self._active_rows):
+        if self.group_filters and len(self._active_rows):
             passing = self.framework.filter_some(
-                self._group_filters, state, self.info, self.snapshot, self._active_rows
+                self.group_filters, state, self.info, self.snapshot, self._active_rows
             )
             of_group = np.zeros(len(self.group_size), np.int32)
             of_group[self._active] = np.where(

@@ -1,10 +1,17 @@
 """The loops of ``engine.runs``, compiled by Numba. Import it only where they are to run.
 
 Importing Numba takes 0.2 s and 70 MB, so only the scheduling worker does (``runs.warm``). Compiled
-code is kept in ``__pycache__`` beside this file, or in NUMBA_CACHE_DIR. What can be read instead:
-``class_cache.ClassState`` does the same with NumPy, and a property test holds both equal. Integer
-divisions are of numbers that are not negative; floating point as in the plugins, term by term.
+code is kept in ``__pycache__`` beside this file, or in NUMBA_CACHE_DIR; with NUMBA_DISABLE_JIT=1
+the same functions run as plain Python. What can be read instead: ``class_cache.ClassState`` does
+the same with NumPy, and a property test holds both equal. Integer divisions are of numbers that are
+not negative; floating point as in the plugins, term by term.
+
+A class's rows fall into groups, and a row's total is its own score plus its group's. Rows come in
+blocks of 64; of each group in a block an *entry* knows the highest score of a row and how many rows
+have it. So a decision looks at groups, then at entries, then at the rows of a few blocks.
 """
+
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -12,10 +19,104 @@ import numpy.typing as npt
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+Int16 = npt.NDArray[np.int16]
+Float64 = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
-_LOW = -(2**30)
-_KEPT = 10
-_BLOCK = 64
+LOW = -(2**30)
+"""Below every score: marks rows and groups that are not feasible."""
+KEPT = 10
+BLOCK = 64
+KINDS = 24
+TAKEN = 2**30
+"""In place of the bits of NodeResourcesFit: rejected by a counter, before that plugin."""
+
+# Columns of ``Lines.form``.
+LEAST, LEAST_LINE, LEAST_WEIGHT = 0, 4, 5
+BALANCED, BALANCED_LINE, BALANCED_WEIGHT = 6, 8, 9
+LOCALS, GROUPS, RULES, WATCHES, PLUGINS, TAKEN_SLOT, AFFINITY_FIRST, STUCK = range(10, 18)
+FORM = 18
+# Columns of ``Lines.rules``; kinds are ``framework.terms.Kind``.
+KIND, SLOT, WATCH, MATCHES_SELF, MAX_SKEW, FROM_ZERO, BY_SIZE, ALL_KEYS = range(8)
+NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
+# Columns of ``Counts.slots``.
+OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST, LENGTH = range(7)
+SLOT_COLUMNS = 7
+# Where a plugin's scores come from: ``Lines.plan``.
+OF_ROW, SCALED, REVERSED, AFFINITY, SPREAD = range(5)
+# What a group is refused for, and how many row filters' kinds follow in ``Told.refused``.
+SKEWED, UNLABELLED, NOT_NEAR, TOO_NEAR, UNWELCOME = range(5)
+REFUSALS = 5
+
+
+class Lines(NamedTuple):
+    """What is kept of the classes, one line each; see ``pool.Pool``."""
+
+    after: Int16
+    bits: Int32
+    local: Int32
+    group: Int16
+    scores: Int32
+    entry_group: Int16
+    entry_top: Int32
+    entry_ties: Int16
+    entries: Int16
+    amounts: Int64
+    columns: Int64
+    form: Int64
+    plan: Int64
+    raw: Int64
+    rules: Int64
+    place: Int32
+    watch: Int64
+    values: Int64
+    base: Int32
+    size: Int32
+    members: Int32
+    kind: Int32
+    kind_count: Int32
+    vectors: Int64
+    nonzero: Int64
+    cursor: Int64
+
+
+class Counts(NamedTuple):
+    """Counts of pods, and who bumps which; see ``slots.Slots``."""
+
+    slots: Int64
+    counts: Int64
+    present: Mask
+    where: Int32
+    first_bump: Int64
+    last_bump: Int64
+    bump_slot: Int32
+    bump_weight: Int64
+    logarithms: Float64
+
+
+class Nodes(NamedTuple):
+    """Columns of the snapshot."""
+
+    allocatable: Int64
+    requested: Int64
+    nonzero_requested: Int64
+    allowed_pods: Int64
+    pod_count: Int64
+
+
+class Told(NamedTuple):
+    """What was decided, by pod.
+
+    ``numbers``: row, total, ties, margin, chosen rows, feasible rows, plugins (bits) that score all
+    chosen rows alike. ``scores``: weighted (pods, plugins, chosen). ``refused``: rows refused for
+    their group, then by kind of row filters' bits.
+    """
+
+    numbers: Int32
+    chosen: Int32
+    scores: Int32
+    refused: Int32
+
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -23,6 +124,7 @@ compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 @compiled
 def fit_bits(
     row: int,
+    c: int,
     amounts: Int64,
     columns: Int64,
     allocatable: Int64,
@@ -36,42 +138,29 @@ def fit_bits(
     ends the list.
     """
     found = 1 if pod_count[row] + 1 > allowed[row] else 0
-    for check in range(len(columns)):
-        column = columns[check]
+    for check in range(columns.shape[1]):
+        column = columns[c, check]
         if column < 0:
             break
         room = allocatable[row, column]
-        if amounts[check] > room - requested[row, column]:
-            found |= (3 if amounts[check] > room else 1) << (2 * check + 1)
+        if amounts[c, check] > room - requested[row, column]:
+            found |= (3 if amounts[c, check] > room else 1) << (2 * check + 1)
     return found
 
 
 @compiled
-def all_bits(
-    found: Int32,
-    amounts: Int64,
-    columns: Int64,
-    allocatable: Int64,
-    requested: Int64,
-    allowed: Int64,
-    pod_count: Int64,
-) -> None:
-    """Set ``found`` to ``fit_bits`` of all rows."""
-    for row in range(len(found)):
-        found[row] = fit_bits(row, amounts, columns, allocatable, requested, allowed, pod_count)
-
-
-@compiled
-def least_allocated(row: int, terms: Int64, allocatable: Int64, nonzero_requested: Int64) -> int:
-    """Return NodeResourcesFit's score of cpu and memory; terms: weight, asked, weight, asked."""
+def least_allocated(
+    row: int, c: int, form: Int64, allocatable: Int64, nonzero_requested: Int64
+) -> int:
+    """Return NodeResourcesFit's score of cpu and memory; form: weight, asked, weight, asked."""
     total = 0
     weights = 0
     for column in range(2):
-        weight = terms[2 * column]
+        weight = form[c, LEAST + 2 * column]
         room = allocatable[row, column]
         if weight == 0 or room == 0:
             continue
-        used = nonzero_requested[row, column] + terms[2 * column + 1]
+        used = nonzero_requested[row, column] + form[c, LEAST + 2 * column + 1]
         if used < room:
             total += (room - used) * 100 // room * weight
         weights += weight
@@ -79,15 +168,15 @@ def least_allocated(row: int, terms: Int64, allocatable: Int64, nonzero_requeste
 
 
 @compiled
-def balanced(row: int, terms: Int64, allocatable: Int64, requested: Int64) -> int:
-    """Return NodeResourcesBalancedAllocation's score of cpu and memory; terms: asked, asked."""
+def balanced(row: int, c: int, form: Int64, allocatable: Int64, requested: Int64) -> int:
+    """Return NodeResourcesBalancedAllocation's score of cpu and memory; form: asked, asked."""
     cpu, memory = allocatable[row, 0], allocatable[row, 1]
     after = 0.0
     before = 0.0
     if cpu != 0 and memory != 0:
         used_cpu, used_memory = requested[row, 0], requested[row, 1]
-        a = min(1.0, (used_cpu + terms[0]) / cpu)
-        b = min(1.0, (used_memory + terms[1]) / memory)
+        a = min(1.0, (used_cpu + form[c, BALANCED]) / cpu)
+        b = min(1.0, (used_memory + form[c, BALANCED + 1]) / memory)
         after = abs((a - b) / 2)
         a = min(1.0, used_cpu / cpu)
         b = min(1.0, used_memory / memory)
@@ -98,146 +187,724 @@ def balanced(row: int, terms: Int64, allocatable: Int64, requested: Int64) -> in
 
 
 @compiled
+def enter(
+    c: int,
+    row: int,
+    number: int,
+    score: int,
+    entries: Int16,
+    entry_group: Int16,
+    entry_top: Int32,
+    entry_ties: Int16,
+) -> None:
+    """Count a row among its block's entries."""
+    first = row // BLOCK * BLOCK
+    end = first + entries[c, row // BLOCK]
+    for at in range(first, end):
+        if entry_group[c, at] == number:
+            if score > entry_top[c, at]:
+                entry_top[c, at] = score
+                entry_ties[c, at] = 1
+            elif score == entry_top[c, at]:
+                entry_ties[c, at] += 1
+            return
+    entry_group[c, end] = number
+    entry_top[c, end] = score
+    entry_ties[c, end] = 1
+    entries[c, row // BLOCK] += 1
+
+
+@compiled
+def leave(
+    c: int,
+    row: int,
+    number: int,
+    score: int,
+    local: Int32,
+    group: Int16,
+    entries: Int16,
+    entry_group: Int16,
+    entry_top: Int32,
+    entry_ties: Int16,
+) -> None:
+    """Take a row out of its block's entries; ``local`` of the row is LOW already."""
+    first = row // BLOCK * BLOCK
+    end = first + entries[c, row // BLOCK]
+    for at in range(first, end):
+        if entry_group[c, at] != number:
+            continue
+        if score < entry_top[c, at]:
+            return
+        entry_ties[c, at] -= 1
+        if entry_ties[c, at] > 0:
+            return
+        top = LOW
+        ties = 0
+        for other in range(first, min(first + BLOCK, local.shape[1])):
+            found = local[c, other]
+            if group[c, other] == number and found != LOW and found >= top:
+                ties = ties + 1 if found == top else 1
+                top = found
+        if ties > 0:
+            entry_top[c, at] = top
+            entry_ties[c, at] = ties
+        else:
+            entry_group[c, at] = entry_group[c, end - 1]
+            entry_top[c, at] = entry_top[c, end - 1]
+            entry_ties[c, at] = entry_ties[c, end - 1]
+            entries[c, row // BLOCK] -= 1
+        return
+
+
+@compiled
+def watched(
+    c: int, k: int, row: int, watch: Int64, slots: Int64, counts: Int64, where: Int32
+) -> int:
+    """Return a count on a row that tells it from others of its base, 0 where it is outside."""
+    slot = watch[c, k, 0]
+    if where[slots[slot, PLACES], row] < 0:
+        return 0
+    found = int(counts[slots[slot, OFFSET] + row])
+    if watch[c, k, 1]:
+        return 1 if found > 0 else 0
+    return found
+
+
+@compiled
+def find_group(
+    c: int,
+    row: int,
+    old: int,
+    form: Int64,
+    watch: Int64,
+    values: Int64,
+    base: Int32,
+    size: Int32,
+    members: Int32,
+    slots: Int64,
+    counts: Int64,
+    where: Int32,
+    scratch: Int64,
+) -> int:
+    """Return the group that a row belongs to now, made if need be; -1 where there are too many."""
+    watches = form[c, WATCHES]
+    same = True
+    for k in range(watches):
+        scratch[k] = watched(c, k, row, watch, slots, counts, where)
+        if scratch[k] != values[c, old, k]:
+            same = False
+    if same:
+        return old
+    vacant = -1
+    for number in range(form[c, GROUPS]):
+        if members[c, number] == 0:
+            if vacant < 0:
+                vacant = number
+            continue
+        if base[c, number] != base[c, old]:
+            continue
+        same = True
+        for k in range(watches):
+            if values[c, number, k] != scratch[k]:
+                same = False
+                break
+        if same:
+            return number
+    if vacant < 0:
+        vacant = form[c, GROUPS]
+        if vacant == size.shape[1]:
+            return -1
+        form[c, GROUPS] += 1
+    base[c, vacant] = base[c, old]
+    for k in range(watches):
+        values[c, vacant, k] = scratch[k]
+    size[c, vacant] = 0
+    members[c, vacant] = 0
+    return vacant
+
+
+@compiled
+def find_kind(c: int, bits: int, kind: Int32, kind_count: Int32) -> int:
+    """Return the number of a kind of rejection, -1 where there are too many."""
+    for number in range(KINDS):
+        if kind[c, number] == bits:
+            return number
+        if kind[c, number] == 0:
+            kind[c, number] = bits
+            kind_count[c, number] = 0
+            return number
+    return -1
+
+
+@compiled
+def bump(
+    slot: int, row: int, weight: int, slots: Int64, counts: Int64, present: Mask, where: Int32
+) -> None:
+    """Add a pod's weight on a row to a slot, and keep its total and its lowest count."""
+    value = where[slots[slot, PLACES], row]
+    if value < 0:
+        return
+    first = slots[slot, OFFSET]
+    at = first + (row if slots[slot, BY_ROW] else value)
+    before = counts[at]
+    counts[at] = before + weight
+    slots[slot, TOTAL] += weight
+    if slots[slot, AT_LOWEST] > 0 and before == slots[slot, LOWEST]:
+        slots[slot, AT_LOWEST] -= 1
+        if slots[slot, AT_LOWEST] == 0:
+            lowest = before + weight
+            ties = 0
+            for other in range(first, first + slots[slot, LENGTH]):
+                if present[other] and counts[other] <= lowest:
+                    ties = ties + 1 if counts[other] == lowest else 1
+                    lowest = counts[other]
+            slots[slot, LOWEST] = lowest
+            slots[slot, AT_LOWEST] = ties
+
+
+@compiled
+def judge(
+    c: int,
+    number: int,
+    nobody: int,
+    form: Int64,
+    rules: Int64,
+    place: Int32,
+    values: Int64,
+    base: Int32,
+    slots: Int64,
+    counts: Int64,
+) -> int:
+    """Return what a group is refused for, -1 where it passes.
+
+    ``nobody``: whether (1) no pod meets the class's required affinity anywhere.
+    """
+    of = base[c, number]
+    spread = -1
+    labelled = True
+    present = True
+    too_near = False
+    unwelcome = False
+    for t in range(form[c, RULES]):
+        kind = rules[c, t, KIND]
+        if kind in (SCORED, SOFT, UNTOUCHED):
+            continue
+        value = place[c, t, of]
+        found = 0
+        slot = rules[c, t, SLOT]
+        if value >= 0:
+            if rules[c, t, WATCH] >= 0:
+                found = values[c, number, rules[c, t, WATCH]]
+            else:
+                found = counts[slots[slot, OFFSET] + value]
+        if kind == HARD:
+            if spread < 0:
+                if value < 0:
+                    spread = UNLABELLED
+                else:
+                    lowest = 0 if rules[c, t, FROM_ZERO] else slots[slot, LOWEST]
+                    if found + rules[c, t, MATCHES_SELF] - lowest > rules[c, t, MAX_SKEW]:
+                        spread = SKEWED
+        elif kind == NEAR:
+            if value < 0:
+                labelled = False
+            elif found <= 0 and not (nobody and rules[c, t, MATCHES_SELF]):
+                present = False
+        elif kind == ANTI:
+            too_near |= found > 0
+        else:
+            unwelcome |= found > 0
+    affinity = -1
+    if not labelled or not present:
+        affinity = NOT_NEAR
+    elif too_near:
+        affinity = TOO_NEAR
+    elif unwelcome:
+        affinity = UNWELCOME
+    if form[c, AFFINITY_FIRST]:
+        return affinity if affinity >= 0 else spread
+    return spread if spread >= 0 else affinity
+
+
+@compiled
+def affinity_scores(
+    c: int,
+    active: Int32,
+    count: int,
+    form: Int64,
+    rules: Int64,
+    place: Int32,
+    values: Int64,
+    base: Int32,
+    slots: Int64,
+    counts: Int64,
+    found: Int64,
+) -> None:
+    """Set InterPodAffinity's normalised scores of the active groups."""
+    lowest = 0
+    highest = 0
+    for i in range(count):
+        number = active[i]
+        of = base[c, number]
+        total = 0
+        for t in range(form[c, RULES]):
+            if rules[c, t, KIND] != SCORED or place[c, t, of] < 0:
+                continue
+            if rules[c, t, WATCH] >= 0:
+                total += values[c, number, rules[c, t, WATCH]]
+            else:
+                total += counts[slots[rules[c, t, SLOT], OFFSET] + place[c, t, of]]
+        found[number] = total
+        lowest = total if i == 0 else min(lowest, total)
+        highest = total if i == 0 else max(highest, total)
+    for i in range(count):
+        number = active[i]
+        if lowest == highest:
+            found[number] = 0
+        else:
+            share = float(found[number] - lowest) / float(highest - lowest)
+            found[number] = int(100.0 * share)
+
+
+@compiled
+def spread_size(
+    c: int,
+    t: int,
+    active: Int32,
+    count: int,
+    rules: Int64,
+    place: Int32,
+    base: Int32,
+    size: Int32,
+    ignored: Mask,
+    seen: Int64,
+    stamp: int,
+) -> int:
+    """Return how many domains a soft constraint spans, over groups that are not ignored."""
+    domains = 0
+    outside = 0
+    for i in range(count):
+        number = active[i]
+        if ignored[number]:
+            continue
+        value = place[c, t, base[c, number]]
+        if rules[c, t, BY_SIZE]:
+            domains += size[c, number]
+        elif value < 0:
+            outside = 1
+        elif rules[c, t, WATCH] >= 0:
+            domains += size[c, number]
+        elif seen[value] != stamp:
+            seen[value] = stamp
+            domains += 1
+    return domains + outside
+
+
+@compiled
+def spread_scores(
+    c: int,
+    active: Int32,
+    count: int,
+    form: Int64,
+    rules: Int64,
+    place: Int32,
+    values: Int64,
+    base: Int32,
+    size: Int32,
+    slots: Int64,
+    counts: Int64,
+    logarithms: Float64,
+    ignored: Mask,
+    seen: Int64,
+    stamp: int,
+    weights: Float64,
+    found: Int64,
+) -> int:
+    """Set PodTopologySpread's normalised scores of the active groups; return the next stamp."""
+    for i in range(count):
+        number = active[i]
+        ignored[number] = False
+        for t in range(form[c, RULES]):
+            if rules[c, t, KIND] == SOFT and rules[c, t, ALL_KEYS]:
+                ignored[number] |= place[c, t, base[c, number]] < 0
+    for t in range(form[c, RULES]):
+        if rules[c, t, KIND] == SOFT:
+            stamp += 1
+            domains = spread_size(
+                c, t, active, count, rules, place, base, size, ignored, seen, stamp
+            )
+            weights[t] = logarithms[domains + 2]
+    lowest = 0
+    highest = 0
+    taking_part = 0
+    for i in range(count):
+        number = active[i]
+        if ignored[number]:
+            continue
+        score = 0.0
+        of = base[c, number]
+        for t in range(form[c, RULES]):
+            if rules[c, t, KIND] != SOFT or place[c, t, of] < 0:
+                continue
+            if rules[c, t, WATCH] >= 0:
+                here = values[c, number, rules[c, t, WATCH]]
+            else:
+                here = counts[slots[rules[c, t, SLOT], OFFSET] + place[c, t, of]]
+            score += float(here) * weights[t] + float(rules[c, t, MAX_SKEW] - 1)
+        total = int(score + 0.5)
+        found[number] = total
+        lowest = total if taking_part == 0 else min(lowest, total)
+        highest = total if taking_part == 0 else max(highest, total)
+        taking_part += 1
+    for i in range(count):
+        number = active[i]
+        if ignored[number]:
+            found[number] = 0
+        elif highest == 0:
+            found[number] = 100
+        else:
+            found[number] = 100 * (highest + lowest - found[number]) // highest
+    return stamp
+
+
+@compiled
+def scaled_scores(
+    c: int,
+    plugin: int,
+    in_reverse: int,
+    active: Int32,
+    count: int,
+    raw: Int64,
+    base: Int32,
+    found: Int64,
+) -> None:
+    """Set the scores of a plugin that looks at nodes alone, scaled over the active groups."""
+    highest = 0
+    for i in range(count):
+        highest = max(highest, raw[c, plugin, base[c, active[i]]])
+    for i in range(count):
+        number = active[i]
+        score = raw[c, plugin, base[c, number]]
+        if highest > 0:
+            score = 100 * score // highest
+            found[number] = 100 - score if in_reverse else score
+        else:
+            found[number] = 100 if in_reverse else score
+
+
+@compiled
+def index(c: int, lines: Lines) -> None:
+    """Make the entries of a line anew."""
+    lines.entries[c, :] = 0
+    for row in range(lines.local.shape[1]):
+        score = lines.local[c, row]
+        if score != LOW:
+            enter(
+                c, row, lines.group[c, row], score, lines.entries, lines.entry_group,
+                lines.entry_top, lines.entry_ties,
+            )  # fmt: skip
+
+
+@compiled
+def judge_rows(c: int, lines: Lines, counts: Counts, nodes: Nodes) -> None:
+    """Set the bits of all rows of a line that are not rejected before."""
+    slot = lines.form[c, TAKEN_SLOT]
+    for row in range(lines.bits.shape[1]):
+        if lines.after[c, row] < 0:
+            lines.bits[c, row] = 0
+        elif slot >= 0 and counts.counts[counts.slots[slot, OFFSET] + row] > 0:
+            lines.bits[c, row] = TAKEN
+        else:
+            bits = fit_bits(
+                row, c, lines.amounts, lines.columns, nodes.allocatable, nodes.requested,
+                nodes.allowed_pods, nodes.pod_count,
+            )  # fmt: skip
+            lines.bits[c, row] = bits or -lines.after[c, row]
+
+
+@compiled
 def decide(
     classes: Int32,
     high: Int64,
     low: Int64,
-    total: Int32,
-    offset: Int32,
-    local: Int32,
-    scores: Int32,
-    bits: Int32,
-    fixed: npt.NDArray[np.bool_],
-    position: Int32,
-    amounts: Int64,
-    columns: Int64,
-    terms: Int64,
-    vectors: Int64,
-    nonzero: Int64,
-    cursor: Int64,
-    allocatable: Int64,
-    requested: Int64,
-    nonzero_requested: Int64,
-    allowed: Int64,
-    pod_count: Int64,
+    lines: Lines,
+    counted: Counts,
+    nodes: Nodes,
     log: Int32,
+    log_start: int,
     filled: int,
-    told: Int32,
-    chosen: Int32,
-    chosen_scores: Int32,
-    chosen_position: Int32,
+    told: Told,
 ) -> int:
     """Decide for pods in order and account for each; return for how many.
 
-    Stops before a pod whose class finds a row where what NodeResourcesFit says has changed; the
-    cursor then points at that row's entry in the log. Arguments are those of ``runs.Pool``, by
-    class, and of the snapshot; ``high`` and ``low`` are the halves of 64 random bits for each pod.
-    ``told``: row, total, ties, margin, number of chosen rows. ``terms``: four of
-    ``least_allocated``, its line (-1: none) and weight, two of ``balanced``, line, weight, lines,
-    and how many rows are feasible.
+    Stops before a pod for which no row is feasible, whose class has more groups or kinds of
+    rejections than there is room for (``STUCK``), or starts to take a plugin's scores into account
+    (UNTOUCHED). ``classes``: their lines. ``high`` and ``low``: the halves of 64 random bits for
+    each pod. ``log``: the snapshot's, ``filled`` entries long, which begins at ``log_start``.
     """
-    rows = total.shape[1]
-    blocks = (rows + _BLOCK - 1) // _BLOCK
+    after, bits, local, group, scores = (
+        lines.after, lines.bits, lines.local, lines.group, lines.scores,
+    )  # fmt: skip
+    entry_group, entry_top, entry_ties, entries = (
+        lines.entry_group, lines.entry_top, lines.entry_ties, lines.entries,
+    )  # fmt: skip
+    amounts, columns, form, plan, raw = (
+        lines.amounts, lines.columns, lines.form, lines.plan, lines.raw,
+    )  # fmt: skip
+    rules, place, watch, values = lines.rules, lines.place, lines.watch, lines.values
+    base, size, members = lines.base, lines.size, lines.members
+    kind, kind_count, cursor = lines.kind, lines.kind_count, lines.cursor
+    vectors, nonzero = lines.vectors, lines.nonzero
+    slots, counts, present, where = (
+        counted.slots, counted.counts, counted.present, counted.where,
+    )  # fmt: skip
+    allocatable, requested, nonzero_requested = (
+        nodes.allocatable, nodes.requested, nodes.nonzero_requested,
+    )  # fmt: skip
+    allowed, pod_count = nodes.allowed_pods, nodes.pod_count
+    rows = local.shape[1]
+    blocks = entries.shape[1]
+    most = size.shape[1]
     highest = np.empty(blocks, np.int32)
-    values = np.empty(_KEPT, np.int32)
+    ties_in = np.empty(blocks, np.int32)
+    best = np.empty(KEPT, np.int32)
+    scratch = np.empty(max(watch.shape[1], 1), np.int64)
+    active = np.empty(most, np.int32)
+    offset = np.empty(most, np.int64)
+    found = np.empty(most, np.int64)
+    weighted = np.empty((plan.shape[1], most), np.int32)
+    ignored = np.zeros(most, np.bool_)
+    weights = np.zeros(rules.shape[1], np.float64)
+    longest = 1
+    for slot in range(slots.shape[0]):
+        if not slots[slot, BY_ROW]:
+            longest = max(longest, slots[slot, LENGTH])
+    seen = np.zeros(longest, np.int64)
+    stamp = 0
     for pod in range(len(classes)):
-        c = classes[pod]
-        term = terms[c]
-        least_line, least_weight = term[4], term[5]
-        balanced_line, balanced_weight = term[8], term[9]
-        lines = term[10]
-        totals = total[c]
+        c = int(classes[pod])
+        least_line, least_weight = form[c, LEAST_LINE], form[c, LEAST_WEIGHT]
+        balanced_line, balanced_weight = form[c, BALANCED_LINE], form[c, BALANCED_WEIGHT]
+        locals_, plugins = form[c, LOCALS], form[c, PLUGINS]
+        taken = form[c, TAKEN_SLOT]
+        watches = form[c, WATCHES]
         # Follow what was touched since the class was last asked.
-        for entry in range(cursor[c], filled + pod):
+        for entry in range(cursor[c] - log_start, filled + pod):
             row = log[entry]
-            if fixed[c, row]:
+            if after[c, row] < 0:
                 continue
-            now = fit_bits(row, amounts[c], columns[c], allocatable, requested, allowed, pod_count)
-            if now != bits[c, row]:
-                cursor[c] = entry
+            old_group = int(group[c, row])
+            number = old_group
+            if watches > 0:
+                number = find_group(
+                    c, row, old_group, form, watch, values, base, size, members, slots, counts,
+                    where, scratch,
+                )  # fmt: skip
+            if taken >= 0 and counts[slots[taken, OFFSET] + row] > 0:
+                now = TAKEN
+            else:
+                now = fit_bits(row, c, amounts, columns, allocatable, requested, allowed, pod_count)
+                if now == 0:
+                    now = -after[c, row]
+            before = bits[c, row]
+            if number < 0 or (
+                now != 0 and now != before and find_kind(c, now, kind, kind_count) < 0
+            ):
+                form[c, STUCK] = 1
+                cursor[c] = log_start + entry
                 return pod
-            if totals[row] == _LOW:
+            if now != before:
+                if before != 0:
+                    kind_count[c, find_kind(c, before, kind, kind_count)] -= 1
+                if now != 0:
+                    kind_count[c, find_kind(c, now, kind, kind_count)] += 1
+                bits[c, row] = now
+            score = LOW
+            if now == 0:
+                if least_line >= 0:
+                    scores[c, least_line, row] = (
+                        least_allocated(row, c, form, allocatable, nonzero_requested) * least_weight
+                    )
+                if balanced_line >= 0:
+                    scores[c, balanced_line, row] = (
+                        balanced(row, c, form, allocatable, requested) * balanced_weight
+                    )
+                score = 0
+                for line in range(locals_):
+                    score += scores[c, line, row]
+            old = local[c, row]
+            if score == old and number == old_group:
                 continue
-            if least_line >= 0:
-                scores[c, least_line, row] = (
-                    least_allocated(row, term[:4], allocatable, nonzero_requested) * least_weight
-                )
-            if balanced_line >= 0:
-                scores[c, balanced_line, row] = (
-                    balanced(row, term[6:8], allocatable, requested) * balanced_weight
-                )
-            summed = 0
-            for line in range(lines):
-                summed += scores[c, line, row]
-            local[c, row] = summed
-            totals[row] = summed + offset[c, row]
-        cursor[c] = filled + pod
+            local[c, row] = LOW
+            if old != LOW:
+                leave(
+                    c, row, old_group, old, local, group, entries, entry_group, entry_top,
+                    entry_ties,
+                )  # fmt: skip
+                size[c, old_group] -= 1
+            if number != old_group:
+                members[c, old_group] -= 1
+                members[c, number] += 1
+                group[c, row] = number
+            if score != LOW:
+                local[c, row] = score
+                enter(c, row, number, score, entries, entry_group, entry_top, entry_ties)
+                size[c, number] += 1
+        cursor[c] = log_start + filled + pod
+
+        # Which groups pass, and what they get.
+        nobody = 1
+        for t in range(form[c, RULES]):
+            total = slots[rules[c, t, SLOT], TOTAL]
+            if rules[c, t, KIND] == NEAR and total != 0:
+                nobody = 0
+            if rules[c, t, KIND] == UNTOUCHED and total != 0:
+                form[c, STUCK] = 1
+                return pod
+        refused = told.refused[pod]
+        refused[:REFUSALS] = 0
+        feasible = 0
+        count = 0
+        for number in range(form[c, GROUPS]):
+            offset[number] = LOW
+            if size[c, number] == 0:
+                continue
+            reason = judge(c, number, nobody, form, rules, place, values, base, slots, counts)
+            if reason >= 0:
+                refused[reason] += size[c, number]
+                continue
+            offset[number] = 0
+            active[count] = number
+            count += 1
+            feasible += size[c, number]
+        if feasible == 0:
+            return pod
+        if feasible > 1:
+            for plugin in range(plugins):
+                source = plan[c, plugin, 0]
+                if source == OF_ROW:
+                    continue
+                if source == AFFINITY:
+                    affinity_scores(
+                        c, active, count, form, rules, place, values, base, slots, counts, found
+                    )
+                elif source == SPREAD:
+                    stamp = spread_scores(
+                        c, active, count, form, rules, place, values, base, size, slots, counts,
+                        counted.logarithms, ignored, seen, stamp, weights, found,
+                    )  # fmt: skip
+                else:
+                    scaled_scores(
+                        c, plugin, int(source == REVERSED), active, count, raw, base, found
+                    )
+                for i in range(count):
+                    number = active[i]
+                    weighted[plugin, number] = found[number] * plan[c, plugin, 2]
+                    offset[number] += weighted[plugin, number]
+
         # The highest total, block by block; then the blocks that have it.
-        top = _LOW
-        for block in range(blocks):
-            best = totals[block * _BLOCK]
-            for row in range(block * _BLOCK + 1, min((block + 1) * _BLOCK, rows)):
-                best = max(best, totals[row])
-            highest[block] = best
-            top = max(top, best)
+        top = LOW
         ties = 0
         for block in range(blocks):
-            if highest[block] == top:
-                for row in range(block * _BLOCK, min((block + 1) * _BLOCK, rows)):
-                    ties += totals[row] == top
-        drawn = (high[pod] * ties + ((low[pod] * ties) >> 32)) >> 32
+            first = block * BLOCK
+            best_here = LOW
+            ties_here = 0
+            for at in range(first, first + entries[c, block]):
+                total = entry_top[c, at] + offset[entry_group[c, at]]
+                if total > best_here:
+                    best_here = total
+                    ties_here = int(entry_ties[c, at])
+                elif total == best_here:
+                    ties_here += int(entry_ties[c, at])
+            highest[block] = best_here
+            ties_in[block] = ties_here
+            if best_here > top:
+                top = best_here
+                ties = ties_here
+            elif best_here == top:
+                ties += ties_here
+        left = (high[pod] * ties + ((low[pod] * ties) >> 32)) >> 32
         winner = -1
-        seen = 0
-        count = 0
-        picks = chosen[pod]
         for block in range(blocks):
             if highest[block] != top:
                 continue
-            for row in range(block * _BLOCK, min((block + 1) * _BLOCK, rows)):
-                if totals[row] == top:
-                    if ties >= _KEPT and count < _KEPT:
-                        picks[count] = row
-                        count += 1
-                    if seen == drawn:
+            if left >= ties_in[block]:
+                left -= ties_in[block]
+                continue
+            for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
+                if local[c, row] != LOW and local[c, row] + offset[group[c, row]] == top:
+                    if left == 0:
                         winner = row
-                    seen += 1
-            if winner >= 0 and seen >= _KEPT:
-                break
+                        break
+                    left -= 1
+            break
         margin = 0
-        if ties >= _KEPT:
-            if picks[_KEPT - 1] < winner:
-                picks[_KEPT - 1] = winner
-        else:
-            kept = min(_KEPT, term[11])
+        kept = 0
+        picks = told.chosen[pod]
+        if feasible == 1:
+            top = 0
+        elif ties >= KEPT:
             for block in range(blocks):
-                if count == kept and highest[block] <= values[kept - 1]:
+                if highest[block] != top:
                     continue
-                for row in range(block * _BLOCK, min((block + 1) * _BLOCK, rows)):
-                    found = totals[row]
-                    if found == _LOW or (count == kept and found <= values[kept - 1]):
+                for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
+                    if local[c, row] != LOW and local[c, row] + offset[group[c, row]] == top:
+                        picks[kept] = row
+                        kept += 1
+                        if kept == KEPT:
+                            break
+                if kept == KEPT:
+                    break
+            if picks[KEPT - 1] < winner:
+                picks[KEPT - 1] = winner
+        else:
+            wanted = min(KEPT, feasible)
+            for block in range(blocks):
+                if ties_in[block] == 0 or (kept == wanted and highest[block] <= best[kept - 1]):
+                    continue
+                for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
+                    if local[c, row] == LOW or offset[group[c, row]] == LOW:
                         continue
-                    if count < kept:
-                        count += 1
-                    at = count - 1
-                    while at > 0 and values[at - 1] < found:
-                        values[at] = values[at - 1]
+                    total = local[c, row] + offset[group[c, row]]
+                    if kept == wanted and total <= best[kept - 1]:
+                        continue
+                    if kept < wanted:
+                        kept += 1
+                    at = kept - 1
+                    while at > 0 and best[at - 1] < total:
+                        best[at] = best[at - 1]
                         picks[at] = picks[at - 1]
                         at -= 1
-                    values[at] = found
+                    best[at] = total
                     picks[at] = row
             if ties == 1:
-                margin = top - values[1]
-            picks[:count].sort()
-        told[pod, 0] = winner
-        told[pod, 1] = top
-        told[pod, 2] = ties
-        told[pod, 3] = margin
-        told[pod, 4] = count
-        for at in range(count):
-            row = picks[at]
-            chosen_position[pod, at] = position[c, row]
-            for line in range(lines):
-                chosen_scores[pod, line, at] = scores[c, line, row]
+                margin = top - best[1]
+            picks[:kept].sort()
+        alike = 0
+        for plugin in range(plugins):
+            source, line = plan[c, plugin, 0], plan[c, plugin, 1]
+            same = True
+            for at in range(kept):
+                row = picks[at]
+                if source == OF_ROW:
+                    score = scores[c, line, row]
+                else:
+                    score = weighted[plugin, group[c, row]]
+                told.scores[pod, plugin, at] = score
+                same &= score == told.scores[pod, plugin, 0]
+            if same:
+                alike |= 1 << plugin
+        numbers = told.numbers[pod]
+        numbers[0] = winner
+        numbers[1] = top
+        numbers[2] = ties
+        numbers[3] = margin
+        numbers[4] = kept
+        numbers[5] = feasible
+        numbers[6] = alike
+        for number in range(KINDS):
+            refused[REFUSALS + number] = kind_count[c, number]
+
         # Assume it.
         for column in range(vectors.shape[1]):
             requested[winner, column] += vectors[c, column]
@@ -245,6 +912,11 @@ def decide(
         nonzero_requested[winner, 1] += nonzero[c, 1]
         pod_count[winner] += 1
         log[filled + pod] = winner
+        for at in range(counted.first_bump[c], counted.last_bump[c]):
+            bump(
+                counted.bump_slot[at], winner, counted.bump_weight[at], slots, counts, present,
+                where,
+            )  # fmt: skip
     return len(classes)
 
 

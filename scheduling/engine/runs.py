@@ -1,223 +1,134 @@
-"""Runs of pods of plain classes, decided in one compiled loop each.
+"""Runs of pods, decided in one compiled loop each.
 
-A class is plain when only NodeResourcesFit (least allocated, of cpu and memory) and
-NodeResourcesBalancedAllocation follow pods, and all else depends on nodes alone: most pods. Then
-the next decision needs nothing but numbers, and a run of such pods, of any mix of such classes, is
-decided and accounted for by ``kernels.decide``; the records are written afterwards, together. What
-the loop cannot do it does not do: it stops before the pod, ``class_cache`` decides that one, and
-the next run goes on. Decisions are the same.
+A run is decided and accounted for by ``kernels.decide`` with nothing but numbers; the records are
+written afterwards, together. ``pool`` says which classes are covered and keeps a line of numbers
+for each of them, ``slots`` the counts of pods that they look at. What the loop cannot do it does
+not do: it stops before the pod, ``class_cache`` decides that one, and the next run goes on.
+Decisions are the same.
+
+    pods, classes ---> runs ---> kernels ---> runs ---> decisions
+                        | |                     |
+          class_cache --+ +-- pool, slots <-- snapshot
 
 Off until ``warm`` is called, which the scheduling worker does when it starts: other processes
-never import Numba. Without Numba, or with NUMBA_DISABLE_JIT set, it stays off.
+never import Numba. Without Numba it stays off; with NUMBA_DISABLE_JIT=1 the loops run as plain
+Python, which is for tests.
 """
 
-import os
 from collections.abc import Hashable, Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduling.engine.cycle import Options, PodToPlace
-from scheduling.engine.decision import BEST_KEPT, SCHEDULED, BestScores, Decision
+from scheduling.engine.decision import (
+    BEST_KEPT,
+    SCHEDULED,
+    BestScores,
+    Decision,
+    Rejection,
+    in_order,
+)
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.interface import NodeTable
-from scheduling.framework.types import PodInfo
+from scheduling.framework.runtime import Framework
+from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
 
 if TYPE_CHECKING:
     from scheduling.engine.class_cache import ClassState
+    from scheduling.engine.kernels import Told
+    from scheduling.engine.pool import Line, Pool
+
+__all__ = ["BalancedScore", "LeastAllocatedScore", "PlainFilter", "Runs", "cool", "enabled", "warm"]
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 
-_LOW = -(2**30)
-_CHECKS = 8
-_TERMS = 12
-_LEAST, _BALANCED, _LINES, _FEASIBLE = 4, 8, 10, 11
-_BYTES = 256 * 2**20
-"""What a pool may take; classes that find no place in it are decided without."""
 _LONGEST = 1024
 _SHORTEST = 16
+_PATIENCE = 4096
+"""So many rows are touched before a class that was not covered is looked at again."""
 
-_kernels: ModuleType | None = None
+_pool: ModuleType | None = None
 
 
 def warm() -> bool:
     """Load the compiled loops, compiling them where they are not yet; return whether they are on.
 
-    Takes 0.5 s where they are on disk, 10 s where they are not.
+    Takes 0.5 s where they are on disk, 20 s where they are not.
     """
-    global _kernels  # noqa: PLW0603
-    if _kernels is None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+    global _pool  # noqa: PLW0603
+    if _pool is None:
         try:
-            from scheduling.engine import kernels
+            from scheduling.engine import pool
         except ImportError:
             return False
-        _kernels = kernels
-        Runs(Snapshot(capacity=4), 1).compile()
-    return _kernels is not None
+        _pool = pool
+        pool.compile_loops()
+    return True
 
 
 def cool() -> None:
     """Turn the compiled loops off again."""
-    global _kernels  # noqa: PLW0603
-    _kernels = None
+    global _pool  # noqa: PLW0603
+    _pool = None
 
 
-@runtime_checkable
-class PlainFilter(Protocol):
-    """A filter that only compares requests with what is free."""
-
-    def plain_filter(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]] | None:
-        """Return (amount, resource column) of all that is compared, ``None`` if there is more."""
-        ...
-
-
-@runtime_checkable
-class LeastAllocatedScore(Protocol):
-    """A score of how much cpu and memory stay free."""
-
-    def least_allocated_terms(self, pod: PodInfo) -> tuple[int, int, int, int] | None:
-        """Return weight and amount of cpu, then of memory; ``None`` if there is more to it."""
-        ...
-
-
-@runtime_checkable
-class BalancedScore(Protocol):
-    """A score of how evenly cpu and memory are used."""
-
-    def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
-        """Return amounts of cpu and memory; ``None`` if there is more to it."""
-        ...
-
-
-class Pool:
-    """The columns of plain classes, one line per class, for one width of the snapshot.
-
-    ``total`` int32 (classes, rows): local scores and the ``offset`` of the row's group, ``_LOW``
-    where not feasible. ``bits``: see ``kernels.fit_bits``. ``fixed``: rejected before
-    NodeResourcesFit is asked. ``position``: of the row's group in ``BestScores``.
-    """
-
-    def __init__(self, snapshot: Snapshot, lines: int) -> None:
-        self.capacity = snapshot.capacity
-        self.width = snapshot.requested.shape[1]
-        self.lines = lines
-        self.most = max(_BYTES // (self.capacity * (4 * lines + 21)), 1)
-        self.states: list[ClassState | None] = []
-        self.size = 0
-        rows = self.capacity
-        self.total: Int32 = np.zeros((0, rows), np.int32)
-        self.offset: Int32 = np.zeros((0, rows), np.int32)
-        self.local: Int32 = np.zeros((0, rows), np.int32)
-        self.bits: Int32 = np.zeros((0, rows), np.int32)
-        self.position: Int32 = np.zeros((0, rows), np.int32)
-        self.fixed: npt.NDArray[np.bool_] = np.zeros((0, rows), np.bool_)
-        self.scores: Int32 = np.zeros((0, lines, rows), np.int32)
-        self.amounts: Int64 = np.zeros((0, _CHECKS), np.int64)
-        self.columns: Int64 = np.zeros((0, _CHECKS), np.int64)
-        self.terms: Int64 = np.zeros((0, _TERMS), np.int64)
-        self.vectors: Int64 = np.zeros((0, self.width), np.int64)
-        self.nonzero: Int64 = np.zeros((0, 2), np.int64)
-        self.cursor: Int64 = np.zeros(0, np.int64)
-
-    def place(self, state: "ClassState") -> int:
-        """Return a line for a class, -1 when all are taken."""
-        if None in self.states:
-            line = self.states.index(None)
-            self.states[line] = state
-            return line
-        if len(self.states) >= self.most:
-            return -1
-        self.states.append(state)
-        if len(self.states) > self.size:
-            self.reserve(min(max(4, 2 * self.size), self.most))
-        return len(self.states) - 1
-
-    def reserve(self, size: int) -> None:
-        """Make room for ``size`` classes."""
-        for name in (
-            "total", "offset", "local", "bits", "position", "fixed", "scores", "amounts",
-            "columns", "terms", "vectors", "nonzero", "cursor",
-        ):  # fmt: skip
-            old = getattr(self, name)
-            new = np.zeros((size, *old.shape[1:]), old.dtype)
-            new[: self.size] = old
-            setattr(self, name, new)
-        self.size = size
-        for line, state in enumerate(self.states):
-            if state is not None and state.line >= 0:
-                state.scores = self.scores[line, : len(state.scores)]
-                state.local = self.local[line]
+def enabled() -> bool:
+    """Whether the compiled loops are on."""
+    return _pool is not None
 
 
 class Runs:
     """What ``class_cache.Cache`` keeps to decide runs."""
 
-    def __init__(self, snapshot: Snapshot, lines: int) -> None:
+    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
-        self._pool = Pool(snapshot, lines)
+        self._framework = framework
+        self._kept: Pool | None = None
         self._length = _LONGEST
 
     def dropped(self, state: "ClassState") -> None:
         """Free the line of a class that is forgotten."""
-        line = state.line
-        if line >= 0 and line < len(self._pool.states) and self._pool.states[line] is state:
-            self._pool.states[line] = None
-        state.line = -1
+        if self._kept is not None:
+            self._kept.free(state)
 
-    def _ready(self, state: "ClassState") -> bool:
-        """Bring a class's line up to date; False where the class is not plain."""
-        pool, snapshot = self._pool, self._snapshot
-        if pool.capacity != snapshot.capacity or pool.width != snapshot.requested.shape[1]:
-            for other in pool.states:
-                if other is not None:
-                    other.scores, other.local = other.scores.copy(), other.local.copy()
-                    other.line, other.synced = -1, False
-            pool = self._pool = Pool(snapshot, pool.lines)
+    def _pool(self) -> "Pool":
+        """Return the pool; made anew when the snapshot's columns grew."""
+        assert _pool is not None
+        kept, snapshot = self._kept, self._snapshot
+        if (
+            kept is None
+            or kept.capacity != snapshot.capacity
+            or kept.width != snapshot.requested.shape[1]
+        ):
+            if kept is not None:
+                for line in kept.lines:
+                    if line is not None:
+                        line.state.line, line.state.synced = -1, False
+            kept = self._kept = _pool.Pool(snapshot, self._framework)
+        return kept
+
+    def _ready(self, state: "ClassState", pool: "Pool") -> bool:
+        """Make a class's line where there is none that can follow; False: not covered."""
+        assert _pool is not None
+        snapshot = self._snapshot
         if state.synced:
-            return state.feasible > 1
-        state.refresh()  # what is set below shows the snapshot as it is now
-        terms = plain_terms(state)
-        if terms is None:
+            line = pool.lines[state.line]
+            assert line is not None
+            if pool.arrays.cursor[state.line] >= snapshot.log_start and (
+                not state.dynamic or _pool.skipped_now(state) == line.skipped
+            ):
+                return True
+            state.synced = False
+        if state.look_again > snapshot.log_end:
             return False
-        if state.line < 0:
-            state.line = pool.place(state)
-            if state.line < 0:
-                return False
-        checks, score_terms = terms
-        line, info = state.line, state.info
-        if state.scores.base is not pool.scores:
-            count = len(state.scores)
-            pool.scores[line, :count] = state.scores
-            pool.local[line] = state.local
-            state.scores, state.local = pool.scores[line, :count], pool.local[line]
-        groups, spread = state.spread_groups()
-        feasible = state.verdict == 0
-        feasible &= state.group >= 0
-        number = state.group[feasible]
-        pool.offset[line] = 0
-        pool.offset[line, feasible] = spread[number]
-        pool.position[line] = 0
-        pool.position[line, feasible] = np.searchsorted(groups, number)
-        pool.total[line] = np.where(feasible, state.local + pool.offset[line], _LOW)
-        pool.fixed[line] = state.fixed_rows()
-        pool.columns[line] = -1
-        for at, (amount, column) in enumerate(checks):
-            pool.amounts[line, at], pool.columns[line, at] = amount, column
-        pool.terms[line] = score_terms
-        state.feasible = int(np.count_nonzero(feasible))
-        pool.terms[line, _FEASIBLE] = state.feasible
-        pool.vectors[line] = snapshot.request_vector(info)
-        pool.nonzero[line] = info.nonzero_cpu, info.nonzero_memory
-        assert _kernels is not None
-        _kernels.all_bits(
-            pool.bits[line], pool.amounts[line], pool.columns[line], snapshot.allocatable,
-            snapshot.requested, snapshot.allowed_pods, snapshot.pod_count,
-        )  # fmt: skip
-        state.synced = True
-        return state.feasible > 1
+        state.refresh()
+        state.synced = pool.build(state)
+        if not state.synced:
+            state.look_again = snapshot.log_end + _PATIENCE
+        return state.synced
 
     def decide(
         self,
@@ -229,14 +140,18 @@ class Runs:
         """Decide for the first pods and assume them; return for as many as it can.
 
         Args:
-            ahead: pods in order, with their class's states, up to date but for the log.
+            ahead: pods in order, with their class's states, as new as the snapshot's versions.
             options: seed; ties are drawn, nothing is written out in full.
             draw: number of the first decision.
             start: where the first pod's search begins.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
         """
-        assert _kernels is not None
-        snapshot = self._snapshot
-        log, filled = snapshot.log_room(_LONGEST)  # first: states may fall behind by it
+        assert _pool is not None
+        kernels = _pool.kernels
+        snapshot, pool = self._snapshot, self._pool()
+        log, filled = snapshot.log_room(_LONGEST)  # first: lines may fall behind by it
         keys: list[Hashable] = []
         run: list[ClassState] = []
         ready: dict[int, ClassState] = {}
@@ -244,121 +159,103 @@ class Runs:
             if len(run) >= self._length:
                 break
             if id(state) not in ready:
-                if not self._ready(state):
+                if not self._ready(state, pool):
                     break
                 ready[id(state)] = state
             keys.append(pod.key)
             run.append(state)
-        # To make a state may change what others are made of.
-        if not run or not all(state.keeps_up for state in ready.values()):
+        # To make a state or a line may change what others are made of.
+        if not run or not all(state.current for state in ready.values()):
             return []
         count = len(run)
-        pool = self._pool
-        for state in ready.values():
-            pool.cursor[state.line] = state.cursor - snapshot.log_start
-        high, low = _random(options.seed, draw, count)
         lines = np.array([state.line for state in run], np.int32)
-        done, told, chosen, chosen_scores, chosen_position = self.loop(
-            lines, high, low, log, filled
+        running = list(ready.values())
+        used = {slot for state in running for slot in _line(pool, state).slots}
+        pool.slots.prepare(used, running, len(pool.arrays.cursor), pool.generation)
+        told = kernels.Told(
+            numbers=np.empty((count, 7), np.int32),
+            chosen=np.empty((count, BEST_KEPT), np.int32),
+            scores=np.empty((count, pool.plugins, BEST_KEPT), np.int32),
+            refused=np.empty((count, kernels.REFUSALS + kernels.KINDS), np.int32),
         )
-        for state in ready.values():
-            state.cursor = int(pool.cursor[state.line]) + snapshot.log_start
+        high, low = _random(options.seed, draw, count)
+        done = kernels.decide(
+            lines, high, low, pool.arrays, pool.slots.arrays, _pool.columns(snapshot), log,
+            snapshot.log_start, filled, told,
+        )  # fmt: skip
         self._length = (
             min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
         )
+        if done < count and pool.arrays.form[lines[done], kernels.STUCK]:
+            run[done].synced = False
         if not done:
             return []
-        rows = told[:done, 0]
+        rows = told.numbers[:done, 0].copy()
         del keys[done:]
-        snapshot.assume_run(keys, [state.info for state in run[:done]], rows.copy(), _kernels.link)
-        return _decisions(
-            snapshot, run, keys, options, draw, start, told[:done], chosen, chosen_scores,
-            chosen_position,
-        )  # fmt: skip
+        snapshot.assume_run(keys, [state.info for state in run[:done]], rows, kernels.link)
+        pool.slots.ran(used)
+        decided = [_line(pool, state) for state in run[:done]]
+        return _decisions(snapshot, pool, decided, keys, options, draw, start, told)
 
-    def loop(
-        self, lines: Int32, high: Int64, low: Int64, log: Int32, filled: int
-    ) -> tuple[int, Int32, Int32, Int32, Int32]:
-        """Run the compiled loop; return for how many pods it decided, and what."""
-        assert _kernels is not None
-        pool, snapshot, count = self._pool, self._snapshot, len(lines)
-        told = np.zeros((count, 5), np.int32)
-        chosen = np.zeros((count, BEST_KEPT), np.int32)
-        chosen_scores = np.zeros((count, pool.lines, BEST_KEPT), np.int32)
-        chosen_position = np.zeros((count, BEST_KEPT), np.int32)
-        done: int = _kernels.decide(
-            lines, high, low,
-            pool.total, pool.offset, pool.local, pool.scores, pool.bits, pool.fixed, pool.position,
-            pool.amounts, pool.columns, pool.terms, pool.vectors, pool.nonzero, pool.cursor,
-            snapshot.allocatable, snapshot.requested, snapshot.nonzero_requested,
-            snapshot.allowed_pods, snapshot.pod_count, log, filled,
-            told, chosen, chosen_scores, chosen_position,
-        )  # fmt: skip
-        return done, told, chosen, chosen_scores, chosen_position
 
-    def compile(self) -> None:
-        """Compile or load every loop for the arrays that it will get, by calls that do nothing."""
-        assert _kernels is not None
-        pool, snapshot = self._pool, self._snapshot
-        pool.reserve(1)
-        none = np.zeros(0, np.int64)
-        nothing = np.zeros(0, np.int32)
-        log, filled = snapshot.log_room(0)
-        self.loop(nothing, none, none, log, filled)
-        _kernels.all_bits(
-            pool.bits[0], pool.amounts[0], pool.columns[0], snapshot.allocatable,
-            snapshot.requested, snapshot.allowed_pods, snapshot.pod_count,
-        )  # fmt: skip
-        snapshot.assume_run([], [], nothing, _kernels.link)
+def _line(pool: "Pool", state: "ClassState") -> "Line":
+    line = pool.lines[state.line]
+    assert line is not None
+    return line
 
 
 def _decisions(
     snapshot: Snapshot,
-    run: "Sequence[ClassState]",
+    pool: "Pool",
+    run: "Sequence[Line]",
     keys: Sequence[Hashable],
     options: Options,
     draw: int,
     start: int,
-    told: Int32,
-    chosen: Int32,
-    chosen_scores: Int32,
-    chosen_position: Int32,
+    told: "Told",
 ) -> list[Decision]:
     """Write the records of a run."""
     names = snapshot.names
     node_count, revision, seed = snapshot.node_count, snapshot.revision, options.seed
-    made: dict[int, Any] = {}
+    done = len(run)
+    numbers, picked = told.numbers[:done].tolist(), told.chosen[:done].tolist()
+    refused, width = told.refused[:done].tobytes(), told.refused.itemsize * told.refused.shape[1]
+    scores = told.scores
+    rejections_of: dict[tuple[int, bytes], tuple[Rejection, ...]] = {}
+    profile = run[0].state.framework.scheduler_name
     found = []
-    columns = told.tolist()
-    picked = chosen.tolist()
     for number, key in enumerate(keys):
-        state = run[number]
-        common = made.get(state.line)
-        if common is None:
-            common = made[state.line] = state.told_of_all()
-        evaluated, rejections, plugins, lines, grouped, several, profile = common
-        row, total, ties, margin, count = columns[number]
+        line = run[number]
+        row, total, ties, margin, count, feasible, alike = numbers[number]
+        evaluated = line.evaluated
         start = (start + evaluated) % node_count
-        best = BestScores(
-            tuple([names[r] for r in picked[number][:count]]),
-            chosen_scores[number, :, :count],
-            lines,
-            grouped,
-            chosen_position[number, :count] if several else None,
-        )
+        why = (line.number, refused[number * width : (number + 1) * width])
+        rejections = rejections_of.get(why)
+        if rejections is None:
+            rejections = rejections_of[why] = _rejections(pool, line, told.refused[number])
+        plugins: tuple[str, ...] = ()
+        best: BestScores | None = None
+        if feasible > 1:
+            plugins = line.plugins
+            best = BestScores(
+                tuple([names[r] for r in picked[number][:count]]),
+                scores[number, :, :count],
+                line.order,
+                alike=alike,
+            )
         found.append(
             Decision(
                 key=key,
-                class_digest=state.info.digest,
+                class_digest=line.state.info.digest,
                 outcome=SCHEDULED,
                 node_name=names[row],
                 row=row,
                 total=total,
-                margin=margin,
+                margin=margin if feasible > 1 else None,
                 ties=ties,
                 node_count=node_count,
                 evaluated=evaluated,
-                feasible=state.feasible,
+                feasible=feasible,
                 plugins=plugins,
                 best_scores=best,
                 rejections=rejections,
@@ -372,35 +269,16 @@ def _decisions(
     return found
 
 
-def plain_terms(state: "ClassState") -> tuple[list[tuple[int, int]], Int64] | None:
-    """Return what a plain class compares and scores by, ``None`` where it is not plain."""
-    if not state.usable or not state.follows_resources_only:
-        return None
-    (row_filter,) = state.row_filter_plugins
-    if not isinstance(row_filter, PlainFilter):
-        return None
-    checks = row_filter.plain_filter(state.info, state.snapshot)
-    if checks is None or len(checks) > _CHECKS:
-        return None
-    terms = np.zeros(_TERMS, np.int64)
-    terms[_LEAST] = terms[_BALANCED] = -1
-    terms[_LINES] = len(state.scores)
-    for plugin, line, weight in state.following_scores:
-        if isinstance(plugin, LeastAllocatedScore):
-            least = plugin.least_allocated_terms(state.info)
-            if least is None or terms[_LEAST] >= 0:
-                return None
-            terms[:_LEAST] = least
-            terms[_LEAST : _LEAST + 2] = line, weight
-        elif isinstance(plugin, BalancedScore):
-            balanced = plugin.balanced_terms(state.info)
-            if balanced is None or terms[_BALANCED] >= 0:
-                return None
-            terms[_BALANCED - 2 : _BALANCED] = balanced
-            terms[_BALANCED : _BALANCED + 2] = line, weight
-        else:
-            return None
-    return checks, terms
+def _rejections(pool: "Pool", line: "Line", refused: Int32) -> tuple[Rejection, ...]:
+    """Return how many nodes were rejected, and why."""
+    counts = {rejection.status: rejection.nodes for rejection in line.fixed}
+    numbers = refused.tolist()
+    reasons = list(line.refusals)
+    reasons += [line.status_of(bits) for bits in pool.arrays.kind[line.number].tolist() if bits]
+    for status, nodes in zip(reasons, numbers, strict=False):
+        if nodes:
+            counts[status] = counts.get(status, 0) + nodes
+    return in_order([Rejection(status, nodes) for status, nodes in counts.items()])
 
 
 def _random(seed: int, draw: int, count: int) -> tuple[Int64, Int64]:
@@ -411,8 +289,3 @@ def _random(seed: int, draw: int, count: int) -> tuple[Int64, Int64]:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
     return (z >> np.uint64(32)).astype(np.int64), (z & np.uint64(2**32 - 1)).astype(np.int64)
-
-
-def enabled() -> bool:
-    """Whether the compiled loops are on."""
-    return _kernels is not None

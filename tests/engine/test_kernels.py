@@ -14,6 +14,7 @@ from clusterstate.objects.pod import Pod
 from scheduling.engine import runs
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, mix, schedule_batch
+from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
@@ -62,17 +63,209 @@ def state_of(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+LABELS = ({"app": "a"}, {"app": "b"}, {"app": "a", "tier": "b"})
+selectors = st.sampled_from(
+    [
+        {"matchLabels": {"app": "a"}},
+        {"matchLabels": {"app": "b"}},
+        {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+        {},
+    ]
+)
+keys = st.sampled_from([strategies.ZONE, strategies.ZONE, strategies.HOSTNAME, "rack"])
+terms = st.builds(
+    lambda key, selector, everywhere: {
+        "topologyKey": key,
+        "labelSelector": selector,
+        **({"namespaceSelector": {}} if everywhere else {}),
+    },
+    keys,
+    selectors,
+    st.booleans(),
+)
+weighted_terms = st.builds(
+    lambda weight, term: {"weight": weight, "podAffinityTerm": term},
+    st.sampled_from([1, 7, 100]),
+    terms,
+)
+
+
+def _affinity(
+    kind: str, required: list[Manifest], preferred: list[Manifest]
+) -> tuple[str, Manifest]:
+    return kind, {
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+
+
+affinities = st.lists(
+    st.builds(
+        _affinity,
+        st.sampled_from(["podAffinity", "podAntiAffinity"]),
+        st.lists(terms, max_size=2),
+        st.lists(weighted_terms, max_size=2),
+    ),
+    min_size=1,
+    max_size=2,
+).map(dict)
+constraints = st.lists(
+    st.builds(
+        lambda key, skew, hard, selector, most, policy: {
+            "topologyKey": key,
+            "maxSkew": skew,
+            "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+            "labelSelector": selector,
+            **({"minDomains": most} if hard and most else {}),
+            **({"nodeTaintsPolicy": policy} if policy else {}),
+        },
+        keys,
+        st.integers(1, 3),
+        st.booleans(),
+        selectors,
+        st.sampled_from([0, 0, 2, 5]),
+        st.sampled_from(["", "", "Honor"]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def _grouped_pod(
+    cpu: str, labels: dict[str, str], rules: Manifest, taint: bool, namespace: str
+) -> Manifest:
+    pod = make_pod("p").asks(cpu=cpu).labelled(**labels).manifest
+    pod["metadata"]["namespace"] = namespace
+    pod["spec"].update(rules)
+    if taint:
+        pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return pod
+
+
+def grouped_pods() -> st.SearchStrategy[Manifest]:
+    """Pods whose rules look at other pods, and often at each other."""
+    rules = st.one_of(
+        affinities.map(lambda found: {"affinity": found}),
+        constraints.map(lambda found: {"topologySpreadConstraints": found}),
+        st.tuples(affinities, constraints).map(
+            lambda both: {"affinity": both[0], "topologySpreadConstraints": both[1]}
+        ),
+        st.just({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}),
+    )
+    return st.builds(
+        _grouped_pod,
+        st.sampled_from(["50m", "300m", "1"]),
+        st.sampled_from(LABELS),
+        rules,
+        st.booleans(),
+        st.sampled_from(["default", "default", "blue"]),
+    )
+
+
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("place"), st.lists(st.integers(0, 4), min_size=1, max_size=30)),
+        st.tuples(st.just("place"), st.lists(st.integers(0, 7), min_size=1, max_size=30)),
         st.tuples(st.just("place"), st.lists(st.integers(0, 2), min_size=10, max_size=40)),
+        st.tuples(st.just("place"), st.lists(st.integers(2, 5), min_size=10, max_size=40)),
         st.tuples(st.just("remove"), st.integers(0, 30)),
+        st.tuples(st.just("terminate"), st.integers(0, 30)),
         st.tuples(st.just("replace node"), st.integers(0, 12)),
         st.tuples(st.just("remove node"), st.integers(0, 12)),
     ),
     min_size=2,
     max_size=10,
 )
+
+
+def more_nodes(*, single: bool) -> list[Node]:
+    """Twelve small nodes in three zones, one of which has only tainted ones."""
+    found = []
+    for number in range(12):
+        labels = {"kubernetes.io/hostname": f"h{number}"}
+        if number % 6:
+            labels[strategies.ZONE] = f"zone-{number % 3}"
+        if single or number % 4:
+            labels["rack"] = f"rack-{number if single else number % 2}"
+        node = make_node(f"more-{number}").labelled(labels).offers(cpu="2", pods="9")
+        if number % 3 == 2:
+            node = node.tainted("spot", effect="PreferNoSchedule" if number % 2 else "NoSchedule")
+        found.append(node.build())
+    return found
+
+
+class World:
+    """One cluster and one way to decide for it."""
+
+    def __init__(self, world: Manifest, *, single: bool) -> None:
+        self.snapshot = build_snapshot(world)
+        for node in more_nodes(single=single):
+            self.snapshot.set_node(node)
+        self.framework = kubernetes_framework()
+        self.cache: Cache | None = None
+
+    def place(self, keys: list[str], pods: list[Pod], seed: int, draw: int) -> list[Decision]:
+        batch = [
+            PodToPlace(key, self.snapshot.intern(from_pod(pod)))
+            for key, pod in zip(keys, pods, strict=True)
+        ]
+        return schedule_batch(
+            self.snapshot, self.framework, batch, Options(seed=seed), draw=draw, cache=self.cache
+        )
+
+
+class Uncompiled:
+    """The class cache without runs."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.decide = cache.decide
+
+    def decide_run(self, *_: Any, **__: Any) -> list[Decision]:
+        return []
+
+
+def agree(
+    world: Manifest,
+    pods: list[Pod],
+    happenings: list[tuple[str, Any]],
+    data: st.DataObject,
+    seed: int,
+) -> None:
+    single = data.draw(st.booleans())
+    worlds = [World(world, single=single) for _ in range(3)]
+    worlds[1].cache = Uncompiled(Cache(worlds[1].snapshot, worlds[1].framework))
+    worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework)
+    placed: list[str] = [str(record.key) for record in worlds[0].snapshot.pods()]
+    draw = 0
+    for number, (what, which) in enumerate(happenings):
+        if what == "place":
+            keys = [f"default/new-{number}-{i}" for i in range(len(which))]
+            wanted = [pods[kind % len(pods)] for kind in which]
+            plain, cached, compiled = (w.place(keys, wanted, seed, draw) for w in worlds)
+            for slow, middle, fast in zip(plain, cached, compiled, strict=True):
+                assert told(middle) == told(slow)
+                assert told(fast) == told(slow)
+            draw += len(which)
+            placed += [str(d.key) for d in plain if d.scheduled]
+        elif what == "remove" and placed:
+            key = placed.pop(which % len(placed))
+            for each in worlds:
+                each.snapshot.remove_pod(key)
+        elif what == "terminate" and placed:
+            key = placed[which % len(placed)]
+            for each in worlds:
+                record = each.snapshot.pod(key)
+                node = each.snapshot.node_of(key)
+                assert record is not None
+                assert node is not None
+                each.snapshot.add_pod(key, record.info, node, terminating=True)
+        elif what == "replace node":
+            node = msgspec.convert(data.draw(strategies.nodes(which % 5)), Node)
+            for each in worlds:
+                each.snapshot.set_node(node)
+        elif what == "remove node":
+            for each in worlds:
+                each.snapshot.remove_node(f"more-{which}" if which % 2 else f"node-{which}")
+        assert state_of(worlds[0].snapshot) == state_of(worlds[2].snapshot)
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,48 +285,29 @@ def test_a_run_decides_as_the_plain_path(
     data: st.DataObject,
     seed: int,
 ) -> None:
-    framework = kubernetes_framework()
-    worlds = [build_snapshot(world), build_snapshot(world)]
-    for number in range(12):
-        node = make_node(f"more-{number}").labelled({"kubernetes.io/hostname": f"h{number}"})
-        if number % 5 == 0:
-            node = node.tainted("spot", effect="PreferNoSchedule")
-        for snapshot in worlds:
-            snapshot.set_node(node.build())
-    cache = Cache(worlds[1], framework)
     pods = [msgspec.convert(m, Pod) for m in (*plain, *others)]
-    infos = [[snapshot.intern(from_pod(pod)) for pod in pods] for snapshot in worlds]
-    placed: list[str] = [str(record.key) for record in worlds[0].pods()]
-    draw = 0
-    for number, (what, which) in enumerate(happenings):
-        if what == "place":
-            decided = []
-            for snapshot, classes, shortcut in zip(worlds, infos, (None, cache), strict=True):
-                batch = [
-                    PodToPlace(f"default/new-{number}-{i}", classes[kind])
-                    for i, kind in enumerate(which)
-                ]
-                decided.append(
-                    schedule_batch(
-                        snapshot, framework, batch, Options(seed=seed), draw=draw, cache=shortcut
-                    )
-                )
-            for slow, fast in zip(*decided, strict=True):
-                assert told(fast) == told(slow)
-            draw += len(which)
-            placed += [str(d.key) for d in decided[0] if d.scheduled]
-        elif what == "remove" and placed:
-            key = placed.pop(which % len(placed))
-            for snapshot in worlds:
-                snapshot.remove_pod(key)
-        elif what == "replace node":
-            node_lens = msgspec.convert(data.draw(strategies.nodes(which % 5)), Node)
-            for snapshot in worlds:
-                snapshot.set_node(node_lens)
-        elif what == "remove node":
-            for snapshot in worlds:
-                snapshot.remove_node(f"more-{which}" if which % 2 else f"node-{which}")
-        assert state_of(worlds[0]) == state_of(worlds[1])
+    agree(world, pods, happenings, data, seed)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    strategies.clusters(),
+    st.lists(plain_pods(), min_size=1, max_size=1),
+    st.lists(grouped_pods(), min_size=5, max_size=5),
+    steps,
+    st.data(),
+    st.integers(0, 2**70),
+)
+def test_a_run_of_pods_that_look_at_pods_decides_as_the_plain_path(
+    world: Manifest,
+    plain: list[Manifest],
+    others: list[Manifest],
+    happenings: list[tuple[str, Any]],
+    data: st.DataObject,
+    seed: int,
+) -> None:
+    pods = [msgspec.convert(m, Pod) for m in (*plain, *others)]
+    agree(world, pods, happenings, data, seed)
 
 
 def test_plain_pods_are_decided_in_runs_until_a_node_is_full() -> None:

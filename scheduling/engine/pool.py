@@ -1,0 +1,576 @@
+"""The lines of the compiled loops: what is kept of a class to decide for its pods with numbers.
+
+A line is made from a ``class_cache.ClassState`` and then follows the snapshot's log by itself.
+Covered is a class
+
+* whose filters that follow pods are NodeResourcesFit and, before it, one that rejects where a
+  counter is above 0 (NodePorts);
+* whose scores that follow pods are NodeResourcesFit (least allocated, of cpu and memory) and
+  NodeResourcesBalancedAllocation;
+* whose other filters and scores look at nodes alone, scaled, or state their rules as terms about
+  counts (``framework.terms``: InterPodAffinity, PodTopologySpread);
+* and whose rows fall into at most ``_MOST_GROUPS`` groups.
+
+A *base* is what tells groups apart for good: labels, taints, what nodes alone are scored by. Within
+a base *watches* do: counts on single nodes, such as those of terms about hostnames.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.engine import kernels
+from scheduling.engine.decision import Rejection
+from scheduling.engine.slots import Slots
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import (
+    Cacheable,
+    CycleState,
+    Locality,
+    NormalizeScore,
+    Plugin,
+    Score,
+)
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Code, Status
+from scheduling.framework.terms import (
+    AffinityTerms,
+    BalancedScore,
+    CountedFilter,
+    Kind,
+    LeastAllocatedScore,
+    PlainFilter,
+    ScaledScore,
+    SpreadTerms,
+    Term,
+)
+from scheduling.framework.terms import Rejection as Reason
+
+if TYPE_CHECKING:
+    from scheduling.engine.class_cache import ClassState
+
+Int64 = npt.NDArray[np.int64]
+
+_CHECKS = 8
+_MOST_GROUPS = 1024
+_MOST_RULES = 32
+_MOST_WATCHES = 8
+_BYTES = 256 * 2**20
+"""What a pool may take; classes that find no place in it are decided without."""
+_CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
+_FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
+
+_SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
+    "after": (np.int16, ("rows",)),
+    "bits": (np.int32, ("rows",)),
+    "local": (np.int32, ("rows",)),
+    "group": (np.int16, ("rows",)),
+    "scores": (np.int32, ("locals", "rows")),
+    "entry_group": (np.int16, ("padded",)),
+    "entry_top": (np.int32, ("padded",)),
+    "entry_ties": (np.int16, ("padded",)),
+    "entries": (np.int16, ("blocks",)),
+    "amounts": (np.int64, (_CHECKS,)),
+    "columns": (np.int64, (_CHECKS,)),
+    "form": (np.int64, (kernels.FORM,)),
+    "plan": (np.int64, ("plugins", 3)),
+    "raw": (np.int64, ("plugins", "groups")),
+    "rules": (np.int64, ("rules", 8)),
+    "place": (np.int32, ("rules", "groups")),
+    "watch": (np.int64, ("watches", 2)),
+    "values": (np.int64, ("groups", "watches")),
+    "base": (np.int32, ("groups",)),
+    "size": (np.int32, ("groups",)),
+    "members": (np.int32, ("groups",)),
+    "kind": (np.int32, (kernels.KINDS,)),
+    "kind_count": (np.int32, (kernels.KINDS,)),
+    "vectors": (np.int64, ("resources",)),
+    "nonzero": (np.int64, (2,)),
+    "cursor": (np.int64, ()),
+}
+"""Of the fields of ``kernels.Lines``, without the first dimension, which is the line."""
+
+
+class Line(msgspec.Struct, kw_only=True):
+    """What a line's records need beside numbers.
+
+    ``plugins``: those that score. ``skipped``: of those that may, the ones that do not now.
+    ``slots``: counts that it looks at. ``fixed``: rejections that do not follow pods.
+    """
+
+    state: "ClassState"
+    number: int
+    plugins: tuple[str, ...]
+    order: range
+    skipped: frozenset[str]
+    slots: tuple[int, ...]
+    fixed: list[Rejection]
+    refusals: list[Status]
+    plain_filter: PlainFilter
+    plain_name: str
+    taken: Status
+    evaluated: int
+    kinds: dict[int, Status] = {}
+
+    def status_of(self, bits: int) -> Status:
+        """Return what a row filter's bits stand for; see ``kernels.decide``."""
+        found = self.kinds.get(bits)
+        if found is None:
+            if bits < 0:
+                found = self.state.statuses[-bits]
+            elif bits == kernels.TAKEN:
+                found = self.taken
+            else:
+                reason = self.plain_filter.plain_rejection(
+                    self.state.info, self.state.snapshot, bits
+                )
+                found = _status(reason, self.plain_name)
+            self.kinds[bits] = found
+        return found
+
+
+class _Plan(msgspec.Struct, kw_only=True):
+    """What a class filters and scores by, as far as it can be said without asking for rows."""
+
+    checks: list[tuple[int, int]]
+    plain: Plugin
+    taken: Plugin | None
+    form: dict[int, int]
+    sources: list[tuple[int, int, int]]
+    scorers: list[Score]
+    names: tuple[str, ...]
+    skipped: frozenset[str]
+    terms: list[Term]
+    refusals: list[Status]
+
+
+class Pool:
+    """The lines of one profile over one snapshot, for one capacity and width of it."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
+        self._snapshot = snapshot
+        self.capacity = snapshot.capacity
+        self.width = snapshot.requested.shape[1]
+        blocks = -(-self.capacity // kernels.BLOCK)
+        self._sizes: dict[str, int] = {
+            "lines": 0,
+            "rows": self.capacity,
+            "padded": blocks * kernels.BLOCK,
+            "blocks": blocks,
+            "locals": sum(map(_is_local, framework.score_plugins)),
+            "plugins": max(len(framework.score_plugins), 1),
+            "resources": self.width,
+            "groups": 16,
+            "rules": 4,
+            "watches": 2,
+        }
+        self.slots = Slots(snapshot)
+        self.lines: list[Line | None] = []
+        self.generation = 0
+        self.arrays = kernels.Lines(
+            **{
+                name: np.zeros((0, *self._shape(shape)), kind)
+                for name, (kind, shape) in _SHAPES.items()
+            }
+        )
+
+    @property
+    def plugins(self) -> int:
+        """How many plugins may score."""
+        return self._sizes["plugins"]
+
+    def _shape(self, shape: tuple[str | int, ...]) -> tuple[int, ...]:
+        return tuple(self._sizes[of] if isinstance(of, str) else of for of in shape)
+
+    def _bytes_of_line(self) -> int:
+        return sum(
+            np.dtype(kind).itemsize * int(np.prod(self._shape(shape)))
+            for kind, shape in _SHAPES.values()
+        )
+
+    def reserve(self, **sizes: int) -> bool:
+        """Make dimensions at least so large; False where that takes too much."""
+        wider = {name: size for name, size in sizes.items() if size > self._sizes[name]}
+        if not wider:
+            return True
+        before = dict(self._sizes)
+        generous = {
+            name: max(size, min(2 * before[name], size + 32)) for name, size in wider.items()
+        }
+        for chosen in (generous, wider):
+            self._sizes = {**before, **chosen}
+            if self._bytes_of_line() * max(self._sizes["lines"], 1) <= _BYTES:
+                break
+        else:
+            self._sizes = before
+            return False
+        arrays = {}
+        for name, (kind, shape) in _SHAPES.items():
+            old = getattr(self.arrays, name)
+            new = np.zeros((self._sizes["lines"], *self._shape(shape)), kind)
+            new[tuple(slice(0, size) for size in old.shape)] = old
+            arrays[name] = new
+        self.arrays = kernels.Lines(**arrays)
+        return True
+
+    # --- lines -----------------------------------------------------------------------------------
+
+    def free(self, state: "ClassState") -> None:
+        """Give a class's line back."""
+        if 0 <= state.line < len(self.lines):
+            line = self.lines[state.line]
+            if line is not None and line.state is state:
+                self.lines[state.line] = None
+        state.line = -1
+
+    def _place(self) -> int:
+        """Return a free line, -1 when all are taken."""
+        if None in self.lines:
+            return self.lines.index(None)
+        number = len(self.lines)
+        if not self.reserve(lines=number + 1):
+            return -1
+        self.lines.append(None)
+        return number
+
+    def build(self, state: "ClassState") -> bool:
+        """Make a class's line anew from its state, which is up to date; False: not covered.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        versions = (self._snapshot.node_version, self._snapshot.peer_version)
+        if self.slots.versions != versions:
+            self.slots.clear()
+        plan = _plan(state)
+        if plan is None:
+            return False
+        slots = [self.slots.of_term(term) for term in plan.terms]
+        taken_status, taken_slot = Status(), -1
+        if plan.taken is not None:
+            assert isinstance(plan.taken, CountedFilter)
+            counter, reason = plan.taken.rejecting_counter(state.info, self._snapshot)
+            taken_slot = self.slots.of_counter(counter)
+            taken_status = _status(reason, plan.taken.name)
+            slots.append(taken_slot)
+        if -1 in slots or len(plan.terms) > _MOST_RULES:
+            return False
+        used = tuple(dict.fromkeys(slots))
+        self.slots.follow(used)
+        if state.line < 0:
+            state.line = self._place()
+            if state.line < 0:
+                return False
+        number = state.line
+        assert isinstance(plan.plain, PlainFilter)
+        self.generation += 1
+        if not self._fill(state, number, plan, slots[: len(plan.terms)], taken_slot):
+            self.free(state)
+            return False
+        self.lines[number] = Line(
+            state=state,
+            number=number,
+            plugins=plan.names,
+            order=range(len(plan.names)),
+            skipped=plan.skipped,
+            slots=used,
+            fixed=_fixed_rejections(state, self.arrays.after[number]),
+            refusals=plan.refusals,
+            plain_filter=plan.plain,
+            plain_name=plan.plain.name,
+            taken=taken_status,
+            evaluated=self._snapshot.node_count - state.rejected[1],
+            kinds={},
+        )
+        return True
+
+    def _fill(
+        self, state: "ClassState", number: int, plan: _Plan, slots: list[int], taken: int
+    ) -> bool:
+        """Write a line; False where it has too many groups or kinds of rejections."""
+        snapshot, info = self._snapshot, state.info
+        orders = [row_filter.order for row_filter in state.row_filters]
+        order = state.static_order
+        if ((order > orders[0]) & (order < orders[-1])).any():
+            return False
+        watches: dict[tuple[int, bool], int] = {}
+        rules = []
+        for term, slot in zip(plan.terms, slots, strict=True):
+            watch = -1
+            if term.single and term.kind is not Kind.UNTOUCHED:
+                watch = watches.setdefault((slot, term.kind in _CLIPPED), len(watches))
+            rules.append(
+                (
+                    term.kind, slot, watch, term.matches_self, term.max_skew, term.from_zero,
+                    term.by_size, term.all_keys,
+                )
+            )  # fmt: skip
+        if len(watches) > _MOST_WATCHES or not self.reserve(rules=len(rules), watches=len(watches)):
+            return False
+        arrays = self.arrays
+        arrays.columns[number] = -1
+        for at, (amount, column) in enumerate(plan.checks):
+            arrays.amounts[number, at], arrays.columns[number, at] = amount, column
+        form = arrays.form[number]
+        form[:] = 0
+        form[[kernels.LEAST_LINE, kernels.BALANCED_LINE]] = -1
+        for at, value in plan.form.items():
+            form[at] = value
+        form[kernels.LOCALS] = len(state.scores)
+        form[kernels.RULES] = len(rules)
+        form[kernels.WATCHES] = len(watches)
+        form[kernels.PLUGINS] = len(plan.sources)
+        form[kernels.TAKEN_SLOT] = taken
+        for at, source in enumerate(plan.sources):
+            arrays.plan[number, at] = source
+        for at, rule in enumerate(rules):
+            arrays.rules[number, at] = rule
+        for (slot, clipped), at in watches.items():
+            arrays.watch[number, at] = slot, clipped
+        arrays.vectors[number] = snapshot.request_vector(info)
+        arrays.nonzero[number] = info.nonzero_cpu, info.nonzero_memory
+
+        alive = snapshot.rows()
+        open_rows = alive[order[alive] > orders[-1]]
+        after = arrays.after[number]
+        after[:] = -1
+        after[open_rows] = state.static[open_rows]
+        kernels.judge_rows(number, arrays, self.slots.arrays, columns(self._snapshot))
+        bits = arrays.bits[number, open_rows]
+        kinds, counts = np.unique(bits[bits != 0], return_counts=True)
+        if len(kinds) > kernels.KINDS // 2:
+            return False
+        arrays.kind[number] = arrays.kind_count[number] = 0
+        arrays.kind[number, : len(kinds)] = kinds
+        arrays.kind_count[number, : len(kinds)] = counts
+        arrays.scores[number, : len(state.scores)] = state.scores
+        local = arrays.local[number]
+        local[:] = kernels.LOW
+        passing = open_rows[bits == 0]
+        local[passing] = state.local[passing]
+        if not self._group(state, number, plan, list(watches), open_rows, bits == 0):
+            return False
+        kernels.index(number, self.arrays)
+        self.arrays.cursor[number] = snapshot.log_end
+        return True
+
+    def _group(
+        self,
+        state: "ClassState",
+        number: int,
+        plan: _Plan,
+        watches: list[tuple[int, bool]],
+        rows: npt.NDArray[np.intp],
+        passing: npt.NDArray[np.bool_],
+    ) -> bool:
+        """Write a line's bases and groups."""
+        counts = self.slots.arrays
+        joint = state.base[rows]
+        for term in plan.terms:
+            if term.single and term.kind is not Kind.UNTOUCHED:
+                joint = 2 * joint + (term.table.column.ids[rows] < 0)
+                joint = np.unique(joint, return_inverse=True)[1]
+        bases, witness, base_of = np.unique(joint, return_index=True, return_inverse=True)
+        joint = base_of
+        values = np.zeros((len(watches), len(rows)), np.int64)
+        for at, (slot, clipped) in enumerate(watches):
+            offset, place = counts.slots[slot, [kernels.OFFSET, kernels.PLACES]]
+            found = np.where(counts.where[place, rows] >= 0, counts.counts[offset + rows], 0)
+            values[at] = found > 0 if clipped else found
+            numbers = np.unique(values[at], return_inverse=True)[1]
+            joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
+            joint = np.unique(joint, return_inverse=True)[1]
+        groups, member, group_of = np.unique(joint, return_index=True, return_inverse=True)
+        room = len(groups) if not watches else len(groups) + 8
+        if room > _MOST_GROUPS or not self.reserve(groups=room):
+            return False
+        arrays = self.arrays
+        arrays.form[number, kernels.GROUPS] = len(groups)
+        arrays.group[number] = -1
+        arrays.group[number, rows] = group_of
+        arrays.base[number, : len(groups)] = base_of[member]
+        arrays.values[number, : len(groups), : len(watches)] = values[:, member].T
+        arrays.size[number] = arrays.members[number] = 0
+        arrays.members[number, : len(groups)] = np.bincount(group_of, minlength=len(groups))
+        arrays.size[number, : len(groups)] = np.bincount(group_of[passing], minlength=len(groups))
+        at_rows = rows[witness]
+        for at, term in enumerate(plan.terms):
+            ids = term.table.column.ids[at_rows]
+            arrays.place[number, at, : len(bases)] = np.minimum(ids, 0) if term.single else ids
+        for at, ((source, _, _), scorer) in enumerate(zip(plan.sources, plan.scorers, strict=True)):
+            if source in (kernels.SCALED, kernels.REVERSED):
+                arrays.raw[number, at, : len(bases)] = state.raw_scores(scorer, at_rows)
+        return True
+
+
+def columns(snapshot: Snapshot) -> kernels.Nodes:
+    """Return the columns that loops read and account in."""
+    return kernels.Nodes(
+        snapshot.allocatable,
+        snapshot.requested,
+        snapshot.nonzero_requested,
+        snapshot.allowed_pods,
+        snapshot.pod_count,
+    )
+
+
+def _is_local(plugin: Score) -> bool:
+    """Whether a plugin's scores stand in ``ClassState.scores``."""
+    assert isinstance(plugin, Cacheable)
+    return plugin.score_locality is not Locality.GROUP and not isinstance(plugin, NormalizeScore)
+
+
+def _status(reason: Reason, plugin: str) -> Status:
+    code, reasons = reason
+    return Status(code, reasons, plugin)
+
+
+def _fixed_rejections(state: "ClassState", after: npt.NDArray[np.int16]) -> list[Rejection]:
+    """Return how many nodes are rejected before the filters that follow pods, and why."""
+    rows = state.snapshot.rows()
+    numbers = state.static[rows][after[rows] < 0]
+    counts = np.bincount(numbers, minlength=2).tolist()
+    return [
+        Rejection(state.statuses[number], count)
+        for number, count in enumerate(counts)
+        if number > 1 and count
+    ]
+
+
+def _plan(state: "ClassState") -> _Plan | None:
+    """Return what a class filters and scores by, ``None`` where it is not covered."""
+    if not state.usable or not state.row_filters:
+        return None
+    info, snapshot = state.info, state.snapshot
+    filters = [row_filter.plugin for row_filter in state.row_filters]
+    plain, before = filters[-1], filters[:-1]
+    if not isinstance(plain, PlainFilter) or len(before) > 1:
+        return None
+    if before and not isinstance(before[0], CountedFilter):
+        return None
+    checks = plain.plain_filter(info, snapshot)
+    if len(checks) > _CHECKS:
+        return None
+    untouched = skipped_now(state)
+    if untouched is None:
+        return None
+    terms: list[Term] = []
+    refusals = [Status()] * kernels.REFUSALS
+    form: dict[int, int] = {}
+    filters_by = {plugin.name for plugin in state.group_filters}
+    scores_by = {plugin.name for plugin in state.dynamic}
+    termed: dict[str, Plugin] = {}
+    for plugin in (*state.group_filters, *state.dynamic):
+        termed.setdefault(plugin.name, plugin)
+    for name, plugin in termed.items():
+        filtering, scoring = name in filters_by, name in scores_by - untouched
+        if isinstance(plugin, AffinityTerms):
+            stated = plugin.affinity_terms(info, snapshot)
+            if name in untouched:
+                terms += plugin.untouched_terms(info, snapshot)
+            for at, reason in enumerate(plugin.affinity_rejections):
+                refusals[kernels.NOT_NEAR + at] = _status(reason, plugin.name)
+            form.setdefault(kernels.AFFINITY_FIRST, 1)
+        elif isinstance(plugin, SpreadTerms):
+            stated = plugin.spread_terms(info, snapshot)
+            for at, reason in enumerate(plugin.spread_rejections):
+                refusals[kernels.SKEWED + at] = _status(reason, plugin.name)
+            form.setdefault(kernels.AFFINITY_FIRST, 0)
+        else:
+            return None
+        terms += [term for term in stated if (filtering if term.kind in _FILTERING else scoring)]
+    sources: list[tuple[int, int, int]] = []
+    scorers: list[Score] = []
+    for line in state.lines:
+        scorer, weight = line.plugin, line.weight
+        if scorer.name in untouched:
+            continue
+        if line.line >= 0:
+            source = kernels.OF_ROW
+            if line.follows_pods and not _follow(state, scorer, line.line, weight, form):
+                return None
+        elif line.of_node:
+            if not isinstance(scorer, ScaledScore):
+                return None
+            source = kernels.REVERSED if scorer.scaled_in_reverse else kernels.SCALED
+        elif scorer.name not in scores_by:
+            return None
+        else:
+            source = kernels.AFFINITY if isinstance(scorer, AffinityTerms) else kernels.SPREAD
+        sources.append((source, line.line, weight))
+        scorers.append(scorer)
+    return _Plan(
+        checks=checks,
+        plain=plain,
+        taken=before[0] if before else None,
+        form=form,
+        sources=sources,
+        scorers=scorers,
+        names=tuple(scorer.name for scorer in scorers),
+        skipped=untouched,
+        terms=terms,
+        refusals=refusals,
+    )
+
+
+def _follow(
+    state: "ClassState", plugin: Plugin, line: int, weight: int, form: dict[int, int]
+) -> bool:
+    """Note how a score follows pods; False where it is not known."""
+    if isinstance(plugin, LeastAllocatedScore):
+        least = plugin.least_allocated_terms(state.info)
+        if least is None or kernels.LEAST_LINE in form:
+            return False
+        form.update(zip(range(kernels.LEAST, kernels.LEAST + 4), least, strict=True))
+        form[kernels.LEAST_LINE], form[kernels.LEAST_WEIGHT] = line, weight
+        return True
+    if isinstance(plugin, BalancedScore):
+        balanced = plugin.balanced_terms(state.info)
+        if balanced is None or kernels.BALANCED_LINE in form:
+            return False
+        form[kernels.BALANCED], form[kernels.BALANCED + 1] = balanced
+        form[kernels.BALANCED_LINE], form[kernels.BALANCED_WEIGHT] = line, weight
+        return True
+    return False
+
+
+def skipped_now(state: "ClassState") -> frozenset[str] | None:
+    """Return which plugins with terms skip their score now, ``None`` where one fails."""
+    rows = state.snapshot.rows()[:0]
+    skipped = set()
+    for pre in state.dynamic:
+        status = pre.pre_score(
+            CycleState(), state.info, state.snapshot, rows, np.zeros(0, np.int64)
+        )
+        if status.code is Code.SKIP and isinstance(pre, AffinityTerms):
+            skipped.add(pre.name)
+        elif not status.ok:
+            return None
+    return frozenset(skipped)
+
+
+def compile_loops() -> None:
+    """Compile or load every loop for the arrays that it will get, by calls that do nothing."""
+    snapshot = Snapshot(capacity=4)
+    arrays = kernels.Lines(
+        **{name: np.zeros((1,) * (len(shape) + 1), kind) for name, (kind, shape) in _SHAPES.items()}
+    )
+    counts = Slots(snapshot).arrays
+    none, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    log, filled = snapshot.log_room(0)
+    told = kernels.Told(
+        numbers=np.zeros((0, 1), np.int32),
+        chosen=np.zeros((0, 1), np.int32),
+        scores=np.zeros((0, 1, 1), np.int32),
+        refused=np.zeros((0, 1), np.int32),
+    )
+    nodes = columns(snapshot)
+    arrays.after[:] = -1
+    arrays.local[:] = kernels.LOW
+    kernels.judge_rows(0, arrays, counts, nodes)
+    kernels.index(0, arrays)
+    kernels.decide(nothing, none, none, arrays, counts, nodes, log, 0, filled, told)
+    snapshot.assume_run([], [], nothing, kernels.link)

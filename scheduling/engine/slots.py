@@ -1,0 +1,267 @@
+"""Counts of pods for the compiled loops: copies of counters and tables, side by side in one array.
+
+A *slot* is a counter by row, or a table by label value. Copies are brought up to date before a run
+(by row only what was touched, which the snapshot's log tells), the loop bumps them, and after the
+run the snapshot bumps what they are copies of. Slots hold for one pair of snapshot versions.
+"""
+
+import math
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.engine import kernels
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.tables import Counter, Table
+from scheduling.framework.terms import Kind, Term
+from scheduling.framework.types import PodInfo
+
+Int64 = npt.NDArray[np.int64]
+
+_NO_MINIMUM = 2**31 - 1
+_SUMMED = (Kind.NEAR, Kind.UNTOUCHED, Kind.HARD)
+"""Kinds that look at all counts of a table: their sum, or the lowest one."""
+_BYTES = 128 * 2**20
+"""What all slots may take; classes that find no room are decided without."""
+
+
+class Bumping(Protocol):
+    """A class in the run: its line in the pool, and what its pods look like."""
+
+    line: int
+    info: PodInfo
+
+
+class _Slot:
+    """``table`` ``None``: all rows of the counter count."""
+
+    __slots__ = ("by_row", "counter", "cursor", "first", "kind", "table")
+
+    def __init__(
+        self, counter: Counter, table: Table | None, first: int, *, by_row: bool, kind: Kind | None
+    ) -> None:
+        self.counter = counter
+        self.table = table
+        self.first = first
+        self.by_row = by_row
+        self.kind = kind
+        self.cursor = -1
+
+
+class Slots:
+    """The slots of one pool."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        capacity = snapshot.capacity
+        self.versions = (snapshot.node_version, snapshot.peer_version)
+        self._slots: list[_Slot] = []
+        self._number_of: dict[Hashable, int] = {}
+        self._of_counter: dict[int, list[int]] = {}
+        self._place_of: dict[Hashable, int] = {}
+        self._bumps: tuple[tuple[int, ...], int] | None = None
+        """The lines in the run, and the pool's generation, for which bumps are noted."""
+        self._filled = 0
+        self._logarithms: npt.NDArray[np.float64] = np.array(
+            [0.0, *map(math.log, range(1, capacity + 4))]
+        )
+        self.arrays = kernels.Counts(
+            slots=np.zeros((4, kernels.SLOT_COLUMNS), np.int64),
+            counts=np.zeros(64, np.int64),
+            present=np.zeros(64, np.bool_),
+            where=np.zeros((1, capacity), np.int32),
+            first_bump=np.zeros(1, np.int64),
+            last_bump=np.zeros(1, np.int64),
+            bump_slot=np.zeros(0, np.int32),
+            bump_weight=np.zeros(0, np.int64),
+            logarithms=self._logarithms,
+        )
+
+    def clear(self) -> None:
+        """Forget all slots: the snapshot's versions changed."""
+        self.versions = (self._snapshot.node_version, self._snapshot.peer_version)
+        self._slots.clear()
+        self._number_of.clear()
+        self._of_counter.clear()
+        self._place_of.clear()
+        self._bumps = None
+        self._filled = 0
+
+    # --- making ----------------------------------------------------------------------------------
+
+    def of_term(self, term: Term) -> int:
+        """Return the slot of a term, -1 where there is no room."""
+        table = term.table
+        kind = term.kind if term.kind in _SUMMED else None
+        return self._number(table.counter, table, whole=term.whole, by_row=term.single, kind=kind)
+
+    def of_counter(self, counter: Counter) -> int:
+        """Return the slot of a counter of all rows, -1 where there is no room."""
+        return self._number(counter, None, whole=True, by_row=True, kind=None)
+
+    def _number(
+        self,
+        counter: Counter,
+        table: Table | None,
+        *,
+        whole: bool,
+        by_row: bool,
+        kind: Kind | None,
+    ) -> int:
+        key = (id(counter), id(table), whole, by_row, kind)
+        number = self._number_of.get(key)
+        if number is not None:
+            return number
+        size = self._snapshot.capacity if by_row or table is None else len(table.counts)
+        place = self._place(table, whole=whole)
+        if place < 0 or not self._room(size):
+            return -1
+        number = self._number_of[key] = len(self._slots)
+        self._slots.append(_Slot(counter, table, self._filled, by_row=by_row, kind=kind))
+        self._of_counter.setdefault(id(counter), []).append(number)
+        self._bumps = None
+        if number == len(self.arrays.slots):
+            more = np.zeros((2 * number, kernels.SLOT_COLUMNS), np.int64)
+            more[:number] = self.arrays.slots
+            self.arrays = self.arrays._replace(slots=more)
+        slot = self.arrays.slots[number]
+        slot[:] = 0
+        slot[kernels.OFFSET] = self._filled
+        slot[kernels.BY_ROW] = by_row
+        slot[kernels.PLACES] = place
+        slot[kernels.LENGTH] = size
+        span = slice(self._filled, self._filled + size)
+        self._filled += size
+        present = self.arrays.present[span]
+        present[:] = False
+        if table is None or kind is not Kind.HARD:
+            pass
+        elif by_row:
+            present[:] = self.arrays.where[place] >= 0
+        else:
+            present[table.present] = True
+        return number
+
+    def _room(self, size: int) -> bool:
+        needed = self._filled + size
+        if 9 * needed > _BYTES:
+            return False
+        arrays = self.arrays
+        if needed > len(arrays.counts):
+            counts = np.zeros(2 * needed, np.int64)
+            present = np.zeros(2 * needed, np.bool_)
+            counts[: self._filled] = arrays.counts[: self._filled]
+            present[: self._filled] = arrays.present[: self._filled]
+            self.arrays = arrays._replace(counts=counts, present=present)
+        return True
+
+    def _place(self, table: Table | None, *, whole: bool) -> int:
+        """Return which line of ``where`` tells the rows' label values, -1 where they do not count.
+
+        Lines are shared by tables of the same label and eligible nodes.
+        """
+        key: Hashable = None
+        if table is not None:
+            key = (table.column.key, None if whole else table.eligible_key)
+        number = self._place_of.get(key)
+        if number is not None:
+            return number
+        number = len(self._place_of)
+        capacity = self._snapshot.capacity
+        if 4 * capacity * (number + 1) > _BYTES:
+            return -1
+        self._place_of[key] = number
+        if number == len(self.arrays.where):
+            more = np.zeros((2 * number, capacity), np.int32)
+            more[:number] = self.arrays.where
+            self.arrays = self.arrays._replace(where=more)
+        line = self.arrays.where[number]
+        if table is None:
+            line[:] = 0
+            return number
+        line[:] = table.column.ids
+        if not whole and table.eligible is not None:
+            line[~table.eligible] = -1
+        return number
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def prepare(
+        self, used: Collection[int], running: Sequence[Bumping], lines: int, generation: int
+    ) -> None:
+        """Follow ``used`` and note who bumps which, before a run.
+
+        Args:
+            used: the slots that the run looks at.
+            running: the classes in the run.
+            lines: how many lines the pool has.
+            generation: changes with what lines look at.
+        """
+        self.follow(used)
+        if len(self.arrays.first_bump) < lines:
+            self.arrays = self.arrays._replace(
+                first_bump=np.zeros(lines, np.int64), last_bump=np.zeros(lines, np.int64)
+            )
+            self._bumps = None
+        who = (tuple([state.line for state in running]), generation)
+        if not used:
+            self.arrays.first_bump[:] = self.arrays.last_bump[:] = 0
+            self._bumps = None
+        elif self._bumps != who:
+            self._note_bumps(running, set(used))
+            self._bumps = who
+
+    def _note_bumps(self, running: Iterable[Bumping], used: set[int]) -> None:
+        slots: list[int] = []
+        weights: list[int] = []
+        first, last = self.arrays.first_bump, self.arrays.last_bump
+        for state in running:
+            first[state.line] = len(slots)
+            for counter, weight in self._snapshot.counted_by(state.info):
+                for number in self._of_counter.get(id(counter), ()):
+                    if number in used:
+                        slots.append(number)
+                        weights.append(weight)
+            last[state.line] = len(slots)
+        self.arrays = self.arrays._replace(
+            bump_slot=np.array(slots, np.int32), bump_weight=np.array(weights, np.int64)
+        )
+
+    def follow(self, used: Collection[int]) -> None:
+        """Bring slots up to date."""
+        for number in used:
+            self._follow(number)
+
+    def _follow(self, number: int) -> None:
+        """Copy what a slot is a copy of."""
+        slot, snapshot = self._slots[number], self._snapshot
+        line, table = self.arrays.slots[number], slot.table
+        first = slot.first
+        if slot.by_row:
+            counts = self.arrays.counts[first : first + snapshot.capacity]
+            touched = snapshot.touched_since(slot.cursor) if slot.cursor >= 0 else None
+            if touched is None or len(touched) > snapshot.capacity:
+                counts[:] = slot.counter.rows
+            else:
+                counts[touched] = slot.counter.rows[touched]
+            slot.cursor = snapshot.log_end
+        else:
+            assert table is not None
+            counts = self.arrays.counts[first : first + len(table.counts)]
+            counts[:] = table.counts
+        if slot.kind is Kind.HARD:
+            there = counts[self.arrays.present[first : first + len(counts)]]
+            lowest = int(there.min(initial=_NO_MINIMUM))
+            line[kernels.LOWEST] = lowest
+            line[kernels.AT_LOWEST] = np.count_nonzero(there == lowest)
+        elif slot.kind is not None:
+            assert table is not None
+            line[kernels.TOTAL] = table.counts.sum()
+
+    def ran(self, used: Collection[int]) -> None:
+        """Note that the loop bumped these slots and the snapshot what they are copies of."""
+        end = self._snapshot.log_end
+        for number in used:
+            self._slots[number].cursor = end
