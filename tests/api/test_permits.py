@@ -14,7 +14,7 @@ from scheduling import binding, profiles, whatif
 from scheduling.runner import Scheduler
 from tests.api.conftest import TABLE
 from tests.builders import make_node, make_pod
-from tests.plugins.packages import OUTSIDE, install, on_path
+from tests.plugins.packages import OUTSIDE, install, on_path, write_guide
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
 WAITING = "/apis/stowage.dev/v1/waitingpods"
@@ -23,9 +23,13 @@ BASE = "/apis/stowage.dev/v1/namespaces/ns"
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """The plugins' package, installed."""
+    """The plugins' package, and that of the guide, installed."""
     folder = tmp_path_factory.mktemp("outside")
+    guide = tmp_path_factory.mktemp("guide")
     install(OUTSIDE, folder)
+    write_guide(guide)
+    (guide / "blinking_lights.py").unlink()  # the other package has one
+    install(guide, folder)
     with on_path(folder):
         yield folder
 
@@ -161,6 +165,17 @@ def test_a_gang_waits_for_its_last_member_and_goes_together(api, start):
     assert names(api.get(WAITING)) == []
     assert all(node_of(api, name) for name in ("one", "two", "three"))
     assert reservations.everything() == []
+
+
+def test_the_gang_of_the_guide_waits_for_its_second(api, start):
+    runner = start(GangOfTwo={})
+    create(api, "one", gang="red")
+    runner.turn()
+    assert names(api.get(WAITING)) == ["one"]
+    create(api, "two", gang="red")
+    runner.turn()
+    assert node_of(api, "one")
+    assert node_of(api, "two")
 
 
 def test_a_gang_that_comes_together_does_not_wait(api, start):

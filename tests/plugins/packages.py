@@ -1,5 +1,6 @@
 """Installing a package of plugins as an installer would, without a network or a build."""
 
+import re
 import shutil
 import sys
 import tomllib
@@ -9,7 +10,22 @@ from pathlib import Path
 
 from scheduling.plugins import installed
 
+ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = Path(__file__).parent / "outside"
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def guide_blocks() -> list[tuple[str, str]]:
+    """Return language and text of the code blocks of `docs/plugins.md`."""
+    return _BLOCK.findall((ROOT / "docs" / "plugins.md").read_text())
+
+
+def write_guide(folder: Path) -> None:
+    """Write the files of `docs/plugins.md`, as their first lines name them."""
+    for _, text in guide_blocks():
+        name = re.match(r"# ([\w.]+)\n", text)
+        if name is not None:
+            (folder / name[1]).write_text(text)
 
 
 def install(source: Path, target: Path) -> None:
