@@ -63,15 +63,14 @@ class Binder:
     # --- placed ----------------------------------------------------------------------------------
 
     def submit(
-        self, placed: Sequence[Decision], now: float, reserved: Sequence[Binding] = ()
+        self, placed: Sequence[Binding], now: float, reserved: Sequence[Binding] = ()
     ) -> None:
         """Begin to bind what was decided on the snapshot as it is, and reserved pods.
 
         The batch before is settled first.
         """
         self.settle(now)
-        bindings = [Binding(cast(int, d.key), d.node_name) for d in placed]
-        bindings += reserved
+        bindings = [*placed, *reserved]
         if not bindings:
             return
         self._reserved = {one.pod_id for one in reserved}

@@ -1,18 +1,19 @@
 """What the runner decided, kept until there is time to write it down.
 
 Binding comes first: decisions wait here, at most ``limit`` of them, and are recorded in bulk when
-the runner is idle or the limit is reached. Placed ones wait as they are; ones that placed nothing
-are packed at once, since their tables refer to rows of the snapshot as it is now.
+the runner is idle or the limit is reached. Placed ones wait as they are, runs as columns; ones that
+placed nothing are packed at once, since their tables refer to rows of the snapshot as it is now.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
+import numpy as np
 import structlog
 
-from clusterstate.actions.decisions import Made, record_many
-from scheduling.engine.decision import UNSCHEDULABLE, Decision
+from clusterstate.actions.decisions import Made, MadeMany, record_columns, record_many
+from scheduling.engine.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decisions, Run
 from scheduling.engine.record import pack, pack_table
 from scheduling.engine.snapshot import Snapshot
 
@@ -20,8 +21,13 @@ logger = structlog.get_logger(__name__)
 
 STALE = "stale"
 _AT_ONCE = 2000
+_WORTH_COLUMNS = 64
+"""Shorter runs are written out and recorded together with their neighbours."""
 _TABLES_AT_ONCE = 32
 """Full tables per batch: each costs a millisecond at 5,000 nodes, and can be made again."""
+
+_Noted = tuple[datetime, int, Decision | Made | Run]
+_Identity = tuple[int, int, int]
 
 
 class Recorder:
@@ -29,23 +35,24 @@ class Recorder:
 
     def __init__(self, *, limit: int = 20_000) -> None:
         self._limit = limit
-        self._noted: list[tuple[datetime, int, Decision | Made]] = []
-        self._stale: set[tuple[int, int, int]] = set()
+        self._noted: list[_Noted] = []
+        self._count = 0
+        self._stale: set[_Identity] = set()
         # Placed pods of the last two batches: one is being bound while the next is decided.
-        self._last: dict[int, tuple[int, int, int]] = {}
-        self._before: dict[int, tuple[int, int, int]] = {}
+        self._last: list[Decision | Run] = []
+        self._before: list[Decision | Run] = []
 
     def __len__(self) -> int:
-        return len(self._noted)
+        return self._count
 
     @property
     def full(self) -> bool:
         """Whether it is time to record although there is something more urgent."""
-        return len(self._noted) >= self._limit
+        return self._count >= self._limit
 
     def note(
         self,
-        decisions: Sequence[Decision],
+        decisions: Decisions | list[Decision],
         snapshot: Snapshot,
         *,
         profile_revision: int,
@@ -54,49 +61,102 @@ class Recorder:
         """Keep the decisions of one batch; ``snapshot`` is as it was decided on, plus them."""
         moment = datetime.fromtimestamp(now, UTC)
         tables: dict[bytes, bytes] = {}
-        self._before, self._last = self._last, {}
-        for decision in decisions:
-            if decision.scheduled:
-                pod_id = cast(int, decision.key)
-                self._last[pod_id] = (pod_id, decision.seed, decision.draw)
-                self._noted.append((moment, profile_revision, decision))
+        self._before, self._last = self._last, []
+        self._count += len(decisions)
+        for part in decisions.parts if isinstance(decisions, Decisions) else (decisions,):
+            if isinstance(part, Run) and len(part.keys) >= _WORTH_COLUMNS:
+                self._last.append(part.named())
+                self._noted.append((moment, profile_revision, part))
                 continue
-            table: bytes | None = None
-            # With feasible nodes it was refused after one was chosen: there is no such table.
-            if decision.outcome == UNSCHEDULABLE and decision.node_count and not decision.feasible:
-                table = tables.get(decision.class_digest)
-                if table is None and len(tables) < _TABLES_AT_ONCE:
-                    table = tables[decision.class_digest] = pack_table(decision, snapshot)
-            made = _made(decision, moment, profile_revision, table=table)
-            self._noted.append((moment, profile_revision, made))
+            for decision in part:
+                if decision.scheduled:
+                    self._last.append(decision)
+                    self._noted.append((moment, profile_revision, decision))
+                    continue
+                table: bytes | None = None
+                if decision.outcome == UNSCHEDULABLE and decision.node_count:
+                    table = tables.get(decision.class_digest)
+                    if table is None and len(tables) < _TABLES_AT_ONCE:
+                        table = tables[decision.class_digest] = pack_table(decision, snapshot)
+                made = _made(decision, moment, profile_revision, table=table)
+                self._noted.append((moment, profile_revision, made))
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
         """Note that decisions of the last batches came too late to be bound."""
+        last, before = (
+            {identity[0]: identity for part in parts for identity in _identities(part)}
+            for parts in (self._last, self._before)
+        )
         for pod_id in pod_ids:
-            key = self._before.get(pod_id) or self._last.get(pod_id)
-            if key is not None:
-                self._stale.add(key)
+            identity = before.get(pod_id) or last.get(pod_id)
+            if identity is not None:
+                self._stale.add(identity)
 
     def record(self) -> int:
         """Write down everything that waits; return how many rows. One statement per 2,000."""
         noted, self._noted = self._noted, []
         stale, self._stale = self._stale, set()
+        self._count = 0
         written = 0
-        for first in range(0, len(noted), _AT_ONCE):
-            written += record_many(
-                [
-                    one
-                    if isinstance(one, Made)
-                    else _made(
-                        one,
-                        moment,
-                        revision,
-                        stale=bool(stale) and (one.key, one.seed, one.draw) in stale,
-                    )
-                    for moment, revision, one in noted[first : first + _AT_ONCE]
-                ]
-            )
-        return written
+        several: list[Made] = []
+        for moment, revision, one in noted:
+            if isinstance(one, Run):
+                written += record_many(several) + record_columns(
+                    _columns(one, moment, revision, stale)
+                )
+                several = []
+                continue
+            if isinstance(one, Decision):
+                late = bool(stale) and (one.key, one.seed, one.draw) in stale
+                one = _made(one, moment, revision, stale=late)  # noqa: PLW2901
+            several.append(one)
+            if len(several) >= _AT_ONCE:
+                written += record_many(several)
+                several = []
+        return written + record_many(several)
+
+
+def _identities(part: Decision | Run) -> Iterator[_Identity]:
+    """Return what names decisions: pod, seed and draw."""
+    if isinstance(part, Decision):
+        yield cast(int, part.key), part.seed, part.draw
+        return
+    for number, key in enumerate(part.keys):
+        yield cast(int, key), part.seed, part.draw + number
+
+
+def _columns(run: Run, moment: datetime, profile_revision: int, stale: set[_Identity]) -> MadeMany:
+    count, nodes = len(run.keys), run.node_count
+    told = run.told
+    class_ids = {id(info): int.from_bytes(info.digest, "big") for info in run.infos}
+    outcomes: Sequence[str] = [SCHEDULED] * count
+    if stale:
+        outcomes = [STALE if one in stale else SCHEDULED for one in _identities(run)]
+    margins: Sequence[int | None] = told[:, 3].tolist()
+    if min(cast("list[int]", margins)) < 0:
+        margins = [None if margin is None or margin < 0 else margin for margin in margins]
+    return MadeMany(
+        pod_id=cast("list[int]", run.keys),
+        at=[moment] * count,
+        class_id=[class_ids[id(info)] for info in run.infos],
+        snapshot_revision=[run.revision] * count,
+        profile=[run.scheduler_name] * count,
+        profile_revision=[profile_revision] * count,
+        seed=[run.seed] * count,
+        draw=run.draw + np.arange(count),
+        start=(run.next_starts - run.evaluated) % nodes,
+        outcome=outcomes,
+        node_name=run.node_names(),
+        total=told[:, 1],
+        margin=margins,
+        ties=told[:, 2],
+        node_count=[nodes] * count,
+        evaluated=run.evaluated,
+        feasible=told[:, 5],
+        message=[""] * count,
+        body=run.bodies(),
+        table=[None] * count,
+    )
 
 
 def _made(

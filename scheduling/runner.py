@@ -16,12 +16,14 @@ between tasks, and is thrown away whenever anything about it is in doubt.
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
 
 import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate import changes, sql
+from clusterstate.actions.pods import Binding
 from clusterstate.objects.errors import StatusError
 from scheduling import profiles, reserved, wake
 from scheduling.binder import Binder
@@ -36,7 +38,7 @@ from scheduling.engine.cycle import (
     schedule_pod,
     settle,
 )
-from scheduling.engine.decision import Decision
+from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.queue import (
     Backoff,
     PendingPod,
@@ -249,11 +251,15 @@ class Scheduler:
         if not batch and not ready:
             self.binder.settle(now)
             return 0
-        decisions = list(self._decide(batch, now))
+        decisions = self._decide(batch, now)
         recorder = self.binder.recorder
         recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
-        placed = [d for d in decisions if d.scheduled and d.key not in self.reserved]
-        refused = [decision for decision in decisions if not decision.scheduled]
+        placed = [
+            Binding(cast(int, key), node_name)
+            for key, node_name in decisions.placed()
+            if key not in self.reserved
+        ]
+        refused = decisions.unplaced()
         ready += self.reserved.write(now)
         self.binder.submit(placed, now, ready)
         self.binder.refuse(refused, now)
@@ -261,7 +267,8 @@ class Scheduler:
             recorder.record()
         return len(batch) + len(ready)
 
-    def _decide(self, batch: Sequence[PendingPod], now: float) -> Iterable[Decision]:
+    def _decide(self, batch: Sequence[PendingPod], now: float) -> Decisions:
+        made = Decisions()
         snapshot = self.mirror.snapshot
         for name, pods in _by_profile(batch):
             framework = self._profiles.frameworks[name]
@@ -274,8 +281,10 @@ class Scheduler:
                 for pod in pods
             ]
             options = Options(seed=self._seeds())
+            decisions: Sequence[Decision]
             if framework.decides_alone:
                 decisions = self._reserve_each(framework, places, options, now)
+                made.extend(decisions)
             else:
                 decisions = schedule_batch(
                     snapshot,
@@ -285,8 +294,10 @@ class Scheduler:
                     start=self._starts.get(name, 0),
                     cache=self._cache(name),
                 )
-            self._starts[name] = decisions[-1].next_start
-            yield from decisions
+                for part in decisions.parts:
+                    made.extend(part)
+            self._starts[name] = made.next_start
+        return made
 
     def _reserve_each(
         self, framework: Framework, pods: Sequence[PodToPlace], options: Options, now: float

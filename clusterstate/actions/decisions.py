@@ -11,6 +11,8 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from django.conf import settings
 
 from clusterstate import sql
@@ -19,6 +21,9 @@ PARTITION: Final = timedelta(hours=6)
 _ORIGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _LONGEST_MESSAGE: Final = 16_384
 _MAKING: Final = (0x5358 << 48) + 16  # advisory lock: one process makes partitions at a time
+
+
+Integers = Sequence[int] | npt.NDArray[np.integer]
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -76,22 +81,61 @@ _KEEP_TABLES = """
 _KEEP_TABLES = " ".join(_KEEP_TABLES.split())
 
 
+class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
+    """Decisions as columns, one entry for each in all of them; see ``Made``."""
+
+    pod_id: Sequence[int]
+    at: Sequence[datetime]
+    class_id: Integers
+    snapshot_revision: Integers
+    profile: Sequence[str]
+    profile_revision: Integers
+    seed: Integers
+    draw: Integers
+    start: Integers
+    outcome: Sequence[str]
+    node_name: Sequence[str]
+    total: Integers
+    margin: Integers | Sequence[int | None]
+    ties: Integers
+    node_count: Integers
+    evaluated: Integers
+    feasible: Integers
+    message: Sequence[str]
+    body: Sequence[bytes]
+    table: Sequence[bytes | None]
+
+
 def record_many(decisions: Sequence[Made]) -> int:
+    """Record decisions, in their order; return how many rows were written."""
+    return record_columns(
+        MadeMany(
+            **{
+                name: [getattr(one, name) for one in decisions]
+                for name in Made.__struct_fields__
+                if name != "message"
+            },
+            message=[one.message[:_LONGEST_MESSAGE].replace("\0", "") for one in decisions],
+        )
+    )
+
+
+def record_columns(many: MadeMany) -> int:
     """Record decisions, in their order; return how many rows were written.
 
     Two or three statements for the whole batch, whatever its size.
     """
-    if not decisions:
+    if not many.pod_id:
         return 0
     tables: dict[bytes, bytes] = {}
     digests: list[bytes | None] = []
-    for one in decisions:
+    for table in many.table:
         digest: bytes | None = None
-        if one.table is not None:
-            digest = blake2b(one.table, digest_size=16).digest()
-            tables[digest] = one.table
+        if table is not None:
+            digest = blake2b(table, digest_size=16).digest()
+            tables[digest] = table
         digests.append(digest)
-    moments = [one.at for one in decisions]
+    moments = many.at
     make_partitions((min(moments), max(moments)))
     if tables:
         items = sorted(tables.items())
@@ -104,25 +148,25 @@ def record_many(decisions: Sequence[Made]) -> int:
     return sql.run(
         _RECORD,
         [
-            sql.Int8s([one.pod_id for one in decisions]),
+            sql.Int8s(many.pod_id),
             sql.Times(moments),
-            sql.Int8s([one.class_id for one in decisions]),
-            sql.Int8s([one.snapshot_revision for one in decisions]),
-            sql.Texts([one.profile for one in decisions]),
-            sql.Int8s([one.profile_revision for one in decisions]),
-            sql.Int8s([one.seed for one in decisions]),
-            sql.Int8s([one.draw for one in decisions]),
-            sql.Int4s([one.start for one in decisions]),
-            sql.Texts([one.outcome for one in decisions]),
-            sql.Texts([one.node_name for one in decisions]),
-            sql.Int8s([one.total for one in decisions]),
-            sql.Int8s([one.margin for one in decisions]),
-            sql.Int4s([one.ties for one in decisions]),
-            sql.Int4s([one.node_count for one in decisions]),
-            sql.Int4s([one.evaluated for one in decisions]),
-            sql.Int4s([one.feasible for one in decisions]),
-            sql.Texts([one.message[:_LONGEST_MESSAGE].replace("\0", "") for one in decisions]),
-            sql.Byteas([one.body for one in decisions]),
+            sql.Int8s(many.class_id),
+            sql.Int8s(many.snapshot_revision),
+            sql.Texts(many.profile),
+            sql.Int8s(many.profile_revision),
+            sql.Int8s(many.seed),
+            sql.Int8s(many.draw),
+            sql.Int4s(many.start),
+            sql.Texts(many.outcome),
+            sql.Texts(many.node_name),
+            sql.Int8s(many.total),
+            sql.Int8s(many.margin),
+            sql.Int4s(many.ties),
+            sql.Int4s(many.node_count),
+            sql.Int4s(many.evaluated),
+            sql.Int4s(many.feasible),
+            sql.Texts(many.message),
+            sql.Byteas(many.body),
             sql.Byteas(digests),
         ],
     )

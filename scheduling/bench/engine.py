@@ -59,8 +59,9 @@ class _World:
                 Options(seed=1, preempt=preempt), draw=self._draw, cache=self.cache,
             )  # fmt: skip
             self._draw += len(decisions)
-            placed += sum(decision.scheduled for decision in decisions)
-            for decision in decisions:
+            unplaced = decisions.unplaced()
+            placed += len(decisions) - len(unplaced)
+            for decision in unplaced:
                 if decision.nomination is not None and decision.nomination.node_name:
                     nominated += 1
                     for victim in decision.nomination.victims:

@@ -22,6 +22,7 @@ from scheduling.engine.decision import (
     SCHEDULED,
     UNSCHEDULABLE,
     Decision,
+    Decisions,
     best_scores,
     count_rejections,
     full_table,
@@ -158,7 +159,7 @@ def schedule_batch(
     start: int = 0,
     draw: int = 0,
     cache: Shortcut | None = None,
-) -> list[Decision]:
+) -> Decisions:
     """Return a decision for each pod in order; placed pods are assumed, nominations noted.
 
     Args:
@@ -170,7 +171,7 @@ def schedule_batch(
         draw: number of the first decision under the seed.
         cache: of this snapshot and framework; without one every pod takes the plain path.
     """
-    decisions: list[Decision] = []
+    decisions = Decisions()
     waiting = list(pods)
     while len(decisions) < len(waiting):
         number = draw + len(decisions)
@@ -180,8 +181,8 @@ def schedule_batch(
             try:
                 run = cache.decide_run(waiting, len(decisions), options, draw=number, start=start)
                 if run:
-                    decisions += run
-                    start = run[-1].next_start
+                    decisions.extend(run)
+                    start = decisions.next_start
                     continue
                 decision = cache.decide(pod, options, draw=number, start=start)
             except PluginFailed:

@@ -4,7 +4,9 @@
 plugin, for pods that could not be placed and on demand.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -13,7 +15,7 @@ import numpy.typing as npt
 from scheduling.framework.interface import NodeTable
 from scheduling.framework.runtime import Filtered, ScoreTable
 from scheduling.framework.status import SUCCESS, Status
-from scheduling.framework.types import Nomination
+from scheduling.framework.types import Nomination, PodInfo
 
 SCHEDULED = "scheduled"
 UNSCHEDULABLE = "unschedulable"
@@ -180,6 +182,112 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def scheduled(self) -> bool:
         """Whether a node was chosen."""
         return self.outcome == SCHEDULED
+
+
+@runtime_checkable
+class Run(Protocol):
+    """Decisions of placed pods as columns, beside being a sequence of them.
+
+    ``told`` int32 (pods, more than 5): row, total, ties, margin (-1: nothing was compared), chosen
+    rows, feasible rows. The others, one for each pod, are as in ``Decision``.
+    """
+
+    seed: int
+    draw: int
+    scheduler_name: str
+    revision: int
+    node_count: int
+    keys: list[Hashable]
+    told: npt.NDArray[np.int32]
+
+    @property
+    def infos(self) -> Sequence[PodInfo]:
+        """The pods' classes."""
+        ...
+
+    @property
+    def evaluated(self) -> npt.NDArray[np.int64]:
+        """How many nodes were judged, int64 (pods,)."""
+        ...
+
+    @property
+    def next_starts(self) -> npt.NDArray[np.int64]:
+        """Where the search of each pod's successor begins, int64 (pods,)."""
+        ...
+
+    @property
+    def next_start(self) -> int:
+        """Where the search of the pod after these begins."""
+        ...
+
+    def node_names(self) -> list[str]:
+        """Return the node that was chosen for each pod."""
+        ...
+
+    def bodies(self) -> list[bytes]:
+        """Return what ``record.pack`` makes of each decision."""
+        ...
+
+    def named(self) -> "Run":
+        """Keep the names that the nodes have now; they are looked up until then."""
+        ...
+
+
+class Decisions(Sequence[Decision]):
+    """Decisions in order, in parts: runs as they are, others in lists."""
+
+    def __init__(self) -> None:
+        self.parts: list[Sequence[Decision]] = []
+        self._count = 0
+
+    def append(self, decision: Decision) -> None:
+        """Add one."""
+        if not self.parts or not isinstance(self.parts[-1], list):
+            self.parts.append([])
+        last = self.parts[-1]
+        assert isinstance(last, list)
+        last.append(decision)
+        self._count += 1
+
+    def extend(self, decisions: Sequence[Decision]) -> None:
+        """Add several."""
+        self.parts.append(decisions)
+        self._count += len(decisions)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Decision]:
+        return itertools.chain.from_iterable(self.parts)
+
+    def __getitem__(self, number: int | slice) -> Any:
+        if isinstance(number, slice):
+            return list(self)[number]
+        at = number % self._count if -self._count <= number < self._count else self._count
+        for part in self.parts:
+            if at < len(part):
+                return part[at]
+            at -= len(part)
+        raise IndexError(number)
+
+    @property
+    def next_start(self) -> int:
+        """Where the search of the pod after these begins."""
+        last = self.parts[-1]
+        return last.next_start if isinstance(last, Run) else last[-1].next_start
+
+    def placed(self) -> Iterator[tuple[Hashable, str]]:
+        """Return the keys of the pods that were placed, and where."""
+        for part in self.parts:
+            if isinstance(part, Run):
+                yield from zip(part.keys, part.node_names(), strict=True)
+            else:
+                yield from ((d.key, d.node_name) for d in part if d.scheduled)
+
+    def unplaced(self) -> list[Decision]:
+        """Return the decisions that placed nothing."""
+        others = (part for part in self.parts if not isinstance(part, Run))
+        return [d for part in others for d in part if not d.scheduled]
 
 
 def top_positions(

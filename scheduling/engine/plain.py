@@ -19,15 +19,16 @@ import itertools
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduling.engine.cycle import Options, PodToPlace
-from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, in_order
+from scheduling.engine.decision import Rejection
+from scheduling.engine.plain_run import KINDS, PlainRun, Plan
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
     Cacheable,
@@ -37,10 +38,9 @@ from scheduling.framework.interface import (
     NormalizeScore,
     Plugin,
     Rows,
-    Score,
 )
 from scheduling.framework.runtime import Framework
-from scheduling.framework.status import Code, Status
+from scheduling.framework.status import Code
 from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
 from scheduling.framework.types import PodInfo
 
@@ -52,8 +52,6 @@ _LOW = -(2**30)
 _BLOCK = 64
 _FIELDS = 9
 _CHECKS = 8
-_KEPT = 10
-_KINDS = 16
 _MOST_GROUPS = 64
 _LARGEST_AMOUNT = 2**50
 _WORD = 2**64 - 1
@@ -104,29 +102,6 @@ class Aspected(Protocol):
         long as all of the snapshot's versions do.
         """
         ...
-
-
-class Plan:
-    """What plugins say of all nodes about pods with equal aspects.
-
-    ``base`` int32 (rows,): weighted local scores, ``_LOW`` where the pods cannot go; ``group`` int8
-    (rows,): rows that are alike in everything that is normalised; ``by_groups``: for each set of
-    groups with feasible rows its number in ``Plans.bases`` and the groups' weighted scores.
-    """
-
-    def __init__(self, number: int, info: PodInfo) -> None:
-        self.number = number
-        self.info = info
-        self.names: tuple[str, ...] = ()
-        self.lines: list[int] = []
-        self.fixed: list[Int32] = []
-        self.normalised: list[tuple[Score, int]] = []
-        self.rejections: list[Rejection] = []
-        self.absent = 0
-        self.base: Int32 = np.zeros(0, np.int32)
-        self.group: npt.NDArray[np.int8] = np.zeros(0, np.int8)
-        self.group_rows: Rows = np.zeros(0, np.intp)
-        self.by_groups: dict[int, tuple[int, list[Int64], Int64]] = {}
 
 
 class _Kind:
@@ -356,7 +331,7 @@ class Lines:
         self.bits: Int32 = np.zeros((0, rows), np.int32)
         self.highest: Int32 = np.zeros((0, blocks), np.int32)
         self.tied: Int32 = np.zeros((0, blocks), np.int32)
-        self.kinds: Int32 = np.zeros((0, _KINDS, 2), np.int32)
+        self.kinds: Int32 = np.zeros((0, KINDS, 2), np.int32)
         self.feasible: Int64 = np.zeros(0, np.int64)
         self.cursor: Int64 = np.zeros(0, np.int64)
         self.amounts: Int64 = np.zeros((0, _CHECKS), np.int64)
@@ -515,7 +490,7 @@ class PlainRuns:
 
     def decide(
         self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
-    ) -> "PlainRun | None":
+    ) -> PlainRun | None:
         """Decide for pods from the ``first`` on and assume them, as many as are plain.
 
         Raises:
@@ -561,7 +536,17 @@ class PlainRuns:
         if not run or self._stamp != self._now():
             return None
         count = len(run)
-        found = PlainRun(snapshot, self._profile, options.seed, draw, start, count)
+        profile = self._profile
+        found = PlainRun(
+            snapshot,
+            profile.framework.scheduler_name,
+            profile.fit,
+            profile.fit_name,
+            seed=options.seed,
+            draw=draw,
+            start=start,
+            count=count,
+        )
         done = self._loop(found, np.array(run, np.int32), log, filled)
         self._length = (
             min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
@@ -570,12 +555,11 @@ class PlainRuns:
             return None
         del keys[done:], infos[done:]
         lines, plans = self._lines, self._plans.plans
-        found.keys, found.infos = keys, infos
-        found.plans = [plans[i] for i in lines.plan_of[run[:done]].tolist()]
-        snapshot.assume_run(keys, infos, found.told[:done, 0].copy(), _kernels.link)
+        found.finish(keys, infos, [plans[i] for i in lines.plan_of[run[:done]].tolist()])
+        snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _kernels.link)
         return found
 
-    def _loop(self, found: "PlainRun", run: Int32, log: Int32, filled: int) -> int:
+    def _loop(self, found: PlainRun, run: Int32, log: Int32, filled: int) -> int:
         """Run the compiled loop; return for how many pods it decided."""
         assert _kernels is not None
         snapshot, lines, plans = self._snapshot, self._lines, self._plans
@@ -592,9 +576,9 @@ class PlainRuns:
                     lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
                     lines.feasible, lines.cursor, lines.amounts, lines.columns, lines.more,
                     lines.terms, lines.weights, lines.asked, lines.vectors, lines.nonzero,
-                    lines.base_of, lines.mask_of, lines.plan_of, plans.bases, plans.group, plans.group_count,
-                    plans.hint, lines.witness, plans.open_rows, self._mirror, self._odd,
-                    self._odd_in, snapshot.allocatable, snapshot.requested,
+                    lines.base_of, lines.mask_of, lines.plan_of, plans.bases, plans.group,
+                    plans.group_count, plans.hint, lines.witness, plans.open_rows, self._mirror,
+                    self._odd, self._odd_in, snapshot.allocatable, snapshot.requested,
                     snapshot.nonzero_requested, snapshot.allowed_pods, snapshot.pod_count,
                     log, filled, found.told, found.chosen, found.chosen_scores, found.kinds,
                     found.masks,
@@ -627,132 +611,6 @@ class PlainRuns:
             )  # fmt: skip
 
 
-class PlainRun(Sequence[Decision]):
-    """The decisions of a run, as columns; each is written out when it is asked for.
-
-    ``told`` int32 (pods, 7): see ``plain_kernels.decide``. ``chosen`` (pods, 10): rows of the best
-    nodes; ``chosen_scores`` (pods, 2, 10): what NodeResourcesFit and balance gave them, weighted.
-    ``kinds`` (pods, kinds, 2): rejections by NodeResourcesFit, as bits and number of nodes.
-    ``masks``: the groups that had feasible rows. ``names`` are the nodes' at the time.
-    """
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        profile: _Profile,
-        seed: int,
-        draw: int,
-        start: int,
-        count: int,
-    ) -> None:
-        self.seed = seed
-        self.draw = draw
-        self.keys: list[Hashable] = []
-        self.infos: list[PodInfo] = []
-        self.plans: list[Plan] = []
-        self.told: Int32 = np.zeros((count, 7), np.int32)
-        self.chosen: Int32 = np.zeros((count, _KEPT), np.int32)
-        self.chosen_scores: Int32 = np.zeros((count, 2, _KEPT), np.int32)
-        self.kinds: Int32 = np.zeros((count, _KINDS, 2), np.int32)
-        self.masks: npt.NDArray[np.uint64] = np.zeros(count, np.uint64)
-        self.revision = snapshot.revision
-        self.node_count = snapshot.node_count
-        self._snapshot = snapshot
-        self._profile = profile
-        self._start = start
-        self._starts: list[int] | None = None
-        self._rejections: dict[Hashable, tuple[Rejection, ...]] = {}
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __getitem__(self, number: int | slice) -> Any:
-        if isinstance(number, slice):
-            return [self._decision(at) for at in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(number)
-        return self._decision(number % len(self))
-
-    def __iter__(self) -> Iterator[Decision]:
-        return map(self._decision, range(len(self)))
-
-    @property
-    def next_start(self) -> int:
-        """Where the search of the pod after these begins."""
-        return self.starts()[-1]
-
-    def starts(self) -> list[int]:
-        """Return where the search of each pod's successor begins."""
-        if self._starts is None:
-            count = self.node_count
-            evaluated = np.array([count - plan.absent for plan in self.plans], np.int64)
-            self._starts = ((self._start + np.cumsum(evaluated)) % count).tolist()
-        return self._starts
-
-    def _decision(self, number: int) -> Decision:
-        plan, info = self.plans[number], self.infos[number]
-        names = self._snapshot.names
-        row, total, ties, margin, count, feasible, kinds = self.told[number].tolist()
-        compared = margin >= 0
-        return Decision(
-            key=self.keys[number],
-            class_digest=info.digest,
-            outcome=SCHEDULED,
-            node_name=names[row],
-            row=row,
-            total=total,
-            margin=margin if compared else None,
-            ties=ties,
-            node_count=self.node_count,
-            evaluated=self.node_count - plan.absent,
-            feasible=feasible,
-            plugins=plan.names if compared else (),
-            best_scores=self._best(number, plan, count) if compared else None,
-            rejections=self.rejections(number, plan, info, kinds),
-            seed=self.seed,
-            draw=self.draw + number,
-            next_start=self.starts()[number],
-            snapshot_revision=self.revision,
-            profile=self._profile.framework.scheduler_name,
-        )
-
-    def _best(self, number: int, plan: Plan, count: int) -> BestScores:
-        """Return the ten best nodes of a pod."""
-        names = self._snapshot.names
-        rows = self.chosen[number, :count]
-        scores: Int32 = self.chosen_scores[number, :, :count]
-        if plan.fixed:
-            scores = np.concatenate((scores, [column[rows] for column in plan.fixed]))
-        _, grouped, active = plan.by_groups[int(self.masks[number])]
-        return BestScores(
-            tuple([names[row] for row in rows.tolist()]),
-            scores,
-            plan.lines,
-            grouped,
-            np.searchsorted(active, plan.group[rows]) if len(active) > 1 else None,
-        )
-
-    def rejections(
-        self, number: int, plan: Plan, info: PodInfo, kinds: int
-    ) -> tuple[Rejection, ...]:
-        """Return why other nodes were rejected."""
-        found = self.kinds[number, :kinds]
-        key = (plan.number, found.tobytes(), id(info) if kinds else 0)
-        known = self._rejections.get(key)
-        if known is None:
-            fit = self._profile.fit
-            assert fit is not None
-            # Different bits may be told alike.
-            counts: dict[Status, int] = {}
-            for bits, nodes in found.tolist():
-                told = fit.plain_rejection(info, self._snapshot, bits)
-                status = Status(*told, self._profile.fit_name)
-                counts[status] = counts.get(status, 0) + nodes
-            of_fit = [Rejection(status, nodes) for status, nodes in counts.items()]
-            known = self._rejections[key] = in_order([*plan.rejections, *of_fit])
-        return known
-
-
 def _locality(plugin: Plugin) -> Locality:
     assert isinstance(plugin, Cacheable)
     return plugin.filter_locality
@@ -772,7 +630,7 @@ def _compile() -> None:
     runs._clear()
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)
-    run = PlainRun(snapshot, runs._profile, 0, 0, 0, 0)
+    run = PlainRun(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
     runs._loop(run, np.zeros(0, np.int32), log, filled)
     assert _kernels is not None
     _kernels.link(*[np.zeros(0, np.int32)] * 5)

@@ -14,7 +14,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduling.engine.decision import BEST_KEPT, Best, Decision, FullTable, NodeVerdict
+from scheduling.engine.decision import (
+    BEST_KEPT,
+    Best,
+    Decision,
+    FullTable,
+    NodeVerdict,
+    Rejection,
+)
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.status import Code, Status
 
@@ -89,20 +96,40 @@ def _packed(decision: Decision, best: int, rejections: int) -> bytes:
         chosen = decision.best[:best]
         names = [node.node_name for node in chosen]
         columns = list(zip(*(node.weighted for node in chosen), strict=True))
-    return _encode(
-        (
-            decision.plugins,
-            names,
-            columns,
+    return encode_body(
+        decision.plugins,
+        names,
+        columns,
+        pack_rejections(decision.rejections[:rejections]),
+        decision.rejected_by,
+        "" if nomination is None else nomination.node_name,
+        0 if nomination is None else len(nomination.victims),
+    )
+
+
+def pack_rejections(rejections: Sequence[Rejection]) -> msgspec.Raw:
+    """Return rejections as ``encode_body`` takes them."""
+    return msgspec.Raw(
+        _encode(
             [
                 (r.status.plugin, r.status.code.value, r.status.reasons[:_LONGEST_REASONS], r.nodes)
-                for r in decision.rejections[:rejections]
-            ],
-            decision.rejected_by,
-            "" if nomination is None else nomination.node_name,
-            0 if nomination is None else len(nomination.victims),
+                for r in rejections
+            ]
         )
     )
+
+
+def encode_body(
+    plugins: tuple[str, ...],
+    names: Sequence[str],
+    columns: Sequence[int | Sequence[int]],
+    rejections: msgspec.Raw,
+    rejected_by: tuple[str, ...] = (),
+    nominated_node: str = "",
+    victims: int = 0,
+) -> bytes:
+    """Return a ``Body``, encoded; it may be too long."""
+    return _encode((plugins, names, columns, rejections, rejected_by, nominated_node, victims))
 
 
 def unpack(body: bytes) -> Body:

@@ -13,6 +13,8 @@ from clusterstate.objects.pod import Pod
 from scheduling.engine import plain
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.plain_run import PlainRun
+from scheduling.engine.record import LARGEST_BODY, pack, unpack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
@@ -144,6 +146,9 @@ def test_a_run_of_plain_pods_decides_as_the_plain_path(
                 )
             for slow, fast in zip(*decided, strict=True):
                 assert told(fast) == told(slow)
+            for part in decided[1].parts:
+                if isinstance(part, PlainRun):
+                    assert_bodies_say_the_same(part)
             draw += len(which)
             placed += [str(d.key) for d in decided[0] if d.scheduled]
         elif what == "remove" and placed:
@@ -162,6 +167,16 @@ def test_a_run_of_plain_pods_decides_as_the_plain_path(
             for snapshot, classes in zip(worlds, infos, strict=True):
                 classes[which] = snapshot.intern(from_pod(pod))
         assert state_of(worlds[0]) == state_of(worlds[1])
+
+
+def assert_bodies_say_the_same(run: PlainRun) -> None:
+    """The columns pack into what the decisions pack into."""
+    for body, decision in zip(run.bodies(), run, strict=True):
+        ours, theirs = unpack(body), unpack(pack(decision))
+        assert ours.plugins == theirs.plugins
+        assert ours.best(decision.node_name) == theirs.best(decision.node_name)
+        assert ours.rejections == theirs.rejections
+        assert len(body) <= LARGEST_BODY
 
 
 def world_of(count: int) -> Snapshot:
