@@ -144,7 +144,7 @@ class Cache:
                 return found
         if not runs.enabled():
             return []
-        return self._runs.decide(self._run_states(pods, first), options, draw, start)
+        return self._runs.decide(self._run_states(pods, first), options, draw, start) or []
 
     def _run_states(
         self, pods: Sequence[PodToPlace], first: int

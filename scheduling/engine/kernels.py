@@ -107,9 +107,9 @@ class Nodes(NamedTuple):
 class Told(NamedTuple):
     """What was decided, by pod.
 
-    ``numbers``: row, total, ties, margin, chosen rows, feasible rows, plugins (bits) that score all
-    chosen rows alike. ``scores``: weighted (pods, plugins, chosen). ``refused``: rows refused for
-    their group, then by kind of row filters' bits.
+    ``numbers``: row, total, ties, margin (-1: nothing was compared), chosen rows, feasible rows,
+    plugins (bits) that score all chosen rows alike. ``scores``: weighted (pods, plugins, chosen).
+    ``refused``: rows refused for their group, then by kind of row filters' bits.
     """
 
     numbers: Int32
@@ -843,6 +843,7 @@ def decide(
         picks = told.chosen[pod]
         if feasible == 1:
             top = 0
+            margin = -1
         elif ties >= KEPT:
             for block in range(blocks):
                 if highest[block] != top:

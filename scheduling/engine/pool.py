@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from scheduling.engine import kernels
 from scheduling.engine.decision import Rejection
+from scheduling.engine.line_run import Line
 from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
@@ -94,44 +95,6 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
 """Of the fields of ``kernels.Lines``, without the first dimension, which is the line."""
 
 
-class Line(msgspec.Struct, kw_only=True):
-    """What a line's records need beside numbers.
-
-    ``plugins``: those that score. ``skipped``: of those that may, the ones that do not now.
-    ``slots``: counts that it looks at. ``fixed``: rejections that do not follow pods.
-    """
-
-    state: "ClassState"
-    number: int
-    plugins: tuple[str, ...]
-    order: range
-    skipped: frozenset[str]
-    slots: tuple[int, ...]
-    fixed: list[Rejection]
-    refusals: list[Status]
-    plain_filter: PlainFilter
-    plain_name: str
-    taken: Status
-    evaluated: int
-    kinds: dict[int, Status] = {}
-
-    def status_of(self, bits: int) -> Status:
-        """Return what a row filter's bits stand for; see ``kernels.decide``."""
-        found = self.kinds.get(bits)
-        if found is None:
-            if bits < 0:
-                found = self.state.statuses[-bits]
-            elif bits == kernels.TAKEN:
-                found = self.taken
-            else:
-                reason = self.plain_filter.plain_rejection(
-                    self.state.info, self.state.snapshot, bits
-                )
-                found = _status(reason, self.plain_name)
-            self.kinds[bits] = found
-        return found
-
-
 class _Plan(msgspec.Struct, kw_only=True):
     """What a class filters and scores by, as far as it can be said without asking for rows."""
 
@@ -168,6 +131,7 @@ class Pool:
             "watches": 2,
         }
         self.slots = Slots(snapshot)
+        self.states: list[ClassState | None] = []
         self.lines: list[Line | None] = []
         self.generation = 0
         self.arrays = kernels.Lines(
@@ -220,19 +184,18 @@ class Pool:
 
     def free(self, state: "ClassState") -> None:
         """Give a class's line back."""
-        if 0 <= state.line < len(self.lines):
-            line = self.lines[state.line]
-            if line is not None and line.state is state:
-                self.lines[state.line] = None
+        if 0 <= state.line < len(self.states) and self.states[state.line] is state:
+            self.states[state.line] = self.lines[state.line] = None
         state.line = -1
 
     def _place(self) -> int:
         """Return a free line, -1 when all are taken."""
-        if None in self.lines:
-            return self.lines.index(None)
-        number = len(self.lines)
+        if None in self.states:
+            return self.states.index(None)
+        number = len(self.states)
         if not self.reserve(lines=number + 1):
             return -1
+        self.states.append(None)
         self.lines.append(None)
         return number
 
@@ -270,20 +233,20 @@ class Pool:
         if not self._fill(state, number, plan, slots[: len(plan.terms)], taken_slot):
             self.free(state)
             return False
+        self.states[number] = state
         self.lines[number] = Line(
-            state=state,
             number=number,
+            info=state.info,
             plugins=plan.names,
-            order=range(len(plan.names)),
             skipped=plan.skipped,
             slots=used,
             fixed=_fixed_rejections(state, self.arrays.after[number]),
             refusals=plan.refusals,
-            plain_filter=plan.plain,
-            plain_name=plan.plain.name,
+            statuses=state.statuses,
+            fit=plan.plain,
+            fit_name=plan.plain.name,
             taken=taken_status,
             evaluated=self._snapshot.node_count - state.rejected[1],
-            kinds={},
         )
         return True
 

@@ -15,7 +15,7 @@ never import Numba. Without Numba it stays off; with NUMBA_DISABLE_JIT=1 the loo
 Python, which is for tests.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -23,22 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduling.engine.cycle import Options, PodToPlace
-from scheduling.engine.decision import (
-    BEST_KEPT,
-    SCHEDULED,
-    BestScores,
-    Decision,
-    Rejection,
-    in_order,
-)
+from scheduling.engine.decision import BEST_KEPT
+from scheduling.engine.line_run import Line, LineRun
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
 
 if TYPE_CHECKING:
     from scheduling.engine.class_cache import ClassState
-    from scheduling.engine.kernels import Told
-    from scheduling.engine.pool import Line, Pool
+    from scheduling.engine.pool import Pool
 
 __all__ = ["BalancedScore", "LeastAllocatedScore", "PlainFilter", "Runs", "cool", "enabled", "warm"]
 
@@ -104,9 +97,9 @@ class Runs:
             or kept.width != snapshot.requested.shape[1]
         ):
             if kept is not None:
-                for line in kept.lines:
-                    if line is not None:
-                        line.state.line, line.state.synced = -1, False
+                for state in kept.states:
+                    if state is not None:
+                        state.line, state.synced = -1, False
             kept = self._kept = _pool.Pool(snapshot, self._framework)
         return kept
 
@@ -136,8 +129,8 @@ class Runs:
         options: Options,
         draw: int,
         start: int,
-    ) -> list[Decision]:
-        """Decide for the first pods and assume them; return for as many as it can.
+    ) -> LineRun | None:
+        """Decide for the first pods and assume them, for as many as it can.
 
         Args:
             ahead: pods in order, with their class's states, as new as the snapshot's versions.
@@ -166,7 +159,7 @@ class Runs:
             run.append(state)
         # To make a state or a line may change what others are made of.
         if not run or not all(state.current for state in ready.values()):
-            return []
+            return None
         count = len(run)
         lines = np.array([state.line for state in run], np.int32)
         running = list(ready.values())
@@ -189,96 +182,34 @@ class Runs:
         if done < count and pool.arrays.form[lines[done], kernels.STUCK]:
             run[done].synced = False
         if not done:
-            return []
+            return None
         rows = told.numbers[:done, 0].copy()
         del keys[done:]
         snapshot.assume_run(keys, [state.info for state in run[:done]], rows, kernels.link)
         pool.slots.ran(used)
-        decided = [_line(pool, state) for state in run[:done]]
-        return _decisions(snapshot, pool, decided, keys, options, draw, start, told)
+        return LineRun(
+            snapshot,
+            self._framework.scheduler_name,
+            seed=options.seed,
+            draw=draw,
+            start=start,
+            keys=keys,
+            lines=[_line(pool, state) for state in run[:done]],
+            kinds={
+                state.line: [bits for bits in pool.arrays.kind[state.line].tolist() if bits]
+                for state in running
+            },
+            told=told.numbers[:done],
+            chosen=told.chosen,
+            scores=told.scores,
+            refused=told.refused,
+        )
 
 
-def _line(pool: "Pool", state: "ClassState") -> "Line":
+def _line(pool: "Pool", state: "ClassState") -> Line:
     line = pool.lines[state.line]
     assert line is not None
     return line
-
-
-def _decisions(
-    snapshot: Snapshot,
-    pool: "Pool",
-    run: "Sequence[Line]",
-    keys: Sequence[Hashable],
-    options: Options,
-    draw: int,
-    start: int,
-    told: "Told",
-) -> list[Decision]:
-    """Write the records of a run."""
-    names = snapshot.names
-    node_count, revision, seed = snapshot.node_count, snapshot.revision, options.seed
-    done = len(run)
-    numbers, picked = told.numbers[:done].tolist(), told.chosen[:done].tolist()
-    refused, width = told.refused[:done].tobytes(), told.refused.itemsize * told.refused.shape[1]
-    scores = told.scores
-    rejections_of: dict[tuple[int, bytes], tuple[Rejection, ...]] = {}
-    profile = run[0].state.framework.scheduler_name
-    found = []
-    for number, key in enumerate(keys):
-        line = run[number]
-        row, total, ties, margin, count, feasible, alike = numbers[number]
-        evaluated = line.evaluated
-        start = (start + evaluated) % node_count
-        why = (line.number, refused[number * width : (number + 1) * width])
-        rejections = rejections_of.get(why)
-        if rejections is None:
-            rejections = rejections_of[why] = _rejections(pool, line, told.refused[number])
-        plugins: tuple[str, ...] = ()
-        best: BestScores | None = None
-        if feasible > 1:
-            plugins = line.plugins
-            best = BestScores(
-                tuple([names[r] for r in picked[number][:count]]),
-                scores[number, :, :count],
-                line.order,
-                alike=alike,
-            )
-        found.append(
-            Decision(
-                key=key,
-                class_digest=line.state.info.digest,
-                outcome=SCHEDULED,
-                node_name=names[row],
-                row=row,
-                total=total,
-                margin=margin if feasible > 1 else None,
-                ties=ties,
-                node_count=node_count,
-                evaluated=evaluated,
-                feasible=feasible,
-                plugins=plugins,
-                best_scores=best,
-                rejections=rejections,
-                seed=seed,
-                draw=draw + number,
-                next_start=start,
-                snapshot_revision=revision,
-                profile=profile,
-            )
-        )
-    return found
-
-
-def _rejections(pool: "Pool", line: "Line", refused: Int32) -> tuple[Rejection, ...]:
-    """Return how many nodes were rejected, and why."""
-    counts = {rejection.status: rejection.nodes for rejection in line.fixed}
-    numbers = refused.tolist()
-    reasons = list(line.refusals)
-    reasons += [line.status_of(bits) for bits in pool.arrays.kind[line.number].tolist() if bits]
-    for status, nodes in zip(reasons, numbers, strict=False):
-        if nodes:
-            counts[status] = counts.get(status, 0) + nodes
-    return in_order([Rejection(status, nodes) for status, nodes in counts.items()])
 
 
 def _random(seed: int, draw: int, count: int) -> tuple[Int64, Int64]:

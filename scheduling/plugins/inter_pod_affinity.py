@@ -321,9 +321,10 @@ class InterPodAffinity:
         return ()
 
     def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
-        """Return whether any rule can reject, and whether any preference can differ."""
+        """Return whether any rule can reject, and whether any preference can be about a pod."""
         tables = self._tables(pod, snapshot)
-        return bool(tables.near or tables.anti or tables.existing), bool(tables.scored)
+        prefers = bool(tables.scored or self._touching(pod, snapshot))
+        return bool(tables.near or tables.anti or tables.existing), prefers
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

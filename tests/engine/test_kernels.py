@@ -14,7 +14,9 @@ from clusterstate.objects.pod import Pod
 from scheduling.engine import runs
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, mix, schedule_batch
-from scheduling.engine.decision import Decision
+from scheduling.engine.decision import Decision, Decisions
+from scheduling.engine.line_run import LineRun
+from scheduling.engine.record import pack, unpack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
@@ -193,6 +195,13 @@ def more_nodes(*, single: bool) -> list[Node]:
     return found
 
 
+def read(packed: bytes) -> Any:
+    """What a body says, with columns written out."""
+    body = unpack(packed)
+    columns = [c if isinstance(c, tuple) else (c,) * len(body.names) for c in body.columns]
+    return msgspec.structs.replace(body, columns=tuple(columns))
+
+
 class World:
     """One cluster and one way to decide for it."""
 
@@ -203,7 +212,7 @@ class World:
         self.framework = kubernetes_framework()
         self.cache: Cache | None = None
 
-    def place(self, keys: list[str], pods: list[Pod], seed: int, draw: int) -> list[Decision]:
+    def place(self, keys: list[str], pods: list[Pod], seed: int, draw: int) -> Decisions:
         batch = [
             PodToPlace(key, self.snapshot.intern(from_pod(pod)))
             for key, pod in zip(keys, pods, strict=True)
@@ -244,6 +253,10 @@ def agree(
             for slow, middle, fast in zip(plain, cached, compiled, strict=True):
                 assert told(middle) == told(slow)
                 assert told(fast) == told(slow)
+            for part in compiled.parts:
+                if isinstance(part, LineRun):
+                    assert [read(b) for b in part.bodies()] == [read(pack(d)) for d in part]
+                    assert part.node_names() == [d.node_name for d in part]
             draw += len(which)
             placed += [str(d.key) for d in plain if d.scheduled]
         elif what == "remove" and placed:
