@@ -15,12 +15,20 @@ class SchedulingConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect once, when all applications are loaded."""
+        from clusterstate.actions import scheduler_configuration
         from clusterstate.changes import committed
         from scheduling.celery import app
 
         app.set_default()  # tasks are sent by every thread of every process
 
         committed.connect(_announce, dispatch_uid="scheduling.wake")
+        scheduler_configuration.check_with(_check_configuration)
+
+
+def _check_configuration(document: object) -> tuple[str, list[str]]:
+    from scheduling import whatif  # brings NumPy along, which most requests do without
+
+    return whatif.check_configuration(document)
 
 
 def _announce(*, revision: int, kinds: frozenset[str], **_: Any) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
+from typing import Any, cast
 
 import msgspec
 
@@ -25,7 +26,7 @@ from scheduling import profiles, replay, simulation
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.configuration import KubeSchedulerConfiguration, parse
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
@@ -247,16 +248,27 @@ def store_configuration(document: object, *, by: str, now: datetime) -> tuple[Ma
         if not isinstance(version, str) or not version.isascii() or not version.isdigit():
             raise BadRequest(f"metadata.resourceVersion is not valid: {version!r}")
         replaces = int(version)
-    loaded = load_configuration(
-        {key: value for key, value in document.items() if key != "metadata"}
-    )
-    for profile in loaded.profiles:
+    text, warnings = scheduler_configuration.check(document)
+    scheduler_configuration.store(document=text, by=by, now=now, replaces=replaces)
+    return stored_configuration(), warnings
+
+
+def check_configuration(document: object) -> tuple[str, list[str]]:
+    """Return a configuration as it would be stored, and advice; ``metadata`` does not matter.
+
+    Raises:
+        Invalid: with every wrong field.
+    """
+    given = parse(cast("Mapping[str, Any] | str", document))
+    given.pop("metadata", None)
+    loaded = load_configuration(given)
+    for number, profile in enumerate(loaded.profiles):
         try:
             build_framework(profile)
         except ConfigurationError as error:
-            errors = [FieldError(INVALID, "profiles", profile.scheduler_name, str(error))]
+            path = f"profiles[{number}]"
+            errors = [FieldError(INVALID, path, profile.scheduler_name, str(error))]
             raise Invalid("KubeSchedulerConfiguration", "", errors) from error
     whole = {"apiVersion": loaded.API_VERSION, "kind": "KubeSchedulerConfiguration"}
     text = msgspec.json.encode(whole | loaded.document, order="sorted").decode()
-    scheduler_configuration.store(document=text, by=by, now=now, replaces=replaces)
-    return stored_configuration(), list(loaded.warnings)
+    return text, list(loaded.warnings)

@@ -1,8 +1,9 @@
 """The scheduler's configuration: every version is kept, the last one is in force.
 
-What a document may say is the scheduler's business: whoever stores one has had it checked.
+What a document may say is the scheduler's business, which comes in as a function (``check_with``).
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from django.db import transaction
@@ -11,6 +12,29 @@ from clusterstate import decisions, sql
 from clusterstate.objects.errors import Conflict
 
 _STORING = (0x5358 << 48) + 17  # advisory lock: one writer at a time
+
+Checker = Callable[[object], tuple[str, list[str]]]
+"""Returns canonical JSON and advice for people; takes a mapping, or YAML or JSON text.
+
+Raises ``Invalid`` with every wrong field.
+"""
+
+_checkers: list[Checker] = []
+
+
+def check_with(checker: Checker) -> None:
+    """Have documents checked by this function; called once, when the applications are ready."""
+    _checkers[:] = [checker]
+
+
+def check(document: object) -> tuple[str, list[str]]:
+    """Return the document as it would be stored, and advice for people.
+
+    Raises:
+        Invalid: with every wrong field.
+    """
+    (checker,) = _checkers
+    return checker(document)
 
 
 def store(*, document: str, by: str, now: datetime, replaces: int | None = None) -> int:

@@ -14,6 +14,7 @@ _GROUPS = (
             ("Namespaces", "folder", "clusterstate", "namespace"),
             ("Runtime classes", "memory", "clusterstate", "runtimeclass"),
             ("Priority classes", "low_priority", "clusterstate", "priorityclass"),
+            ("Scheduler", "tune", "clusterstate", "schedulerconfiguration"),
         ),
     ),
     (

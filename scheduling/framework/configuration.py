@@ -241,7 +241,7 @@ def load(
     """
     errors: Errors = []
     warnings: list[str] = []
-    source = _parse(document)
+    source = parse(document)
     current = legacy.translate(source, errors, warnings)
     known = {**BUILT_IN, **(extra_plugins or {})}
     configuration = _read(current, known, errors, warnings)
@@ -255,7 +255,12 @@ def default_configuration() -> KubeSchedulerConfiguration:
     return load({"apiVersion": API_VERSION, "kind": KIND})
 
 
-def _parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+def parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+    """Return a document as an object without nulls.
+
+    Raises:
+        Invalid: it is neither YAML nor JSON, or not an object.
+    """
     if isinstance(document, bytes):
         document = document.decode()
     if isinstance(document, str):

@@ -5,13 +5,22 @@ from django.contrib.auth.models import User
 
 from clusterstate import catalogue
 from clusterstate.actions import pods
-from clusterstate.models import Node
+from clusterstate.models import Node, SchedulerConfiguration
 from tests.browser.conftest import Browser
 from tests.clusterstate.support import NOW, bind, create_node, create_pod, manifest
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
 
 PASSWORD = "pass word 123"
+PACKED = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated}}
+"""
 REFUSAL = (
     "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: 0/3"
     " nodes are available: 3 Preemption is not helpful for scheduling."
@@ -109,4 +118,34 @@ def test_a_waiting_pod_tells_why(browser: Browser) -> None:
     browser.open("/admin/auth/user/")
     browser.sees("anna")
     browser.keep("10-users")
+    assert browser.complaints() == []
+
+
+def test_the_schedulers_configuration_is_edited_and_brought_back(browser: Browser) -> None:
+    browser.log_in("anna", PASSWORD)
+    browser.open("/admin/clusterstate/schedulerconfiguration/add/")
+    browser.fill("#id_document", PACKED.replace("MostAllocated", "Everything"))
+    browser.click("button[name=_save], input[name=_save]")
+    browser.sees("profiles[0].pluginConfig[0].args.scoringStrategy.type")
+    browser.keep("11-configuration-errors")
+    assert not SchedulerConfiguration.objects.exists()
+    browser.fill("#id_document", PACKED)
+    browser.click("button[name=_save], input[name=_save]")
+    browser.sees("was added successfully")
+    first = SchedulerConfiguration.objects.get()
+    assert "MostAllocated" in first.document
+    browser.open("/admin/clusterstate/schedulerconfiguration/add/")
+    browser.fill("#id_document", PACKED.replace("MostAllocated", "LeastAllocated"))
+    browser.click("button[name=_save], input[name=_save]")
+    browser.sees("was added successfully")
+    browser.keep("12-configurations")
+    browser.click(f'input[name=_selected_action][value="{first.pk}"]')
+    browser.choose("select[name=action]", "make_current")
+    browser.click("button[name=index]")
+    browser.sees(f"Revision {first.pk} is in force again")
+    assert SchedulerConfiguration.objects.count() == 3
+    assert SchedulerConfiguration.objects.latest("revision").document == first.document
+    browser.open(f"/admin/clusterstate/schedulerconfiguration/{first.pk}/change/")
+    browser.sees("MostAllocated")
+    browser.keep("13-configuration")
     assert browser.complaints() == []

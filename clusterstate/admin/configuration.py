@@ -1,0 +1,195 @@
+"""The scheduler's configuration: its revisions, and a form for the next one."""
+
+from typing import Any
+
+import msgspec
+import yaml
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from clusterstate import decisions
+from clusterstate.actions import scheduler_configuration as actions
+from clusterstate.admin import look
+from clusterstate.admin.base import ModelForm, ObjectAdmin, display
+from clusterstate.admin.clock import now
+from clusterstate.admin.forms import refusals
+from clusterstate.models import SchedulerConfiguration
+from clusterstate.objects.errors import Conflict, StatusError
+
+DEFAULT = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+"""
+"""What the form shows where nothing is stored: the default configuration, in as many words."""
+_HELP = (
+    "A KubeSchedulerConfiguration as YAML or JSON; older versions and Policy are translated."
+    " It takes effect within a second, and the revision in force is kept."
+)
+_CHANGED_MEANWHILE = (
+    "Somebody else stored a configuration since you opened this page, so nothing was saved. Open"
+    " the page again and repeat your change."
+)
+
+
+class ConfigurationForm(ModelForm[SchedulerConfiguration]):
+    """The document of a new revision, checked before it is stored."""
+
+    document = forms.CharField(
+        label="Configuration",
+        help_text=_HELP,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 24, "style": "font-family: monospace"}),
+    )
+    seen = forms.IntegerField(widget=forms.HiddenInput)
+    checked = ""
+    advice: list[str] = []
+
+    class Meta:
+        model = SchedulerConfiguration
+        fields = ("document",)
+
+    def clean(self) -> dict[str, Any]:
+        """Check the document; each wrong field is named by its path."""
+        cleaned = super().clean() or self.cleaned_data
+        if not self.errors:
+            try:
+                self.checked, self.advice = actions.check(cleaned["document"])
+            except StatusError as error:
+                for _, message in refusals(error):
+                    self.add_error(None, message.removeprefix(": "))  # above the long text
+        return cleaned
+
+
+@admin.register(SchedulerConfiguration)
+class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
+    """Revisions, the latest first; saving makes a new one, and none is ever changed."""
+
+    form = ConfigurationForm
+    list_display = ("revision", "state", "stored", "by", "profiles", "next_from")
+    list_display_links = ("revision",)
+    ordering = ("-revision",)
+    list_per_page = 50
+    actions = ("make_current",)
+    warn_unsaved_form = True
+    list_fullwidth = True
+
+    def has_change_permission(
+        self, request: HttpRequest, obj: SchedulerConfiguration | None = None
+    ) -> bool:
+        """Return False: a revision stays as it was; the next one is added."""
+        return False
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: SchedulerConfiguration | None = None
+    ) -> bool:
+        """Return False: decisions name the revision that made them."""
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: SchedulerConfiguration | None = None) -> Any:
+        """Return the form's fields, or what is told of a revision."""
+        if obj is None:
+            return ("document", "seen")
+        return ("revision", "state", "stored", "by", "next_from", "manifest")
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: SchedulerConfiguration | None = None
+    ) -> tuple[str, ...]:
+        """Return what is only told."""
+        return () if obj is None else tuple(self.get_fields(request, obj))
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Start from the configuration in force, or from the revision ``from``."""
+        chosen = request.GET.get("from", "")
+        found = decisions.configuration(
+            int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 18 else None
+        )
+        document = DEFAULT if found is None else _as_yaml(found.document)
+        return {"document": document, "seen": decisions.configuration_revision()}
+
+    def save_model(
+        self,
+        request: HttpRequest,
+        obj: SchedulerConfiguration,
+        form: Any,
+        change: bool,  # noqa: FBT001  # Django's signature
+    ) -> None:
+        """Store the document as a new revision, unless another one came in between."""
+        obj.pk = self._store(request, form.checked, seen=form.cleaned_data["seen"])
+        for text in form.advice:
+            self.message_user(request, text, messages.WARNING)
+
+    def _store(self, request: HttpRequest, document: str, *, seen: int) -> int:
+        try:
+            return actions.store(
+                document=document, by=request.user.get_username(), now=now(), replaces=seen
+            )
+        except Conflict as error:
+            raise Conflict(_CHANGED_MEANWHILE) from error
+
+    @admin.action(description="Make current again", permissions=["add"])
+    def make_current(
+        self, request: HttpRequest, queryset: QuerySet[SchedulerConfiguration]
+    ) -> None:
+        """Store the document of an earlier revision as a new one, checked as it is now."""
+        chosen = list(queryset)
+        if len(chosen) != 1:
+            self.message_user(request, "Choose one revision.", messages.ERROR)
+            return
+        (earlier,) = chosen
+        seen = decisions.configuration_revision()
+        try:
+            document, advice = actions.check(earlier.document)
+            revision = self._store(request, document, seen=seen)
+        except StatusError as error:
+            for _, message in refusals(error):
+                self.message_user(request, message, messages.ERROR)
+            return
+        if revision == seen:
+            text = f"Revision {earlier.pk} says what is in force already."
+            self.message_user(request, text, messages.INFO)
+            return
+        text = f"Revision {earlier.pk} is in force again, as revision {revision}."
+        self.message_user(request, text, messages.SUCCESS)
+        for text in advice:
+            self.message_user(request, text, messages.WARNING)
+
+    @display(description="State")
+    def state(self, stored: SchedulerConfiguration) -> SafeString | str:
+        """Return whether the revision is in force."""
+        if stored.pk == decisions.configuration_revision():
+            return look.badge("In force", "success")
+        return look.EMPTY
+
+    @display(description="Stored", ordering="at")
+    def stored(self, stored: SchedulerConfiguration) -> str:
+        """Return when it was stored, in UTC."""
+        return f"{stored.at:%Y-%m-%d %H:%M:%S} UTC"
+
+    @display(description="Profiles")
+    def profiles(self, stored: SchedulerConfiguration) -> SafeString | str:
+        """Return the names of the profiles."""
+        found = msgspec.json.decode(stored.document).get("profiles") or [{}]
+        return look.chips(one.get("schedulerName") or "default-scheduler" for one in found)
+
+    @display(description="Next revision")
+    def next_from(self, stored: SchedulerConfiguration) -> SafeString:
+        """Return the way to a form that starts from this revision."""
+        target = reverse("admin:clusterstate_schedulerconfiguration_add")
+        return look.link(f"{target}?from={stored.pk}", "Edit as a new revision")
+
+    @display(description="Configuration")
+    def manifest(self, stored: SchedulerConfiguration) -> SafeString | str:
+        """Return the document as YAML."""
+        return look.document(stored.document.encode())
+
+
+def _as_yaml(document: str) -> str:
+    text: str = yaml.safe_dump(msgspec.json.decode(document), sort_keys=False, allow_unicode=True)
+    return text
