@@ -1,6 +1,5 @@
 """The ASGI entry point: ``uvicorn api.asgi:application``."""
 
-import gc
 import os
 import sys
 
@@ -13,6 +12,7 @@ _django = get_wsgi_application()
 
 # These import tables, which the line above prepared.
 from api.serving import Application  # noqa: E402
+from clusterstate import collector  # noqa: E402
 from clusterstate.objects import schema  # noqa: E402
 
 schema.make_ready()
@@ -21,8 +21,4 @@ application = Application(_django, threads=settings.WEB_THREADS)
 # Half a dozen threads hand a request on to each other; each need not wait 5 ms for its turn.
 sys.setswitchinterval(0.0005)
 
-# What start-up made lives for ever: the collector need not look at it again and again, which would
-# stop every request for tens of milliseconds now and then.
-gc.collect()
-gc.freeze()
-gc.set_threshold(20_000, 20, 50)
+collector.calm()

@@ -211,10 +211,10 @@ class Binder:
 
     # --- news ------------------------------------------------------------------------------------
 
-    def tell(self, now: float) -> None:
-        """Record the decisions and the events of what happened since the last call."""
-        self.recorder.record()
-        news, self._news = self._news, []
+    def tell(self, now: float, most: int | None = None) -> None:
+        """Record the decisions and the events of what happened, ``most`` of each: the oldest."""
+        self.recorder.record(most)
+        news, self._news = self._news[:most], [] if most is None else self._news[most:]
         moment = datetime.fromtimestamp(now, UTC)
         for first in range(0, len(news), _EVENTS_AT_ONCE):
             part = news[first : first + _EVENTS_AT_ONCE]

@@ -92,11 +92,14 @@ def _warm_up(**_: object) -> None:
 
     Once compiled it is kept beside the code; then this takes a fraction of a second.
     """
+    from clusterstate import collector
+
     if settings.PROCESS == "scheduler":
         from scheduling.engine import plain, runs
 
         runs.warm()
         plain.warm()
+    collector.calm()
 
 
 @worker_ready.connect

@@ -92,11 +92,21 @@ class Recorder:
             if identity is not None:
                 self._stale.add(identity)
 
-    def record(self) -> int:
-        """Write down everything that waits; return how many rows. One statement per 2,000."""
-        noted, self._noted = self._noted, []
-        stale, self._stale = self._stale, set()
-        self._count = 0
+    def record(self, most: int | None = None) -> int:
+        """Write down what waits, or about ``most`` of the oldest; return how many rows.
+
+        A run of decisions is one statement, and so are up to 2,000 single ones.
+        """
+        count = number = 0
+        for number, (_, _, part) in enumerate(self._noted, 1):
+            count += len(part.keys) if isinstance(part, Run) else 1
+            if most is not None and count >= most:
+                break
+        noted, self._noted = self._noted[:number], self._noted[number:]
+        self._count -= count
+        stale = self._stale
+        if not self._noted:
+            self._stale = set()
         written = 0
         several: list[Made] = []
         for moment, revision, one in noted:

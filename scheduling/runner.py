@@ -22,7 +22,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, sql
+from clusterstate import changes, collector, sql
 from clusterstate.actions.pods import Binding
 from clusterstate.objects.errors import StatusError
 from scheduling import profiles, reserved, wake
@@ -59,10 +59,12 @@ logger = structlog.get_logger(__name__)
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
 _LONGEST_WAIT = 1.0
-_EVENTS_AFTER = 0.05
+_NEWS_AFTER = 0.05
 """Seconds without a pod after which there is time to tell what happened."""
-_EVENTS_AT_LEAST_EVERY = 0.5
-"""Seconds after which it is told in any case, little at a time: no pod waits for a long list."""
+_NEWS_AT_LATEST = 2.0
+"""Seconds after which it is told in any case, between the batches of a backlog."""
+_NEWS_AT_ONCE = 500
+"""Decisions, and events, that are told at a time: no pod waits for a long list."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
 _SLOW = 1.0
@@ -144,6 +146,7 @@ class Scheduler:
         """Build the warm state from the rows."""
         self.mirror.load(now)
         self.reserved.load(now)
+        collector.calm()
 
     # --- profiles --------------------------------------------------------------------------------
 
@@ -383,15 +386,15 @@ def run(
                 decided += count
                 if count:
                     busy_at = now
-                if scheduler.binder.has_news and (
-                    now >= busy_at + _EVENTS_AFTER or now >= told_at + _EVENTS_AT_LEAST_EVERY
-                ):
-                    scheduler.binder.tell(now)
+                if not scheduler.binder.has_news:
                     told_at = now
+                elif now >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
+                    scheduler.binder.tell(now, _NEWS_AT_ONCE)
+                    continue
                 if count:
                     continue
                 wait = _wait_for(scheduler, now, end)
-                subscription.wait(min(wait, _EVENTS_AFTER) if scheduler.binder.has_news else wait)
+                subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
             scheduler.binder.tell(clock())
         # What was announced between the last look and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):
