@@ -113,31 +113,11 @@ class EvictionsView(StatusView):
 
 
 def _landing(namespace: str, name: str) -> Manifest:
-    """Return where the pod would go if it came again now: ``nodeName``, or why nowhere.
-
-    A simulation of the live cluster without the pod; nothing is stored.
-    """
+    """Return where the pod would go if it came again now: ``nodeName``, or why nowhere."""
     from scheduling import whatif
 
-    pod = queries.get_manifest("Pod", namespace, name)
-    metadata = {key: pod["metadata"][key] for key in _KEPT if key in pod["metadata"]}
-    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-    document = {
-        "apiVersion": KIND.api_version,
-        "kind": "Simulation",
-        "spec": {
-            "base": "live",
-            "delete": [{"kind": "Pod", "namespace": namespace, "name": name}],
-            "pods": [{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}],
-        },
-    }
-    (result,) = whatif.simulate(document)["status"]["results"]
-    kept = {"status": result.get("status"), "nodeName": result.get("nodeName")}
-    kept["message"] = result.get("message")
-    return {key: value for key, value in kept.items() if value}
-
-
-_KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    (found,) = whatif.landings([(namespace, name)])
+    return found
 
 
 def manifest(timer: Timer) -> Manifest:
@@ -158,6 +138,8 @@ def manifest(timer: Timer) -> Manifest:
     status: dict[str, Any] = {"startedAt": _micro(timer.started_at), "dueAt": _micro(timer.due_at)}
     if timer.blocked_by:
         status["blockedBy"] = timer.blocked_by
+    if timer.landing is not None:
+        status["landing"] = msgspec.json.decode(timer.landing)
     return {
         "apiVersion": KIND.api_version,
         "kind": KIND.name,

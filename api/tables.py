@@ -445,7 +445,7 @@ def _waiting_pod(item: Manifest, now: datetime) -> Cells:
 def _eviction(item: Manifest, now: datetime) -> Cells:
     spec, status = item["spec"], item["status"]
     taint = spec.get("taint") or {}
-    due = parse_time(status.get("dueAt"))
+    due, landing = parse_time(status.get("dueAt")), status.get("landing") or {}
     return [
         _name(item),
         spec.get("nodeName", ""),
@@ -454,6 +454,7 @@ def _eviction(item: Manifest, now: datetime) -> Cells:
         UNKNOWN if due is None else human_duration(max(0.0, (due - now).total_seconds())),
         status.get("dueAt", ""),
         status.get("blockedBy") or NONE,
+        landing.get("nodeName") or (landing and "nowhere") or NONE,
     ]
 
 
@@ -564,7 +565,11 @@ PRINTERS: dict[str, Printer] = {
     "Lease": Printer([NAME, *_columns("Holder"), AGE], _lease),
     "WaitingPod": Printer([NAME, *_columns("Node", "Waiting For", "Time Left"), AGE], _waiting_pod),
     "Eviction": Printer(
-        [NAME, *_columns("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By")], _eviction
+        [
+            NAME,
+            *_columns("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By", "Lands On"),
+        ],
+        _eviction,
     ),
 }
 

@@ -30,7 +30,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that must leave its node; ``cause``, ``blocked_by`` as in the table."""
+    """A pod that must leave its node; ``cause``, ``blocked_by``, ``landing`` as in the table."""
 
     pod_id: int
     pod_uid: str
@@ -45,6 +45,7 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     due_at: datetime
     blocked_by: str
+    landing: str | None
 
 
 class NodeNews(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,7 +276,7 @@ SELECT t.pod_id, p.uid::text, p.namespace, p.name, t.node_name, t.cause, t.taint
        coalesce((SELECT x.value FROM taint x JOIN node n ON n.id = x.node_id
                  WHERE n.name = t.node_name AND x.key = t.taint_key
                    AND x.effect = t.taint_effect), ''),
-       t.taint_effect, t.seconds, t.started_at, t.due_at, t.blocked_by
+       t.taint_effect, t.seconds, t.started_at, t.due_at, t.blocked_by, t.landing::text
 FROM eviction_timer t JOIN pod p ON p.id = t.pod_id
 WHERE p.deletion_at IS NULL {where}
 ORDER BY t.due_at, t.pod_id, t.cause LIMIT %s::bigint
@@ -320,6 +321,21 @@ def is_execution_due(now: datetime) -> bool:
         " ORDER BY due_at, pod_id LIMIT 1"
     )
     return row is not None and row[0] <= now
+
+
+def unforeseen(due_at: datetime, *, limit: int) -> list[tuple[int, str, str]]:
+    """Return id, namespace and name of pods about to leave for node labels, whereto unknown yet.
+
+    Those due by ``due_at``, the earliest first. Queries once, by index.
+    """
+    rows = sql.fetch(
+        "SELECT t.pod_id, p.namespace, p.name FROM eviction_timer t JOIN pod p ON p.id = t.pod_id"
+        f" WHERE t.cause = '{DURING_EXECUTION}' AND t.due_at <= %s::timestamptz"
+        " AND t.landing IS NULL AND p.deletion_at IS NULL"
+        " ORDER BY t.due_at, t.pod_id LIMIT %s::bigint",
+        (due_at, limit),
+    )
+    return [(id_, namespace, name) for id_, namespace, name in rows]
 
 
 def count() -> int:

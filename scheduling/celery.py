@@ -59,6 +59,11 @@ app.conf.beat_schedule = {
         "schedule": 1.0,
         "options": {"expires": 2},
     },
+    "foresee-landings": {
+        "task": "scheduling.tasks.foresee_landings",
+        "schedule": 0.5,
+        "options": {"expires": 2},
+    },
     "replace-pods": {
         "task": "scheduling.tasks.replace_pods",
         "schedule": 1.0,

@@ -4,12 +4,12 @@ The runner is imported by the task that needs it: beat and the other worker know
 and do without NumPy and the compiled kernels.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from celery import shared_task
 from celery.worker import state
 
-from clusterstate import queries, reservations
+from clusterstate import queries, reservations, timers
 from clusterstate.actions import decisions, history, namespaces
 
 LINGER_SECONDS = 10.0
@@ -73,6 +73,16 @@ def judge_pressure(**_: object) -> None:
     from scheduling.controllers import pressure
 
     pressure.run(_now())
+
+
+@shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
+def foresee_landings(**_: object) -> None:
+    """Work out where pods would go that are about to leave for node labels."""
+    now = _now()
+    if timers.unforeseen(now + timedelta(seconds=30), limit=1):
+        from scheduling import whatif
+
+        whatif.foresee(now)
 
 
 @shared_task(name="scheduling.tasks.replace_pods", ignore_result=True)

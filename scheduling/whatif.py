@@ -7,16 +7,24 @@ wait for each other. Throw it away at any moment: the next question loads it aga
 
 import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
+import structlog
 
-from clusterstate import catalogue, decisions, queries
-from clusterstate.actions import scheduler_configuration
+from clusterstate import catalogue, decisions, queries, timers
+from clusterstate.actions import evictions, scheduler_configuration
 from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid, NotFound
+from clusterstate.objects.errors import (
+    INVALID,
+    BadRequest,
+    FieldError,
+    Invalid,
+    NotFound,
+    StatusError,
+)
 from clusterstate.objects.labels import selector_from_set
 from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
 from clusterstate.objects.meta import Manifest
@@ -31,6 +39,8 @@ from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
 from scheduling.sync import Mirror
+
+logger = structlog.get_logger(__name__)
 
 GROUP = "stowage.dev"
 _lock = threading.Lock()
@@ -168,6 +178,73 @@ def _accepts(node: bytes, tolerations: tuple[Toleration, ...]) -> bool:
 
 _decode_node = msgspec.json.Decoder(Node).decode
 _CONDITION_PREFIX = "node.kubernetes.io/"
+
+
+# --- landings ------------------------------------------------------------------------------------
+
+_FORESIGHT = timedelta(seconds=30)
+_LANDINGS_AT_ONCE = 200
+_KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
+
+
+def landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
+    """Return where pods (namespace, name) would go if they left together and came again now.
+
+    ``status``, and ``nodeName`` or the ``message`` why nowhere. A simulation of the live cluster
+    without them; nothing is stored.
+
+    Raises:
+        NotFound: one is not there.
+    """
+    manifests = [queries.get_manifest("Pod", namespace, name) for namespace, name in keys]
+    document = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Simulation",
+        "spec": {
+            "base": "live",
+            "delete": [{"kind": "Pod", "namespace": space, "name": name} for space, name in keys],
+            "pods": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {
+                        key: pod["metadata"][key] for key in _KEPT if key in pod["metadata"]
+                    },
+                    "spec": {key: value for key, value in pod["spec"].items() if key != "nodeName"},
+                }
+                for pod in manifests
+            ],
+        },
+    }
+    kept = []
+    for result in simulate(document)["status"]["results"]:
+        found = {key: result.get(key) for key in ("status", "nodeName", "message")}
+        kept.append({key: value for key, value in found.items() if value})
+    return kept
+
+
+def foresee(now: datetime) -> int:
+    """Note where the pods would go that are about to leave for node labels; return how many.
+
+    They leave only when this is known (or nobody found out for a while).
+    """
+    done = 0
+    while waiting := timers.unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
+        found: dict[int, Manifest] = {}
+        try:
+            together = landings([(namespace, name) for _, namespace, name in waiting])
+            found = {row[0]: one for row, one in zip(waiting, together, strict=True)}
+        except StatusError as error:
+            # One that went meanwhile, or that is not admitted as it stands, spoils the rest.
+            logger.info("landings_one_by_one", error=str(error))
+            for pod_id, namespace, name in waiting:
+                try:
+                    (found[pod_id],) = landings([(namespace, name)])
+                except StatusError as alone:
+                    found[pod_id] = {"status": "unknown", "message": str(alone)}
+        evictions.note_landings(found, now=now)
+        done += len(found)
+    return done
 
 
 # --- decisions -----------------------------------------------------------------------------------

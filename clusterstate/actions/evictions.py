@@ -10,7 +10,7 @@ Who judges comes in as a function: the rules belong to the controllers above.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -42,6 +42,9 @@ EXECUTION_CONDITION: Final[Manifest] = {
 }
 BUDGET_RETRY: Final = timedelta(seconds=5)
 """How long a pod waits that its disruption budget does not let go."""
+LANDING_RETRY: Final = timedelta(seconds=0.5)
+LANDING_PATIENCE: Final = timedelta(seconds=15)
+"""For so long a pod waits until somebody knows where it would go; then it leaves in any case."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +125,8 @@ def _replan_statement(cause: str, scope: str) -> str:
             ON CONFLICT (pod_id, cause) DO UPDATE
             SET node_name = excluded.node_name, taint_key = excluded.taint_key,
                 taint_effect = excluded.taint_effect, seconds = excluded.seconds,
-                started_at = excluded.started_at, due_at = excluded.due_at, blocked_by = ''
+                started_at = excluded.started_at, due_at = excluded.due_at, blocked_by = '',
+                landing = NULL
             WHERE {again}
             RETURNING due_at)
         SELECT (SELECT count(*) FROM dropped), count(*), min(due_at) FROM written
@@ -478,6 +482,34 @@ def fire_executions(
             )
         )
     return Fired(evicted, changed, busy, news, due)
+
+
+def await_landings(*, now: datetime) -> int:
+    """Let the pods wait a little of which nobody knows yet where they would go; return how many."""
+    return sql.run(
+        "UPDATE eviction_timer SET due_at = %s::timestamptz,"
+        " blocked_by = 'where it would go is being worked out'"
+        f" WHERE cause = '{DURING_EXECUTION}' AND due_at <= %s::timestamptz AND landing IS NULL"
+        " AND started_at + seconds * interval '1 second' > %s::timestamptz",
+        (now + LANDING_RETRY, now, now - LANDING_PATIENCE),
+    )
+
+
+def note_landings(landings: Mapping[int, Mapping[str, str]], *, now: datetime) -> int:
+    """Note where pods would go, by id; who waited for that may leave now. Returns how many."""
+    ids = sorted(landings)
+    return sql.run(
+        "UPDATE eviction_timer t SET landing = i.landing::jsonb, blocked_by = '',"
+        " due_at = greatest(t.started_at + t.seconds * interval '1 second',"
+        " least(t.due_at, %s::timestamptz))"
+        " FROM unnest(%s, %s) AS i(pod_id, landing)"
+        f" WHERE t.pod_id = i.pod_id AND t.cause = '{DURING_EXECUTION}' AND t.landing IS NULL",
+        (
+            now,
+            sql.Int8s(ids),
+            sql.Texts([_encode(landings[pod_id]).decode() for pod_id in ids]),
+        ),
+    )
 
 
 def spread_executions(*, now: datetime, rate: float) -> int:

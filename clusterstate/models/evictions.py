@@ -11,6 +11,8 @@ class EvictionTimer(models.Model):
     ``cause`` is ``taint`` (a NoExecute taint, named by key and effect, that the pod tolerates for
     ``seconds`` from ``started_at``) or ``requiredDuringExecution`` (node labels no longer match).
     ``blocked_by`` says why it did not leave when it should have: a budget, or the rate limit.
+    ``landing`` is where the pod would go (``status``, ``nodeName``, ``message``), worked out before
+    a pod leaves for node labels; NULL if not yet.
     A timer is a consequence of other rows and may be computed again at any time; the start and the
     postponements of ``requiredDuringExecution`` are its only own facts.
     """
@@ -25,6 +27,7 @@ class EvictionTimer(models.Model):
     started_at = models.DateTimeField()
     due_at = models.DateTimeField()
     blocked_by = models.TextField(default="")
+    landing = models.JSONField(null=True)
 
     class Meta:
         db_table = "eviction_timer"

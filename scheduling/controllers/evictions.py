@@ -311,11 +311,12 @@ def fire_taints(now: datetime) -> Pass:
 
 def _fire_executions(now: datetime) -> evictions.Fired:
     """Evict for labels as fast as the limit allows; the rest get their turns."""
+    if not timers.is_execution_due(now):
+        return evictions.NOTHING
+    evictions.await_landings(now=now)
     rate = settings.REQUIRED_DURING_EXECUTION_RATE
     if rate <= 0:
         return evictions.fire_executions(now=now, limit=BATCH, judge=broken)
-    if not timers.is_execution_due(now):
-        return evictions.NOTHING
     with transaction.atomic():
         # The bucket is a row, so that the limit survives a restart.
         kept = evictions.state(NAME)

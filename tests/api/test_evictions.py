@@ -71,6 +71,7 @@ def test_the_table_that_kubectl_prints(waiting):
     table = waiting.get(EVICTIONS, accept=TABLE).ok()
     assert [column["name"] for column in table["columnDefinitions"]] == [
         "Name", "Node", "Cause", "Taint", "Leaves In", "Due", "Blocked By",
+        "Lands On",
     ]  # fmt: skip
     assert table["rows"][0]["cells"][:5] == ["q", "n2", "taint", "key:NoExecute", "40s"]
 

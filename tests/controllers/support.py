@@ -5,6 +5,7 @@ from typing import Any
 
 from clusterstate import changes, queries, timers
 from clusterstate.actions import objects, pods
+from scheduling import whatif
 from scheduling.controllers import evictions
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
@@ -113,6 +114,8 @@ def evict(seconds: float) -> list[str]:
     """Let the clock stand so many seconds later; return who was evicted."""
     now = after(seconds)
     evictions.follow(now)
+    if timers.unforeseen(now, limit=1):
+        whatif.foresee(now)
     done = evictions.fire(now)
     evictions.follow(now)
     rows = queries.pods_by_id(done.evicted)

@@ -5,6 +5,7 @@ import pytest
 from clusterstate import queries, timers
 from clusterstate.actions import objects, pods
 from clusterstate.objects.errors import TooManyRequests
+from scheduling import whatif
 from scheduling.controllers import disruption, evictions, pod_deletion
 from tests.controllers.support import (
     NOW,
@@ -14,6 +15,7 @@ from tests.controllers.support import (
     make_pod,
     pod,
     set_labels,
+    taint,
     terminating,
 )
 
@@ -168,6 +170,36 @@ def test_a_budget_holds_pods_back_and_the_timer_says_so():
     assert left.blocked_by == ("The disruption budget pdb needs 1 healthy pods and has 2 currently")
     assert left.due_at > NOW
     assert not terminating(left.name)
+
+
+def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(settings):
+    """R3: with no rate limit either; where is nowhere, the timer says so and the pod leaves."""
+    settings.REQUIRED_DURING_EXECUTION_RATE = 0
+    make_node("n1", labels={"zone": "a"})
+    make_node("n2", labels={"zone": "a"}, taints=[taint("kept", "NoSchedule")])
+    make_ready("p", affinity=during_execution("zone", "a"))
+    evictions.follow(NOW)
+    set_labels("n1", zone="b")
+    evictions.follow(after(1))
+    assert evictions.fire(after(1)).evicted == []
+    (timer,) = timers.waiting()
+    assert timer.blocked_by == "where it would go is being worked out"
+    assert timer.landing is None
+    assert whatif.foresee(after(1)) == 1
+    (timer,) = timers.waiting()
+    assert '"unschedulable"' in timer.landing
+    assert timer.blocked_by == ""
+    assert evict(1) == ["p"]
+
+
+def test_nobody_waits_for_ever_for_an_answer():
+    make_node("n1", labels={"zone": "a"})
+    make_ready("p", affinity=during_execution("zone", "a"))
+    evictions.follow(NOW)
+    set_labels("n1", zone="b")
+    evictions.follow(NOW)
+    fired = [len(evictions.fire(after(seconds)).evicted) for seconds in (0, 1, 5, 14, 16)]
+    assert fired == [0, 0, 0, 0, 1]
 
 
 def test_the_rate_limit_gives_each_its_turn(settings):

@@ -174,6 +174,18 @@ def test_a_pod_bound_after_the_taint_has_its_timer_too():
     assert timer("p") == 60
 
 
+def test_a_pod_bound_when_its_seconds_are_over_leaves_at_once():
+    """R122, C22: the seconds count from timeAdded, whoever comes when.
+
+    Kubernetes would count from the binding: it begins to count when it notices.
+    """
+    make_node("n1", taints=[taint()])
+    pod_id = make_pod("p", tolerations=[tolerates(seconds=60)])
+    bind(pod_id, "n1", now=after(61))
+    assert timer("p") == 60
+    assert evict(61) == ["p"]
+
+
 def test_a_pod_that_names_its_node_has_its_timer_too():
     make_node("n1", taints=[taint()])
     evict(0)
