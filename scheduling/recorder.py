@@ -97,12 +97,14 @@ class Recorder:
 
         A run of decisions is one statement, and so are up to 2,000 single ones.
         """
-        count = number = 0
-        for number, (_, _, part) in enumerate(self._noted, 1):
-            count += len(part.keys) if isinstance(part, Run) else 1
+        noted: list[_Noted] = []
+        count = 0
+        for entry in self._noted:
             if most is not None and count >= most:
                 break
-        noted, self._noted = self._noted[:number], self._noted[number:]
+            noted.append(entry)
+            count += len(entry[2].keys) if isinstance(entry[2], Run) else 1
+        self._noted = self._noted[len(noted) :]
         self._count -= count
         stale = self._stale
         if not self._noted:
