@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
@@ -30,6 +31,7 @@ class ClusterstateConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks, and what every migrated database must contain."""
         post_migrate.connect(fill_database, sender=self, dispatch_uid="clusterstate.fill")
+        register(check_admission)
         register(check_browser_chain, Tags.security)
         register(check_pool, Tags.database)
         register(check_ports)
@@ -83,6 +85,28 @@ def check_ports(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Check
             )
         ]
     return []
+
+
+def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """E005: admission has no such switch, or it takes another kind of value."""
+    from clusterstate.admission.request import AdmissionSettings
+
+    unknown = sorted(settings.ADMISSION.keys() - set(AdmissionSettings.__struct_fields__))
+    problem = f"unknown: {', '.join(unknown)}" if unknown else ""
+    try:
+        msgspec.convert(settings.ADMISSION, AdmissionSettings)
+    except msgspec.ValidationError as error:
+        problem = problem or str(error)
+    if not problem:
+        return []
+    known = ", ".join(AdmissionSettings.__struct_fields__)
+    return [
+        Error(
+            f"STOWAGE_ADMISSION: {problem}.",
+            hint=f"The switches are {known}, in camel case.",
+            id="clusterstate.E005",
+        )
+    ]
 
 
 def check_secret(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:

@@ -4,8 +4,11 @@ Each function takes the variable's name and a default and returns a checked valu
 anywhere else: `clusterstate.settings` is the only caller, so that it is the list of all variables.
 """
 
+import json
 import os
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
@@ -77,6 +80,20 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 def words(name: str, default: str) -> list[str]:
     """Return the comma-separated parts, without blanks around them and without empty ones."""
     return [part.strip() for part in text(name, default).split(",") if part.strip()]
+
+
+def switches(name: str) -> dict[str, Any]:
+    """Return the members of a JSON object, their names in Python's spelling; empty when unset."""
+    raw = text(name)
+    if not raw:
+        return {}
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be JSON, but it is {raw!r}.") from None
+    if not isinstance(value, dict):
+        raise ImproperlyConfigured(f"{name} must be a JSON object, but it is {raw!r}.")
+    return {re.sub(r"([A-Z])", r"_\1", key).lower(): given for key, given in value.items()}
 
 
 def url(name: str, default: str, schemes: Sequence[str]) -> str:

@@ -697,6 +697,18 @@ def load_pending(ids: Sequence[int] | None = None) -> list[PendingRow]:
     return [PendingRow(*row) for row in rows]
 
 
+def pods_gated_by(gate: str) -> list[tuple[int, str, str]]:
+    """Return id, namespace and name of waiting pods with a scheduling gate. Queries once."""
+    rows = sql.fetch(
+        "SELECT p.id, p.namespace, p.name FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+        " JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE q.stage = 'gated' AND p.deletion_at IS NULL AND strpos(c.spec, %s) > 0"
+        " ORDER BY p.id",
+        (f'"{gate}"',),
+    )
+    return [(id_, namespace, name) for id_, namespace, name in rows]
+
+
 _POD_ROW = (
     "SELECT id, uid::text, namespace, name, class_id, revision, node_name, phase, priority,"
     " created_at, deletion_at FROM pod"

@@ -64,6 +64,11 @@ app.conf.beat_schedule = {
         "schedule": 0.5,
         "options": {"expires": 2},
     },
+    "resume-pods": {
+        "task": "scheduling.tasks.resume_pods",
+        "schedule": 1.0,
+        "options": {"expires": 2},
+    },
     "replace-pods": {
         "task": "scheduling.tasks.replace_pods",
         "schedule": 1.0,

@@ -85,6 +85,14 @@ def foresee_landings(**_: object) -> None:
         whatif.foresee(now)
 
 
+@shared_task(name="scheduling.tasks.resume_pods", ignore_result=True)
+def resume_pods(**_: object) -> None:
+    """Let pods go on that waited for their RuntimeClass."""
+    from scheduling.controllers import runtime_classes
+
+    runtime_classes.follow(_now())
+
+
 @shared_task(name="scheduling.tasks.replace_pods", ignore_result=True)
 def replace_pods(**_: object) -> None:
     """Give ReplicaSets the pods they ask for."""

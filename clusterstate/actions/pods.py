@@ -939,6 +939,27 @@ def _change_status(
     unbound_only: bool = False,
 ) -> int | None:
     """Apply ``change`` to a pod's status under its row lock; the service's own writes."""
+
+    def changed(old: Manifest) -> Manifest:
+        status = dict(old.get("status") or {})
+        change(status)
+        return {**old, "status": status}
+
+    return rewrite(pod_id, changed, now=now, unbound_only=unbound_only)
+
+
+def rewrite(
+    pod_id: int,
+    change: Callable[[Manifest], Manifest],
+    *,
+    now: datetime,
+    unbound_only: bool = False,
+) -> int | None:
+    """Make the service's own change of a pod under its row lock, past admission.
+
+    Returns the revision; ``None`` when the pod is gone or the same already, or is bound and
+    ``unbound_only``. What ``change`` raises is raised, and nothing is written.
+    """
     with transaction.atomic():
         key = sql.fetch_one("SELECT namespace, name FROM pod WHERE id = %s::bigint", (pod_id,))
         if key is None:
@@ -950,12 +971,17 @@ def _change_status(
         if row.id != pod_id or (unbound_only and row.overlay.node_name):
             return None
         old = row.manifest()
-        status = dict(old.get("status") or {})
-        change(status)
-        new = {**old, "status": status}
+        new = change(row.manifest())
+        if (old.get("spec") or {}).get("schedulingGates") and not new["spec"].get(
+            "schedulingGates"
+        ):
+            new["status"] = _without_gated(new.get("status") or {})
         text, overlay = document.encode("Pod", new)
         if storing.same(POD, row, old, new, text, overlay):
             return None
+        if new.get("spec") != old.get("spec"):
+            storing.bump_generation(POD, old, new)
+            text, overlay = document.encode("Pod", new)
         revision = _write(row, new, text, overlay, now=now)
         changes.announce(revision, ("Pod",))
     return revision
@@ -1457,6 +1483,7 @@ __all__ = [
     "forget_classes",
     "move_pending",
     "nominate",
+    "rewrite",
     "set_condition",
     "set_unschedulable",
     "update_pod",

@@ -131,6 +131,10 @@ def resume(pod: Manifest, runtime_class: Manifest) -> Manifest:
         Conflict: pod and class disagree; the pod must keep waiting.
     """
     resumed: Manifest = msgspec.json.decode(msgspec.json.encode(pod))
+    if resumed["spec"].get("overhead") is not None and _pod_fixed(runtime_class) is None:
+        raise Conflict(
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        )
     merge(resumed, runtime_class)
     gates = [g for g in resumed["spec"].get("schedulingGates") or () if g.get("name") != WAIT_GATE]
     if gates:

@@ -1,4 +1,7 @@
-"""Pods that wait on Permit and PreBind, in the running service, with plugins of another package."""
+"""Pods that wait in the running service: on Permit, on PreBind, and for their RuntimeClass.
+
+The plugins are those of another package.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +49,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Iterator[S
     packages = tmp_path_factory.mktemp("packages")
     install(OUTSIDE, packages)
     with state_folder() as state:
-        service = Service(state, PYTHONPATH=str(packages))
+        admission = '{"waitForRuntimeClass": true}'
+        service = Service(state, PYTHONPATH=str(packages), STOWAGE_ADMISSION=admission)
         try:
             service.start()
             document = {
@@ -130,6 +134,27 @@ def test_a_deadline_passes_in_the_running_service(service: Service, files: Path)
     message = scheduled_condition(service, "hurried")["message"]
     assert "rejected due to timeout after waiting 1s at plugin Gang" in message
     assert "unreserve default/hurried only" in _lines(files / "journal")
+
+
+def test_a_pod_goes_on_when_its_runtime_class_appears(service: Service) -> None:
+    """R54, C8."""
+    manifest = pod("sandboxed", cpu="10m", runtimeClassName="kata")
+    assert service.request("POST", PODS, manifest)[0] == 201
+    assert scheduled_condition(service, "sandboxed")["reason"] == "SchedulingGated"
+    kata = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "handler": "kata",
+        "overhead": {"podFixed": {"cpu": "20m"}},
+    }
+    assert service.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", kata)[0] == 201
+    until(
+        lambda: service.request("GET", f"{PODS}/sandboxed")[1]["spec"].get("nodeName") == "only",
+        seconds=60,
+        what="the pod to be placed",
+    )
+    assert service.request("GET", f"{PODS}/sandboxed")[1]["spec"]["overhead"] == {"cpu": "20m"}
 
 
 def _lines(file: Path) -> list[str]:

@@ -22,6 +22,8 @@ BAD_VALUES = [
     ("STOWAGE_HTTPS_PORT", "70000", "STOWAGE_HTTPS_PORT must be between 1 and 65535"),
     ("STOWAGE_DEBUG", "maybe", "STOWAGE_DEBUG must be true or false"),
     ("STOWAGE_LOG_LEVEL", "LOUD", "STOWAGE_LOG_LEVEL must be one of DEBUG, INFO"),
+    ("STOWAGE_ADMISSION", "yes", "STOWAGE_ADMISSION must be JSON"),
+    ("STOWAGE_ADMISSION", "[]", "STOWAGE_ADMISSION must be a JSON object"),
     ("DATABASE_URL", "mysql://root@/db", "DATABASE_URL must start with postgresql://"),
     ("DATABASE_URL", "postgresql://host", "DATABASE_URL names no database"),
     ("DATABASE_URL", "postgresql://h/d?nonsense=1", "DATABASE_URL is not a PostgreSQL URL"),
@@ -75,6 +77,11 @@ def test_a_unix_socket_url_keeps_its_directory(monkeypatch: pytest.MonkeyPatch) 
     }
 
 
+def test_switches_are_spelt_as_in_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOWAGE_ADMISSION", '{"waitForRuntimeClass": true}')
+    assert environment.switches("STOWAGE_ADMISSION") == {"wait_for_runtime_class": True}
+
+
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOWAGE_HTTP_PORT", "")
     assert environment.integer("STOWAGE_HTTP_PORT", 8080, at_least=1, at_most=65535) == 8080
@@ -94,6 +101,8 @@ def test_the_readme_lists_every_variable(variable: str) -> None:
         (apps.check_browser_chain, {"BROWSER_MIDDLEWARE": []}, "clusterstate.E001"),
         (apps.check_pool, {"DATABASE_POOL": 1, "WEB_THREADS": 4}, "clusterstate.E002"),
         (apps.check_ports, {"HTTP_PORT": 8443, "HTTPS_PORT": 8443}, "clusterstate.E003"),
+        (apps.check_admission, {"ADMISSION": {"wait": True}}, "clusterstate.E005"),
+        (apps.check_admission, {"ADMISSION": {"priority": "no"}}, "clusterstate.E005"),
         (apps.check_secret, {"SECRET_KEY": "short"}, "clusterstate.W004"),
     ],
 )
@@ -103,5 +112,7 @@ def test_a_wrong_combination_has_a_numbered_check(check, changes, number: str) -
 
 
 def test_the_defaults_pass_every_check() -> None:
-    for check in (apps.check_browser_chain, apps.check_pool, apps.check_ports):
+    for check in (
+        apps.check_admission, apps.check_browser_chain, apps.check_pool, apps.check_ports
+    ):  # fmt: skip
         assert not [message for message in check(None) if isinstance(message, Error)]

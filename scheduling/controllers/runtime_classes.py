@@ -1,0 +1,75 @@
+"""Pods that wait for their RuntimeClass go on when it appears (R54, C8).
+
+With ``waitForRuntimeClass`` admission holds a pod whose class is missing by a scheduling gate. This
+controller follows the log: when a class came or changed, the pods that wait for it get its
+nodeSelector, tolerations and overhead, and lose the gate, in one write. A pod that its class
+contradicts waits on, and an event says why.
+"""
+
+from datetime import datetime
+
+import structlog
+
+from clusterstate import changes, queries, timers
+from clusterstate.actions import events, evictions, pods
+from clusterstate.actions.events import Occurrence
+from clusterstate.admission import runtime_class
+from clusterstate.objects.meta import Manifest
+
+logger = structlog.get_logger(__name__)
+
+NAME = "runtime-classes"
+
+
+def follow(now: datetime) -> int:
+    """Let the pods go on whose class came or changed; return how many."""
+    cursor = evictions.cursor(NAME)
+    mark = changes.watermark()
+    if cursor is not None and mark <= cursor:
+        return 0
+    resumed = 0
+    if cursor is None or timers.changed_namespaces(cursor, mark, ("RuntimeClass",)) != []:
+        resumed = _resume_all(now)
+    evictions.set_cursor(NAME, mark)
+    return resumed
+
+
+def _resume_all(now: datetime) -> int:
+    classes: dict[str, Manifest | None] = {}
+    problems: list[Occurrence] = []
+    resumed = 0
+    for pod_id, namespace, name in queries.pods_gated_by(runtime_class.WAIT_GATE):
+        try:
+            resumed += pods.rewrite(pod_id, lambda pod: _resumed(pod, classes), now=now) is not None
+        except runtime_class.Conflict as conflict:
+            row = queries.pods_by_id([pod_id]).get(pod_id)
+            problems.append(
+                Occurrence(
+                    kind="Pod",
+                    namespace=namespace,
+                    name=name,
+                    uid="" if row is None else row.uid,
+                    type="Warning",
+                    reason="RuntimeClassConflict",
+                    message=str(conflict),
+                )
+            )
+    if problems:
+        events.record_many(problems, now=now)
+    if resumed or problems:
+        logger.info("pods_resumed", count=resumed, conflicts=len(problems))
+    return resumed
+
+
+def _resumed(pod: Manifest, classes: dict[str, Manifest | None]) -> Manifest:
+    """Return the pod with its class, or as it is when that is still missing.
+
+    Raises:
+        Conflict: pod and class disagree.
+    """
+    name = pod["spec"].get("runtimeClassName") or ""
+    if name not in classes:
+        found = queries.find("RuntimeClass", "", name)
+        classes[name] = None if found is None else queries.decode(found)
+    known = classes[name]
+    return pod if known is None else runtime_class.resume(pod, known)
