@@ -23,7 +23,7 @@ from clusterstate import embedded
 from tests.waiting import running, until
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 90
+START_SECONDS = 240
 _PREFIX = "STOWAGE_"
 
 

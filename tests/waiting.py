@@ -8,7 +8,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def until(look: Callable[[], Found], *, seconds: float = 20, what: str = "") -> Found:
+def until(look: Callable[[], Found], *, seconds: float = 60, what: str = "") -> Found:
     """Return the first true answer of `look`; fail when there is none in time."""
     end = time.monotonic() + seconds
     while not (found := look()):

@@ -57,7 +57,7 @@ class Browser:
     def open(self, path: str) -> None:
         self.driver.get(self._address + path)
 
-    def find(self, css: str, seconds: float = 20) -> WebElement:
+    def find(self, css: str, seconds: float = 60) -> WebElement:
         """Return the first visible element, waiting for it."""
         return self._until(
             expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, css)), seconds
@@ -91,7 +91,7 @@ class Browser:
 
         self._until(choose)
 
-    def sees(self, text: str, seconds: float = 20) -> None:
+    def sees(self, text: str, seconds: float = 60) -> None:
         """Wait until the page shows the text."""
         try:
             self._until(lambda driver: text in self.text(), seconds)
@@ -102,7 +102,7 @@ class Browser:
         """Return what the page shows, in one step: no element to go stale while a page loads."""
         return self.driver.execute_script("return document.body ? document.body.innerText : ''")
 
-    def _until(self, step: Callable[[webdriver.Chrome], T], seconds: float = 20) -> T:
+    def _until(self, step: Callable[[webdriver.Chrome], T], seconds: float = 60) -> T:
         """Try until it works: a page may be replaced, or still move, between looking and acting."""
         return WebDriverWait(self.driver, seconds, ignored_exceptions=_MOVING).until(step)
 

@@ -12,7 +12,7 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.db,
     pytest.mark.slow,
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("faults"),
 ]
 PODS = "/api/v1/namespaces/default/pods"
@@ -59,13 +59,13 @@ class Poster(threading.Thread):
     def wait_for_more(self, count: int) -> None:
         """Return when so many more pods than now were acknowledged."""
         enough = len(self.acknowledged) + count
-        until(lambda: len(self.acknowledged) >= enough, seconds=60, what="pods to come in")
+        until(lambda: len(self.acknowledged) >= enough, seconds=120, what="pods to come in")
 
 
 def kill_and_wait_until_back(service: Service, part: str) -> None:
     old = service.kill(part)
-    until(lambda: service.pid(part) != old, seconds=60, what=f"{part} to be back")
-    until(service.ready, seconds=60, what=f"ready after {part} was killed")
+    until(lambda: service.pid(part) != old, seconds=120, what=f"{part} to be back")
+    until(service.ready, seconds=120, what=f"ready after {part} was killed")
 
 
 def test_every_acknowledged_pod_is_bound_once_whatever_is_killed(service: Service) -> None:
@@ -85,7 +85,7 @@ def test_every_acknowledged_pod_is_bound_once_whatever_is_killed(service: Servic
             found = connection.execute("SELECT name FROM pod WHERE node_name = ''").fetchall()
         return not found
 
-    until(bound, seconds=60, what="all pods to be bound")
+    until(bound, seconds=120, what="all pods to be bound")
     with service.database() as connection:
         stored = {name for (name,) in connection.execute("SELECT name FROM pod")}
         # What got a 201 is there; what is there besides was posted but its answer was lost.

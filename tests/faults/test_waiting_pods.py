@@ -17,7 +17,7 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.db,
     pytest.mark.slow,
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("faults"),
 ]
 PODS = "/api/v1/namespaces/default/pods"
@@ -99,9 +99,9 @@ def test_waiting_pods_survive_the_kill_of_scheduler_and_worker(
     hold = files / "hold"
     hold.touch()
     create(service, "waits", "patient", gang="red")
-    until(lambda: waiting(service) == ["waits"], seconds=60, what="the pod to wait")
+    until(lambda: waiting(service) == ["waits"], seconds=120, what="the pod to wait")
     kill_and_wait_until_back(service, "scheduler")
-    until(lambda: count("reserve") >= 2, seconds=60, what="the new scheduler to take it over")
+    until(lambda: count("reserve") >= 2, seconds=120, what="the new scheduler to take it over")
     create(service, "needs-its-room", "default-scheduler")
     assert "Insufficient cpu" in scheduled_condition(service, "needs-its-room")["message"]
     assert waiting(service) == ["waits"]
@@ -109,22 +109,22 @@ def test_waiting_pods_survive_the_kill_of_scheduler_and_worker(
     allow = {"plugin": "Gang", "decision": "Allow"}
     path = f"{GROUP}/namespaces/default/pods/waits/permit"
     assert service.request("POST", path, allow)[0] == 201
-    until(lambda: count("pre_bind") > 0, seconds=60, what="PreBind to begin")
+    until(lambda: count("pre_bind") > 0, seconds=120, what="PreBind to begin")
     assert waiting(service) == []
     before = count("pre_bind")
     kill_and_wait_until_back(service, "worker")
-    until(lambda: count("pre_bind") > before, seconds=60, what="PreBind to begin again")
+    until(lambda: count("pre_bind") > before, seconds=120, what="PreBind to begin again")
     assert not service.request("GET", f"{PODS}/waits")[1]["spec"].get("nodeName")
     hold.unlink()
     assert scheduled_condition(service, "waits")["status"] == "True"
-    until(lambda: count("post_bind") == 1, seconds=60, what="PostBind")
+    until(lambda: count("post_bind") == 1, seconds=120, what="PostBind")
     assert count("unreserve") == 0
 
     def nothing_left() -> bool:
         with service.database() as connection:
             return connection.execute("SELECT count(*) FROM reservation").fetchone() == (0,)
 
-    until(nothing_left, seconds=60, what="the reservation to end")
+    until(nothing_left, seconds=120, what="the reservation to end")
     assert service.request("DELETE", f"{PODS}/waits?gracePeriodSeconds=0")[0] == 200
     assert service.request("DELETE", f"{PODS}/needs-its-room?gracePeriodSeconds=0")[0] == 200
 
@@ -151,7 +151,7 @@ def test_a_pod_goes_on_when_its_runtime_class_appears(service: Service) -> None:
     assert service.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", kata)[0] == 201
     until(
         lambda: service.request("GET", f"{PODS}/sandboxed")[1]["spec"].get("nodeName") == "only",
-        seconds=60,
+        seconds=120,
         what="the pod to be placed",
     )
     assert service.request("GET", f"{PODS}/sandboxed")[1]["spec"]["overhead"] == {"cpu": "20m"}

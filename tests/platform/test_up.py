@@ -109,7 +109,7 @@ def test_a_second_start_says_so(service: Whole) -> None:
 @pytest.mark.parametrize("part", ["scheduler", "worker", "beat", "http", "redis", "postgres"])
 def test_a_killed_part_is_restarted(service: Whole, part: str) -> None:
     before = service.kill(part)
-    until(lambda: service.pid(part) != before, seconds=30, what=f"new {part}")
+    until(lambda: service.pid(part) != before, seconds=120, what=f"new {part}")
     until(service.ready, seconds=60, what=f"ready after {part}")
 
 
@@ -119,7 +119,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_the_next_start_works(service: 
     token = (service.state / "token").read_text()
     service.process.kill()
     service.process.wait()
-    until(lambda: not any(running(pid) for pid in below), seconds=30, what="no orphan")
+    until(lambda: not any(running(pid) for pid in below), seconds=120, what="no orphan")
     service.start()
     assert (service.state / "token").read_text() == token
     assert service.request("GET", "/api/v1/nodes")[0] == 200
