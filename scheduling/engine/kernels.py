@@ -35,7 +35,8 @@ TAKEN = 2**30
 LEAST, LEAST_LINE, LEAST_WEIGHT = 0, 4, 5
 BALANCED, BALANCED_LINE, BALANCED_WEIGHT = 6, 8, 9
 LOCALS, GROUPS, RULES, WATCHES, PLUGINS, TAKEN_SLOT, AFFINITY_FIRST, STUCK = range(10, 18)
-FORM = 18
+WIDEST = 18
+FORM = 19
 # Columns of ``Lines.rules``; kinds are ``framework.terms.Kind``.
 KIND, SLOT, WATCH, MATCHES_SELF, MAX_SKEW, FROM_ZERO, BY_SIZE, ALL_KEYS = range(8)
 NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
@@ -192,26 +193,28 @@ def enter(
     row: int,
     number: int,
     score: int,
+    form: Int64,
     entries: Int16,
     entry_group: Int16,
     entry_top: Int32,
     entry_ties: Int16,
 ) -> None:
     """Count a row among its block's entries."""
-    first = row // BLOCK * BLOCK
-    end = first + entries[c, row // BLOCK]
-    for at in range(first, end):
-        if entry_group[c, at] == number:
-            if score > entry_top[c, at]:
-                entry_top[c, at] = score
-                entry_ties[c, at] = 1
-            elif score == entry_top[c, at]:
-                entry_ties[c, at] += 1
+    block = row // BLOCK
+    used = entries[c, block]
+    for at in range(used):
+        if entry_group[c, at, block] == number:
+            if score > entry_top[c, at, block]:
+                entry_top[c, at, block] = score
+                entry_ties[c, at, block] = 1
+            elif score == entry_top[c, at, block]:
+                entry_ties[c, at, block] += 1
             return
-    entry_group[c, end] = number
-    entry_top[c, end] = score
-    entry_ties[c, end] = 1
-    entries[c, row // BLOCK] += 1
+    entry_group[c, used, block] = number
+    entry_top[c, used, block] = score
+    entry_ties[c, used, block] = 1
+    entries[c, block] += 1
+    form[c, WIDEST] = max(form[c, WIDEST], used + 1)
 
 
 @compiled
@@ -228,32 +231,58 @@ def leave(
     entry_ties: Int16,
 ) -> None:
     """Take a row out of its block's entries; ``local`` of the row is LOW already."""
-    first = row // BLOCK * BLOCK
-    end = first + entries[c, row // BLOCK]
-    for at in range(first, end):
-        if entry_group[c, at] != number:
+    block = row // BLOCK
+    last = entries[c, block] - 1
+    for at in range(last + 1):
+        if entry_group[c, at, block] != number:
             continue
-        if score < entry_top[c, at]:
+        if score < entry_top[c, at, block]:
             return
-        entry_ties[c, at] -= 1
-        if entry_ties[c, at] > 0:
+        entry_ties[c, at, block] -= 1
+        if entry_ties[c, at, block] > 0:
             return
         top = LOW
         ties = 0
-        for other in range(first, min(first + BLOCK, local.shape[1])):
+        for other in range(block * BLOCK, min((block + 1) * BLOCK, local.shape[1])):
             found = local[c, other]
             if group[c, other] == number and found != LOW and found >= top:
                 ties = ties + 1 if found == top else 1
                 top = found
         if ties > 0:
-            entry_top[c, at] = top
-            entry_ties[c, at] = ties
+            entry_top[c, at, block] = top
+            entry_ties[c, at, block] = ties
         else:
-            entry_group[c, at] = entry_group[c, end - 1]
-            entry_top[c, at] = entry_top[c, end - 1]
-            entry_ties[c, at] = entry_ties[c, end - 1]
-            entries[c, row // BLOCK] -= 1
+            entry_group[c, at, block] = entry_group[c, last, block]
+            entry_top[c, at, block] = entry_top[c, last, block]
+            entry_ties[c, at, block] = entry_ties[c, last, block]
+            entry_group[c, last, block] = 0
+            entry_top[c, last, block] = LOW
+            entry_ties[c, last, block] = 0
+            entries[c, block] -= 1
         return
+
+
+@compiled
+def survey(
+    widest: int,
+    entry_group: Int16,
+    entry_top: Int32,
+    entry_ties: Int16,
+    offset: Int32,
+    highest: Int32,
+    ties_in: Int32,
+) -> None:
+    """Set the highest total of each block and how many rows have it; below 0: none is feasible."""
+    highest[:] = -1
+    ties_in[:] = 0
+    for at in range(widest):
+        for block in range(len(highest)):
+            total = entry_top[at, block] + offset[entry_group[at, block]]
+            ties = np.int32(entry_ties[at, block])
+            best, known = highest[block], ties_in[block]
+            more = known + ties if total == best else known
+            ties_in[block] = ties if total > best else more
+            highest[block] = max(best, total)
 
 
 @compiled
@@ -595,13 +624,17 @@ def scaled_scores(
 @compiled
 def index(c: int, lines: Lines) -> None:
     """Make the entries of a line anew."""
-    lines.entries[c, :] = 0
+    lines.entries[c] = 0
+    lines.entry_group[c] = 0
+    lines.entry_top[c] = LOW
+    lines.entry_ties[c] = 0
+    lines.form[c, WIDEST] = 0
     for row in range(lines.local.shape[1]):
         score = lines.local[c, row]
         if score != LOW:
             enter(
-                c, row, lines.group[c, row], score, lines.entries, lines.entry_group,
-                lines.entry_top, lines.entry_ties,
+                c, row, int(lines.group[c, row]), score, lines.form, lines.entries,
+                lines.entry_group, lines.entry_top, lines.entry_ties,
             )  # fmt: skip
 
 
@@ -670,7 +703,7 @@ def decide(
     best = np.empty(KEPT, np.int32)
     scratch = np.empty(max(watch.shape[1], 1), np.int64)
     active = np.empty(most, np.int32)
-    offset = np.empty(most, np.int64)
+    offset = np.empty(most, np.int32)
     found = np.empty(most, np.int64)
     weighted = np.empty((plan.shape[1], most), np.int32)
     ignored = np.zeros(most, np.bool_)
@@ -748,7 +781,7 @@ def decide(
                 group[c, row] = number
             if score != LOW:
                 local[c, row] = score
-                enter(c, row, number, score, entries, entry_group, entry_top, entry_ties)
+                enter(c, row, number, score, form, entries, entry_group, entry_top, entry_ties)
                 size[c, number] += 1
         cursor[c] = log_start + filled + pod
 
@@ -803,26 +836,16 @@ def decide(
                     offset[number] += weighted[plugin, number]
 
         # The highest total, block by block; then the blocks that have it.
-        top = LOW
+        survey(
+            form[c, WIDEST], entry_group[c], entry_top[c], entry_ties[c], offset, highest, ties_in
+        )
+        top = 0
+        for block in range(blocks):
+            top = max(top, highest[block])
         ties = 0
         for block in range(blocks):
-            first = block * BLOCK
-            best_here = LOW
-            ties_here = 0
-            for at in range(first, first + entries[c, block]):
-                total = entry_top[c, at] + offset[entry_group[c, at]]
-                if total > best_here:
-                    best_here = total
-                    ties_here = int(entry_ties[c, at])
-                elif total == best_here:
-                    ties_here += int(entry_ties[c, at])
-            highest[block] = best_here
-            ties_in[block] = ties_here
-            if best_here > top:
-                top = best_here
-                ties = ties_here
-            elif best_here == top:
-                ties += ties_here
+            if highest[block] == top:
+                ties += ties_in[block]
         left = (high[pod] * ties + ((low[pod] * ties) >> 32)) >> 32
         winner = -1
         for block in range(blocks):

@@ -70,9 +70,9 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
     "local": (np.int32, ("rows",)),
     "group": (np.int16, ("rows",)),
     "scores": (np.int32, ("locals", "rows")),
-    "entry_group": (np.int16, ("padded",)),
-    "entry_top": (np.int32, ("padded",)),
-    "entry_ties": (np.int16, ("padded",)),
+    "entry_group": (np.int16, (kernels.BLOCK, "blocks")),
+    "entry_top": (np.int32, (kernels.BLOCK, "blocks")),
+    "entry_ties": (np.int16, (kernels.BLOCK, "blocks")),
     "entries": (np.int16, ("blocks",)),
     "amounts": (np.int64, (_CHECKS,)),
     "columns": (np.int64, (_CHECKS,)),
@@ -121,7 +121,6 @@ class Pool:
         self._sizes: dict[str, int] = {
             "lines": 0,
             "rows": self.capacity,
-            "padded": blocks * kernels.BLOCK,
             "blocks": blocks,
             "locals": sum(map(_is_local, framework.score_plugins)),
             "plugins": max(len(framework.score_plugins), 1),
@@ -518,8 +517,12 @@ def skipped_now(state: "ClassState") -> frozenset[str] | None:
 def compile_loops() -> None:
     """Compile or load every loop for the arrays that it will get, by calls that do nothing."""
     snapshot = Snapshot(capacity=4)
+    shapes = {
+        name: tuple(1 if isinstance(of, str) else of for of in shape)
+        for name, (_, shape) in _SHAPES.items()
+    }
     arrays = kernels.Lines(
-        **{name: np.zeros((1,) * (len(shape) + 1), kind) for name, (kind, shape) in _SHAPES.items()}
+        **{name: np.zeros((1, *shapes[name]), kind) for name, (kind, _) in _SHAPES.items()}
     )
     counts = Slots(snapshot).arrays
     none, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32)

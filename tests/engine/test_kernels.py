@@ -1,6 +1,10 @@
 """Runs decided by compiled loops: the decisions, and the snapshot after them, of the plain path."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,6 +29,7 @@ from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import told
 
 Manifest = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -323,18 +328,67 @@ def test_a_run_of_pods_that_look_at_pods_decides_as_the_plain_path(
     agree(world, pods, happenings, data, seed)
 
 
-def test_plain_pods_are_decided_in_runs_until_a_node_is_full() -> None:
-    """The compiled loop really is what decides, and it stops where a node fills up."""
-    framework = kubernetes_framework()
-    snapshot = Snapshot()
-    for number in range(20):
-        snapshot.set_node(make_node(f"n-{number}").build())
-    info = snapshot.intern(from_pod(make_pod("p").asks(cpu="100m", memory="10Mi").build()))
-    cache = Cache(snapshot, framework)
-    pods = [PodToPlace(f"default/p-{i}", info) for i in range(60)]
-    run = cache.decide_run(pods, 0, Options(seed=3))
-    assert [d.key for d in run] == [pod.key for pod in pods]
-    assert snapshot.pod_count.sum() == len(pods)
+ZONES = 3
+
+
+def small_case(pods: int) -> tuple[list[Decision], list[Decision], int]:
+    """Decide for pods of six kinds, plainly and with runs; return also how many runs decided.
+
+    Nodes hold four pods each, so that some fill up on the way.
+    """
+    base = make_pod("p").asks(cpu="100m", memory="10Mi")
+    kinds = [
+        base.labelled(app="plain"),
+        base.labelled(app="web").near(strategies.ZONE, app="web"),
+        base.labelled(app="one").away_from(strategies.HOSTNAME, app="one"),
+        base.labelled(app="red").near(strategies.HOSTNAME, 5, app="red"),
+        base.labelled(app="web").spread(strategies.ZONE, 1, app="web"),
+        base.labelled(app="wide").spread(strategies.HOSTNAME, 1, hard=False, app="wide"),
+        base.labelled(app="port").with_(
+            "spec", "containers", value=[{"name": "c", "ports": [{"hostPort": 80}]}]
+        ),
+    ]
+    decided = []
+    by_runs = 0
+    for compiled in (False, True):
+        snapshot = Snapshot(capacity=4)
+        for number in range(24):
+            node = make_node(f"n-{number}").offers(cpu="4", memory="1Gi", pods="4")
+            labels = {strategies.HOSTNAME: f"n-{number}", strategies.ZONE: f"z{number % ZONES}"}
+            snapshot.set_node(node.labelled(labels).build())
+        framework = kubernetes_framework()
+        cache = Cache(snapshot, framework) if compiled else None
+        infos = [snapshot.intern(from_pod(kind.build())) for kind in kinds]
+        batch = [PodToPlace(f"default/p-{i}", infos[i % len(infos)]) for i in range(pods)]
+        found = schedule_batch(snapshot, framework, batch, Options(seed=5), cache=cache)
+        by_runs = sum(len(part) for part in found.parts if isinstance(part, LineRun))
+        decided.append(list(found))
+    return decided[0], decided[1], by_runs
+
+
+def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
+    """The compiled loop really is what decides; R149."""
+    plain, compiled, by_runs = small_case(90)
+    assert [told(d) for d in compiled] == [told(d) for d in plain]
+    assert any(r.status.reasons == ("Too many pods",) for d in plain for r in d.rejections)
+    assert by_runs >= 80
+
+
+def test_without_compilation_the_same_loops_are_plain_python() -> None:
+    """With NUMBA_DISABLE_JIT=1 the very functions run that are compiled otherwise."""
+    program = (
+        "from types import FunctionType\n"
+        "from scheduling.engine import runs\n"
+        "from tests.engine.test_kernels import small_case, told\n"
+        "assert runs.warm()\n"
+        "from scheduling.engine import kernels\n"
+        "assert isinstance(kernels.decide, FunctionType)\n"
+        "plain, others, by_runs = small_case(40)\n"
+        "assert [told(d) for d in others] == [told(d) for d in plain]\n"
+        "assert by_runs >= 35, by_runs\n"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, check=True)
 
 
 @given(st.integers(0, 2**64), st.integers(0, 2**40), st.integers(1, 50))
