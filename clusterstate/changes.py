@@ -22,7 +22,8 @@ locked): when an UPDATE waits for another writer of the row, PostgreSQL computes
 newest version, so revisions of one object rise in commit order.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -65,6 +66,10 @@ PLACEMENT_LOCK = (0x5358 << 48) + 2
 CYCLE_LOCK = (0x5358 << 48) + 3
 TIMER_LOCK = (0x5358 << 48) + 4
 NODE_LIFECYCLE_LOCK = (0x5358 << 48) + 5
+REPLICAS_LOCK = (0x5358 << 48) + 6
+DISRUPTION_LOCK = (0x5358 << 48) + 7
+PRESSURE_LOCK = (0x5358 << 48) + 8
+LANDINGS_LOCK = (0x5358 << 48) + 9
 
 OPEN = (
     "CASE WHEN current_setting('stowage.opened', true) = '1' THEN 1"
@@ -268,6 +273,24 @@ def _change(row: tuple[Any, ...]) -> Change:
         text=text,
         previous_text=previous_text,
     )
+
+
+@contextmanager
+def alone(lock: int) -> Iterator[bool]:
+    """Hold a session's advisory lock; False, and no lock, if somebody else holds it.
+
+    For passes of controllers: Celery may start one while the one before still runs, and what that
+    does has not been counted yet. Not one transaction: a long one would hold up whoever follows
+    the log. A killed process's lock goes with its session.
+    """
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (lock,))
+    if row is None or not row[0]:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        sql.run("SELECT pg_advisory_unlock(%s)", (lock,))
 
 
 def announce(revision: int, kinds: Iterable[str]) -> None:

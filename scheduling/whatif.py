@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from clusterstate import catalogue, decisions, queries, timers
+from clusterstate import catalogue, changes, decisions, queries, timers
 from clusterstate.actions import evictions, scheduler_configuration
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import (
@@ -228,6 +228,11 @@ def foresee(now: datetime) -> int:
 
     They leave only when this is known (or nobody found out for a while).
     """
+    with changes.alone(changes.LANDINGS_LOCK) as mine:
+        return _foresee(now) if mine else 0
+
+
+def _foresee(now: datetime) -> int:
     done = 0
     while waiting := timers.unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
         found: dict[int, Manifest] = {}

@@ -33,6 +33,11 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 def follow(now: datetime) -> int:
     """Bring the budgets' statuses up to date with the log; return how many were written."""
+    with changes.alone(changes.DISRUPTION_LOCK) as mine:
+        return _pass(now) if mine else 0
+
+
+def _pass(now: datetime) -> int:
     cursor = evictions.cursor(NAME)
     recheck = evictions.state(NAME)
     mark = changes.watermark()

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, sql, timers
+from clusterstate import changes, timers
 from clusterstate.actions import evictions, heartbeats, objects
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.errors import NotFound
@@ -75,14 +75,8 @@ def limits() -> Settings:
 
 def run(now: datetime) -> int:
     """Make one pass unless another worker is at it; return how many nodes changed."""
-    # Not one transaction: a long one would hold up whoever follows the log.
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.NODE_LIFECYCLE_LOCK,))
-    if row is None or not row[0]:
-        return 0
-    try:
-        return _pass(now)
-    finally:
-        sql.run("SELECT pg_advisory_unlock(%s)", (changes.NODE_LIFECYCLE_LOCK,))
+    with changes.alone(changes.NODE_LIFECYCLE_LOCK) as mine:
+        return _pass(now) if mine else 0
 
 
 def _pass(now: datetime) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import queries, timers
+from clusterstate import changes, queries, timers
 from clusterstate.actions import events, pods, usage
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.pod import Pod
@@ -45,7 +45,8 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 def run(now: datetime) -> int:
     """Judge every new report; return how many pods were failed."""
-    return sum(judge(reported, now) for reported in timers.unjudged())
+    with changes.alone(changes.PRESSURE_LOCK) as mine:
+        return sum(judge(reported, now) for reported in timers.unjudged()) if mine else 0
 
 
 def judge(reported: Reported, now: datetime) -> int:

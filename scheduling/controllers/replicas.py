@@ -37,9 +37,17 @@ Owner = tuple[str, str]
 
 
 def follow(now: datetime) -> int:
-    """Create and delete what changed owners and pods ask for; return how many pods."""
+    """Create and delete what changed owners and pods ask for; return how many pods.
+
+    Does nothing while another pass runs, whose pods would be made twice.
+    """
     if not settings.REPLICAS:
         return 0
+    with changes.alone(changes.REPLICAS_LOCK) as mine:
+        return _pass(now) if mine else 0
+
+
+def _pass(now: datetime) -> int:
     cursor = evictions.cursor(NAME)
     mark = changes.watermark()
     owned = set(timers.owner_namespaces())

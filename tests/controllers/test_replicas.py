@@ -1,8 +1,9 @@
 """Owned pods are replaced (R136)."""
 
 import pytest
+from django.db import connection
 
-from clusterstate import queries
+from clusterstate import changes, queries
 from clusterstate.actions import objects, pods
 from scheduling.controllers import evictions, replicas
 from tests.controllers.support import NOW, bind, evict, make_node, set_taints, taint
@@ -55,6 +56,23 @@ def live():
         for one in found
         if not one["metadata"].get("deletionTimestamp") and one["status"]["phase"] != "Failed"
     ]
+
+
+def test_two_passes_at_a_time_make_no_pod_twice():
+    """Celery starts a pass each second, whether the one before has ended or not."""
+    make("ReplicaSet", "rs", 2)
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", (changes.REPLICAS_LOCK,))
+        assert replicas.follow(NOW) == 0
+        assert live() == []
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", (changes.REPLICAS_LOCK,))
+    finally:
+        other.close()
+    settle()
+    assert len(live()) == 2
 
 
 def test_a_replacement_comes_for_a_pod_that_was_evicted():
