@@ -18,7 +18,7 @@ from clusterstate.objects import schema  # noqa: E402
 schema.make_ready()
 application = Application(_django, threads=settings.WEB_THREADS)
 
-# Half a dozen threads hand a request on to each other; each need not wait 5 ms for its turn.
-sys.setswitchinterval(0.0005)
+# Half a dozen threads hand a request on to each other; none should wait 5 ms for its turn, nor interrupt too often.
+sys.setswitchinterval(0.002)
 
 collector.calm()
