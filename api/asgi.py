@@ -18,7 +18,8 @@ from clusterstate.objects import schema  # noqa: E402
 schema.make_ready()
 application = Application(_django, threads=settings.WEB_THREADS)
 
-# Half a dozen threads hand a request on to each other; none should wait 5 ms for its turn, nor interrupt too often.
+# Half a dozen threads hand a request on to each other: none should wait 5 ms for its turn, nor be
+# interrupted too often.
 sys.setswitchinterval(0.002)
 
 collector.calm()

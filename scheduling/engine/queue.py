@@ -16,11 +16,13 @@ A pod that failed waits 1 s, 2 s, 4 s ... 10 s. A pod that plugins rejected wait
 have changed the mind of one of them: each plugin registers events with hints, and waiting pods are
 grouped by class and plugins, so that an event costs one hint per group and not per pod. Events that
 come while a pod is being decided are kept and looked at when it comes back, for the decision has
-not seen them; those that come while it waits on Permit or PreBind (*parked*) are only counted. After five minutes a pod is tried again in any case.
+not seen them; those that come while it waits on Permit or PreBind (*parked*) are only counted.
+After five minutes a pod is tried again in any case.
 
 Pure and in memory: the clock comes in as ``now`` (seconds since the epoch), and what must survive a
 restart goes out by ``take_changes``. Being in flight is not written down, unless the pod is parked:
-after a restart such a pod is simply active again. Rules: pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
+after a restart such a pod is simply active again. Rules:
+pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
 """
 
 import heapq
