@@ -5,6 +5,7 @@ reads, and the bytes that come back are the answer. Rules about objects live in 
 about storage in actions; here is only HTTP.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from rest_framework.views import APIView
 from api import auth, batches, clock, errors, negotiation, replies, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
-from clusterstate import queries
+from clusterstate import advice, queries
 from clusterstate.actions import objects, pods
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
@@ -163,6 +164,7 @@ class ResourceView(StatusView):
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
         dry_run = self._dry_run(request)
+        warnings += advice.about(kind.name, manifest, time.monotonic())
 
         def created(stored: Stored) -> HttpResponse:
             return self._object(
@@ -198,6 +200,9 @@ class ResourceView(StatusView):
         body = replies.join_list(kind, [stored.manifest for stored in done], metadata)
         for stored in done:
             warnings += stored.warnings
+        moment = time.monotonic()
+        for manifest in manifests:
+            warnings += advice.about(manifest.get("kind") or kind.name, manifest, moment)
         return replies.reply(body, status=201, warnings=warnings)
 
     def put(self, request: HttpRequest) -> HttpResponse:

@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from api import auth
-from clusterstate import catalogue
+from clusterstate import advice, catalogue
 from clusterstate.actions import tokens
 
 TABLE = (
@@ -108,6 +108,7 @@ def make_token(name, groups):
 @pytest.fixture
 def api(db):
     """The API with the token of somebody who may do everything, and a namespace ``ns``."""
+    advice.forget()
     auth.tokens.forget()
     catalogue.forget()
     caller = Api(make_token("operator", ["system:masters"]))

@@ -72,6 +72,20 @@ def test_unknown_fields_are_warned_about(api):
     assert answer.headers["Warning"] == '299 - "unknown field \\"spec.flurb\\""'
 
 
+def test_what_the_cluster_does_not_have_is_warned_about(api):
+    """R98: also for the pods of a list."""
+    api.post(NODES, node()).ok(201)
+    answer = api.post(PODS, pod(nodeSelector={"disk": "ssd"}))
+    answer.ok(201)
+    assert answer.headers["Warning"] == '299 - "spec.nodeSelector: no node has these labels now"'
+    tolerations = [{"key": "gpu", "operator": "Exists"}]
+    items = [pod("one", tolerations=tolerations), pod("two", tolerations=tolerations)]
+    listed = api.post(PODS, {"apiVersion": "v1", "kind": "PodList", "items": items})
+    listed.ok(201)
+    assert listed.headers["Warning"].count("no node has a taint") == 1
+    assert "Warning" not in api.post(PODS, pod("plain")).headers
+
+
 def test_a_dry_run_shows_the_result_and_stores_nothing(api):
     made = api.post(f"{PODS}?dryRun=All", pod()).ok(201)
     assert made["spec"]["schedulerName"] == "default-scheduler"
