@@ -11,6 +11,7 @@ _GROUPS = (
         (
             ("Nodes", "dns", "clusterstate", "node"),
             ("Pods", "deployed_code", "clusterstate", "pod"),
+            ("Evictions", "timer", "clusterstate", "eviction"),
             ("Namespaces", "folder", "clusterstate", "namespace"),
             ("Runtime classes", "memory", "clusterstate", "runtimeclass"),
             ("Priority classes", "low_priority", "clusterstate", "priorityclass"),
@@ -49,5 +50,6 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def may_see(request: HttpRequest, app: str, model: str) -> bool:
-    """Return whether the person may look at objects of a model."""
+    """Return whether the person may look at objects of a model; evictions are seen with pods."""
+    model = "pod" if model == "eviction" else model
     return any(request.user.has_perm(f"{app}.{verb}_{model}") for verb in ("view", "change"))

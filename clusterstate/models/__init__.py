@@ -15,6 +15,7 @@ from clusterstate.models.documents import Document, SupersededDocument
 from clusterstate.models.events import Event
 from clusterstate.models.evictions import (
     ControllerCursor,
+    Eviction,
     EvictionTimer,
     NodeHeartbeat,
     NodeUsage,
@@ -52,6 +53,7 @@ __all__ = [
     "Deployment",
     "Document",
     "Event",
+    "Eviction",
     "EvictionTimer",
     "History",
     "Lease",

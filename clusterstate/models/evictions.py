@@ -3,6 +3,7 @@
 from django.db import models
 
 from clusterstate.models.base import name_field
+from clusterstate.models.pods import Pod
 
 
 class EvictionTimer(models.Model):
@@ -53,6 +54,14 @@ class EvictionTimer(models.Model):
 
     def __str__(self) -> str:
         return f"pod {self.pod_id} leaves {self.node_name} at {self.due_at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class Eviction(Pod):
+    """A pod as the list of evictions shows it; one without a timer is not shown."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()
 
 
 class ControllerCursor(models.Model):

@@ -1,0 +1,113 @@
+"""Evictions: who leaves which node, when and why. Looking only."""
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from clusterstate.admin import look
+from clusterstate.admin.base import ReadOnlyAdmin, display
+from clusterstate.admin.clock import now
+from clusterstate.models import Eviction, EvictionTimer, Node
+
+_CAUSES = {"taint": "NoExecute taint", "requiredDuringExecution": "node labels"}
+
+
+class CauseFilter(admin.SimpleListFilter):
+    """Evictions for taints, or for labels."""
+
+    title = "cause"
+    parameter_name = "cause"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the choices."""
+        return [(cause, words.capitalize()) for cause, words in _CAUSES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Eviction]) -> QuerySet[Eviction]:
+        """Return the evictions chosen."""
+        if self.value() not in _CAUSES:
+            return queryset
+        timers = EvictionTimer.objects.filter(pod_id=OuterRef("id"), cause=self.value())
+        return queryset.filter(Exists(timers))
+
+
+@admin.register(Eviction)
+class EvictionAdmin(ReadOnlyAdmin[Eviction]):
+    """Pods with a timer, the earliest first; a pod's name leads to the pod."""
+
+    list_display = ("name", "namespace", "node", "why", "leaves", "due", "held", "lands")
+    list_filter = (CauseFilter, "namespace")
+    list_display_links = None
+    search_fields = ("name", "node_name")
+    search_help_text = "Name of a pod or of its node"
+    list_per_page = 50
+    list_fullwidth = True
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Eviction]:
+        """Return the pods that must leave, with what their earliest timer says."""
+        timers = EvictionTimer.objects.filter(pod_id=OuterRef("id"))
+        first = timers.order_by("due_at", "cause")
+        node = Node.objects.filter(name=OuterRef("node_name")).values("id")[:1]
+        said = ("due_at", "cause", "taint_key", "taint_effect", "blocked_by", "landing")
+        return (
+            super()
+            .get_queryset(request)
+            .filter(Exists(timers), deletion_at__isnull=True)
+            .annotate(
+                **{name: Subquery(first.values(name)[:1]) for name in said}, node_id=Subquery(node)
+            )
+        )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[Any, ...]:
+        """Return the earliest first; ``ordering`` cannot name an annotation."""
+        return (F("due_at").asc(), "id")
+
+    def has_view_permission(self, request: HttpRequest, obj: Eviction | None = None) -> bool:
+        """Return whether the person may see pods: an eviction says nothing more."""
+        return request.user.has_perm("clusterstate.view_pod")
+
+    @display(description="Pod", ordering="name")
+    def name(self, pod: Any) -> SafeString:
+        """Return the pod's name, with the way to it."""
+        return look.link(reverse("admin:clusterstate_pod_change", args=(pod.id,)), pod.name)
+
+    @display(description="Node", ordering="node_name")
+    def node(self, pod: Any) -> SafeString | str:
+        """Return the node's name, with the way to it."""
+        return look.node_link(pod.node_id, pod.node_name)
+
+    @display(description="Why", ordering="cause")
+    def why(self, pod: Any) -> str:
+        """Return the taint, or that the labels no longer match."""
+        if pod.cause == "taint":
+            return f"taint {pod.taint_key}:{pod.taint_effect}"
+        return "node labels no longer match"
+
+    @display(description="Leaves", ordering="due_at")
+    def leaves(self, pod: Any) -> str:
+        """Return in how many seconds."""
+        seconds = (pod.due_at - now()).total_seconds()
+        return f"in {max(1, round(seconds))} s" if seconds > 0 else "now"
+
+    @display(description="Due", ordering="due_at")
+    def due(self, pod: Any) -> str:
+        """Return when, in UTC."""
+        return f"{pod.due_at:%Y-%m-%d %H:%M:%S} UTC"
+
+    @display(description="Held back by")
+    def held(self, pod: Any) -> str:
+        """Return why it has not left when it should have: a budget, or the rate limit."""
+        return pod.blocked_by or look.EMPTY
+
+    @display(description="Would land on")
+    def lands(self, pod: Any) -> str:
+        """Return the node, where that was worked out."""
+        landing = json.loads(pod.landing) if isinstance(pod.landing, str) else pod.landing
+        if not landing:
+            return look.EMPTY
+        return landing.get("nodeName") or f"nowhere: {landing.get('message', '')}"

@@ -1,0 +1,61 @@
+"""The list of evictions: who leaves, when and why."""
+
+import datetime as dt
+
+from django.test import Client
+
+from clusterstate.admin.clock import now
+from scheduling import whatif
+from scheduling.controllers import evictions
+from tests.admin.conftest import person
+from tests.admin.pages import text
+from tests.controllers.support import make_node, make_pod, set_labels, set_taints, taint, tolerates
+from tests.controllers.test_disruption import during_execution
+
+PAGE = "/admin/clusterstate/eviction/"
+
+
+def leaving() -> None:
+    """Two pods that must leave: one for a taint in an hour, one for a label at once."""
+    evictions.forget()
+    whatif.forget()
+    moment = now()
+    make_node("n1")
+    make_node("n2", labels={"zone": "a"})
+    make_pod("patient", "n1", tolerations=[tolerates("gone", seconds=3600)])
+    make_pod("stays", "n1", tolerations=[tolerates("gone")])
+    make_pod("picky", "n2", affinity=during_execution("zone", "a"))
+    evictions.follow(moment)
+    set_taints("n1", taint("gone"), now=moment)
+    set_labels("n2", now=moment, zone="b")
+    evictions.follow(moment)
+    whatif.foresee(moment + dt.timedelta(seconds=1))
+
+
+def test_it_says_who_leaves_when_and_why(administrator: Client) -> None:
+    leaving()
+    page = text(administrator.get(PAGE))
+    assert "picky" in page
+    assert "node labels no longer match" in page
+    assert "nowhere: 0/2 nodes are available" in page
+    assert "taint gone:NoExecute" in page
+    assert "stays" not in page
+    assert page.index("picky") < page.index("patient"), "the earliest first"
+
+
+def test_it_can_be_narrowed(administrator: Client) -> None:
+    leaving()
+    page = text(administrator.get(f"{PAGE}?cause=taint&q=n1"))
+    assert "patient" in page
+    assert "picky" not in page
+
+
+def test_whoever_sees_pods_sees_it_and_nobody_changes_it(
+    administrator: Client, viewer: Client
+) -> None:
+    leaving()
+    assert "patient" in text(viewer.get(PAGE))
+    assert "Evictions" in text(viewer.get("/admin/"))
+    assert person("nils", "view_node").get(PAGE).status_code == 403
+    assert administrator.get(f"{PAGE}add/").status_code == 403
+    assert "Delete selected" not in text(administrator.get(PAGE))
