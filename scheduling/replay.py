@@ -34,7 +34,7 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
-from scheduling.simulation import explain_table
+from scheduling.simulation import causes, explain_table
 
 API_VERSION = "stowage.dev/v1"
 _decode_node = msgspec.json.Decoder(Node).decode
@@ -46,10 +46,12 @@ _CONTROLLERS: tuple[type[ReplicationController | ReplicaSet | StatefulSet], ...]
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A decision made again, and in which points it differs from the record."""
+    """A decision made again, on what, and in which points it differs from the record."""
 
     decision: Decision
     differences: tuple[str, ...]
+    snapshot: Snapshot
+    info: PodInfo
 
 
 def describe(record: Record) -> Manifest:
@@ -103,6 +105,8 @@ def describe(record: Record) -> Manifest:
 def explain(record: Record) -> Manifest:
     """Return ``describe`` with every node: ``feasible``, ``infeasible``, ``scores``, ``best``.
 
+    ``runtimeClass`` tells what is due to the pod's RuntimeClass (R53), as long as the pod is there.
+
     ``source`` says where the table is from: ``replayed``, or ``stored`` where history no longer
     reaches back and the table of a pod that was not placed is still kept. ``verified`` says whether
     a replay agrees with the record, ``differences`` in what not.
@@ -111,6 +115,9 @@ def explain(record: Record) -> Manifest:
         Expired: neither reaches back so far.
     """
     found = describe(record)
+    if record.feasible and record.outcome not in ("scheduled", "stale"):
+        # A plugin refused it after a node was chosen; the record says all that there is to say.
+        return found | {"source": "recorded", "verified": True, "differences": []}
     try:
         replayed = make_again(record)
     except Expired:
@@ -123,6 +130,10 @@ def explain(record: Record) -> Manifest:
         return found | explain_table(decision, scores=True) | {"source": "stored", "verified": True}
     if replayed.decision.full is not None:
         found |= explain_table(replayed.decision, scores=True)
+        pod = queries.find("Pod", record.namespace, record.name)
+        manifest = None if pod is None else queries.decode(pod)
+        if manifest is not None and manifest["metadata"]["uid"] == record.pod_uid:
+            found = causes.told(found, manifest, replayed.snapshot, replayed.info)
     return found | {
         "source": "replayed",
         "verified": not replayed.differences,
@@ -152,7 +163,9 @@ def make_again(record: Record) -> Replayed:
         draw=record.draw,
         start=record.start,
     )
-    return Replayed(decision, tuple(_differences(record, decision)))
+    return Replayed(
+        decision, tuple(_differences(record, decision)), snapshot, infos[record.class_id]
+    )
 
 
 def _differences(record: Record, decision: Decision) -> Iterable[str]:
@@ -248,8 +261,20 @@ def as_table(found: Manifest) -> str:
             f"{found['source']}, {'verified' if found['verified'] else 'NOT VERIFIED'}"
             + "".join(f"; {text}" for text in found.get("differences") or ())
         )
+    if "runtimeClass" in found:
+        due = found["runtimeClass"]
+        lines += [due["message"]] if "message" in due else []
+        lines.append(f"From RuntimeClass {due['name']}: {_written(due)}")
     lines.append("")
     return "\n".join(lines + _columns(_rows(found))) + "\n"
+
+
+def _written(came: Manifest) -> str:
+    """Return what came from a RuntimeClass, or which of it is the cause, as text."""
+    parts = [f"{k}={v}" for k, v in (came.get("nodeSelector") or {}).items()]
+    parts += [f"toleration of {one.get('key', '')}" for one in came.get("tolerations") or ()]
+    parts += [f"overhead {k} {v}" for k, v in (came.get("overhead") or {}).items()]
+    return ", ".join(parts)
 
 
 def _rows(found: Manifest) -> list[list[str]]:
@@ -271,6 +296,9 @@ def _rows(found: Manifest) -> list[list[str]]:
     if "infeasible" in found:
         for name, verdict in sorted(found["infeasible"].items()):
             reason = f"{verdict['plugin']}: {', '.join(verdict['reasons'])}"
+            due = found.get("runtimeClass", {}).get("nodes", {}).get(name)
+            if due:
+                reason += f" (RuntimeClass: {_written(due)})"
             rows.append([name, "-", *("" for _ in plugins), reason])
     else:
         for rejection in found["rejections"]:

@@ -16,6 +16,7 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.framework.types import Candidate, PodInfo, PodRecord
 from scheduling.plugins.catalogue import build_framework
+from scheduling.simulation import causes
 from scheduling.simulation.document import (
     API_VERSION,
     FULL,
@@ -180,7 +181,10 @@ class _Run:
         decision = self._decide(number, pod, framework)
         if self._simulation.sequential and decision.scheduled:
             world.note_placed(namespace, name, title)
-        return self._explained(decision, title)
+        result = self._explained(decision, title)
+        if decision.full is not None and self._simulation.explain == FULL:
+            result = causes.told(result, manifest, world.snapshot, info)
+        return result
 
     def _decide(self, number: int, pod: PodToPlace, framework: Framework) -> Decision:
         snapshot, options = self._world.snapshot, self._options

@@ -132,6 +132,30 @@ def test_people_get_a_table(api, runner):
     assert "NodeResourcesFit" in api.get(path("p") + "?format=table").raw.decode()
 
 
+def test_the_runtime_class_is_named_where_it_is_the_reason(api, runner):
+    """R53, C7: in the explanation of a decision, and in the table for people."""
+    kata = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "handler": "kata",
+        "scheduling": {"nodeSelector": {"runtime": "kata"}},
+    }
+    api.post("/apis/node.k8s.io/v1/runtimeclasses", kata).ok(201)
+    nodes(api, make_node("a"), make_node("b"))
+    pods(api, make_pod("p").with_("spec", "runtimeClassName", value="kata"))
+    runner.turn()
+    (item,) = api.get(path("p") + "?explain=full").ok()["items"]
+    assert item["verified"]
+    due = item["runtimeClass"]
+    assert due["message"] == "0/2 Nodes are available: 2 nodes don't match RuntimeClass"
+    assert due["nodes"]["a"] == {"nodeSelector": {"runtime": "kata"}}
+    table = api.get(path("p", item["id"]) + "?explain=full&format=table").raw.decode()
+    assert "2 nodes don't match RuntimeClass" in table
+    assert "From RuntimeClass kata: runtime=kata" in table
+    assert "(RuntimeClass: runtime=kata)" in table
+
+
 def test_what_there_is_not_is_not_found(api, runner):
     nodes(api, make_node("a"))
     pods(api, make_pod("p"), make_pod("q"))

@@ -218,6 +218,8 @@ def test_a_waiting_pod_is_listed_allowed_and_rejected_over_the_api(api, start, j
     latest = decisions.of_pod("ns", "no", limit=9)[0]
     assert (latest.outcome, latest.node_name) == ("unschedulable", "")
     assert "unreserve ns/no" in " ".join(journal.lines)
+    told = api.get("/api/v1/namespaces/ns/pods/no/decisions?explain=full").ok()["items"][0]
+    assert (told["source"], told["rejectedBy"], told["verified"]) == ("recorded", ["Gang"], True)
 
 
 def test_only_who_may_is_allowed_to_permit(api, reader, start):

@@ -1,0 +1,113 @@
+"""Naming the RuntimeClass where it is the reason: what came from it, and which nodes it rules out.
+
+Admission merges the class into the pod, so that to the plugins its nodeSelector and its overhead
+are the pod's own (C7); conditions and events therefore speak as Kubernetes does. An explanation
+knows better: the pod's annotation tells what was merged (R53, C9).
+"""
+
+from collections import Counter
+from typing import Any
+
+from clusterstate.admission import runtime_class
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity import milli_value, value
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.types import PodInfo
+
+_AFFINITY, _FIT = "NodeAffinity", "NodeResourcesFit"
+_INSUFFICIENT = "Insufficient "
+
+
+def told(found: Manifest, pod: Manifest, snapshot: Snapshot, info: PodInfo) -> Manifest:
+    """Return an explanation (``explain_table``), for a pod with a RuntimeClass with its part in it.
+
+    ``runtimeClass`` has the class's name, the nodeSelector, tolerations and overhead that came from
+    it, ``nodes``: which of these each infeasible node does not satisfy, and for a pod that fits
+    nowhere ``message``: one sentence that counts nodes by cause, in the seeds' words.
+
+    Args:
+        found: the explanation, with ``feasible`` and ``infeasible``.
+        pod: the pod as it was admitted.
+        snapshot: what was decided on.
+        info: the pod's requirements.
+    """
+    came = _came(pod)
+    if came is None:
+        return found
+    nodes: dict[str, Manifest] = {}
+    for name, verdict in found["infeasible"].items():
+        cause = _cause(verdict, name, came, snapshot, info)
+        if cause:
+            nodes[name] = cause
+    due = {**came, "nodes": nodes}
+    if not found["feasible"] and found["infeasible"]:
+        due["message"] = _plainly(found["infeasible"], nodes)
+    return {**found, "runtimeClass": due}
+
+
+def _came(pod: Manifest) -> Manifest | None:
+    """Return what the pod has from its RuntimeClass, ``None`` if it has nothing from one."""
+    spec = pod.get("spec") or {}
+    name = spec.get("runtimeClassName")
+    if not name:
+        return None
+    noted = runtime_class.provenance(pod)
+    selector: dict[str, str] = spec.get("nodeSelector") or {}
+    came: dict[str, Any] = {
+        "nodeSelector": {} if noted is None else {k: selector.get(k) for k in noted.node_selector},
+        "tolerations": [] if noted is None else list(noted.tolerations),
+        "overhead": spec.get("overhead") or {},
+    }
+    return {"name": name, **came} if any(came.values()) else None
+
+
+def _cause(
+    verdict: Manifest, name: str, came: Manifest, snapshot: Snapshot, info: PodInfo
+) -> Manifest:
+    """Return what of the class a node does not satisfy, empty if the class is not the reason."""
+    row = snapshot.row_of(name)
+    if row is None:
+        return {}
+    if verdict["plugin"] == _AFFINITY:
+        labels = snapshot.node(row).metadata.labels
+        missed = {k: v for k, v in came["nodeSelector"].items() if labels.get(k) != v}
+        return {"nodeSelector": missed} if missed else {}
+    if verdict["plugin"] == _FIT:
+        decisive = {
+            resource: amount
+            for resource, amount in came["overhead"].items()
+            if _tips(resource, amount, row, snapshot, info)
+        }
+        return {"overhead": decisive} if decisive else {}
+    return {}
+
+
+def _tips(resource: str, amount: str, row: int, snapshot: Snapshot, info: PodInfo) -> bool:
+    """Return whether the pod would have fitted but for this much overhead."""
+    extra = milli_value(amount) if resource == "cpu" else value(amount)
+    column = snapshot.resources.find(resource)
+    if column is None:
+        return False
+    free = int(snapshot.allocatable[row, column]) - int(snapshot.requested[row, column])
+    asked = info.requests.get(resource, 0)
+    return asked - extra <= free < asked
+
+
+def _plainly(infeasible: dict[str, Manifest], due: dict[str, Manifest]) -> str:
+    counts: Counter[str] = Counter()
+    for name, verdict in infeasible.items():
+        if "nodeSelector" in due.get(name, {}):
+            counts["don't match RuntimeClass"] += 1
+            continue
+        for reason in verdict["reasons"]:
+            counts[_in_words(reason)] += 1
+    parts = sorted(f"{number} nodes {text}" for text, number in counts.items())
+    return f"0/{len(infeasible)} Nodes are available: {', '.join(parts)}"
+
+
+def _in_words(reason: str) -> str:
+    if reason.startswith(_INSUFFICIENT):
+        return f"do not have enough {reason.removeprefix(_INSUFFICIENT)}"
+    if reason == "Too many pods":
+        return "have too many pods"
+    return reason.removeprefix("node(s) ")
