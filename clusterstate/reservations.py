@@ -93,10 +93,11 @@ def waiting(*, namespace: str = "", name: str = "") -> list[Reservation]:
     return _read(f"WHERE {' AND '.join(conditions)}", parameters)
 
 
-def with_work() -> list[int]:
-    """Return the pods whose plugins have work: PreBind, Bind or PostBind. Queries once."""
+def with_work(limit: int = 100) -> list[int]:
+    """Return pods whose plugins have work, the oldest: PreBind, Bind or PostBind. Queries once."""
     rows = sql.fetch(
         f"SELECT pod_id FROM reservation WHERE step IN ('{BINDING}', '{BOUND}')"
-        " ORDER BY since, pod_id"
+        " ORDER BY since, pod_id LIMIT %s::bigint",
+        (limit,),
     )
     return [row[0] for row in rows]

@@ -77,9 +77,11 @@ def start(api, package, tmp_path):
     def begin(**plugins):
         enabled = [{"name": name} for name in plugins]
         config = [{"name": name, "args": args} for name, args in plugins.items() if args]
-        point = {"bind": {"enabled": [{"name": "Courier"}, {"name": "DefaultBinder"}]}}
-        if "Courier" not in plugins:
-            point = {}
+        point = {}
+        if "Courier" in plugins:
+            point["bind"] = {"enabled": [{"name": "Courier"}, {"name": "DefaultBinder"}]}
+        if "Door" in plugins:
+            point["queueSort"] = {"enabled": [{"name": "Door"}], "disabled": [{"name": "*"}]}
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -368,6 +370,27 @@ def test_a_bind_plugin_takes_its_pods_and_declines_the_rest(api, start):
     assert runner.work() == 2
     assert node_of(api, "parcel")
     assert node_of(api, "letter")
+
+
+def test_a_pre_enqueue_plugin_holds_pods_and_a_queue_sort_plugin_orders_them(api, start):
+    """R152, and PreEnqueue; a sort key that cannot be had costs nobody a turn."""
+    runner = start(Door={})
+    for name, rank in (("low", "1"), ("high", "9")):
+        create(api, name, cpu="1500m", rank=rank)
+    create(api, "odd", cpu="1500m", **{"raise": "key"})
+    create(api, "held", held="yes")
+    runner.turn()
+    api.post("/api/v1/nodes", make_node("large").offers(cpu="2").manifest).ok(201)
+    runner.turn(2)
+    assert node_of(api, "high") == "large"
+    assert not node_of(api, "low")
+    assert not node_of(api, "held")
+    (row,) = queries.load_pending([queries.pod_id("ns", "held")])
+    assert (row.stage, message_of(api, "odd")[0]) == ("gated", "Unschedulable")
+    labels = {"metadata": {"labels": {"example.com/held": None}}}
+    api.patch("/api/v1/namespaces/ns/pods/held", labels).ok()
+    runner.turn()
+    assert node_of(api, "held")
 
 
 def test_a_pod_that_goes_while_it_waits_gives_its_room_back(api, start, journal):
