@@ -31,12 +31,17 @@ KINDS = 24
 TAKEN = 2**30
 """In place of the bits of NodeResourcesFit: rejected by a counter, before that plugin."""
 
+# Columns of ``Shapes.marks``.
+FIT, LEAST, BALANCED, SUM = range(4)
+# Columns of ``Shapes.terms``: weights and amounts of cpu and memory, then of balance.
+LEAST_WEIGHT, BALANCED_ASKED, BALANCED_WEIGHT = 4, 5, 7
+TERMS = 8
+# Columns of ``Lines.cells``.
+LOCAL, GROUP, AFTER, BITS = range(4)
 # Columns of ``Lines.form``.
-LEAST, LEAST_LINE, LEAST_WEIGHT = 0, 4, 5
-BALANCED, BALANCED_LINE, BALANCED_WEIGHT = 6, 8, 9
-LOCALS, GROUPS, RULES, WATCHES, PLUGINS, TAKEN_SLOT, AFFINITY_FIRST, STUCK = range(10, 18)
-WIDEST = 18
-FORM = 19
+SHAPE, FIXED, GROUPS, RULES, WATCHES, PLUGINS, TAKEN_SLOT = range(7)
+AFFINITY_FIRST, STUCK, WIDEST = range(7, 10)
+FORM = 10
 # Columns of ``Lines.rules``; kinds are ``framework.terms.Kind``.
 KIND, SLOT, WATCH, MATCHES_SELF, MAX_SKEW, FROM_ZERO, BY_SIZE, ALL_KEYS = range(8)
 NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
@@ -44,26 +49,31 @@ NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
 OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST, LENGTH = range(7)
 SLOT_COLUMNS = 7
 # Where a plugin's scores come from: ``Lines.plan``.
-OF_ROW, SCALED, REVERSED, AFFINITY, SPREAD = range(5)
+OF_SHAPE, OF_NODE, SCALED, REVERSED, AFFINITY, SPREAD = range(6)
 # What a group is refused for, and how many row filters' kinds follow in ``Told.refused``.
 SKEWED, UNLABELLED, NOT_NEAR, TOO_NEAR, UNWELCOME = range(5)
 REFUSALS = 5
 
 
+class Shapes(NamedTuple):
+    """What follows from requests alone; see ``shapes.Shapes``."""
+
+    amounts: Int64
+    columns: Int64
+    terms: Int64
+    marks: Int32
+    cursor: Int64
+
+
 class Lines(NamedTuple):
     """What is kept of the classes, one line each; see ``pool.Pool``."""
 
-    after: Int16
-    bits: Int32
-    local: Int32
-    group: Int16
-    scores: Int32
+    cells: Int32
+    fixed: Int32
     entry_group: Int16
     entry_top: Int32
     entry_ties: Int16
     entries: Int16
-    amounts: Int64
-    columns: Int64
     form: Int64
     plan: Int64
     raw: Int64
@@ -125,7 +135,7 @@ compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 @compiled
 def fit_bits(
     row: int,
-    c: int,
+    shape: int,
     amounts: Int64,
     columns: Int64,
     allocatable: Int64,
@@ -140,28 +150,28 @@ def fit_bits(
     """
     found = 1 if pod_count[row] + 1 > allowed[row] else 0
     for check in range(columns.shape[1]):
-        column = columns[c, check]
+        column = columns[shape, check]
         if column < 0:
             break
         room = allocatable[row, column]
-        if amounts[c, check] > room - requested[row, column]:
-            found |= (3 if amounts[c, check] > room else 1) << (2 * check + 1)
+        if amounts[shape, check] > room - requested[row, column]:
+            found |= (3 if amounts[shape, check] > room else 1) << (2 * check + 1)
     return found
 
 
 @compiled
 def least_allocated(
-    row: int, c: int, form: Int64, allocatable: Int64, nonzero_requested: Int64
+    row: int, shape: int, terms: Int64, allocatable: Int64, nonzero_requested: Int64
 ) -> int:
-    """Return NodeResourcesFit's score of cpu and memory; form: weight, asked, weight, asked."""
+    """Return NodeResourcesFit's score of cpu and memory; terms: weight, asked, weight, asked."""
     total = 0
     weights = 0
     for column in range(2):
-        weight = form[c, LEAST + 2 * column]
+        weight = terms[shape, 2 * column]
         room = allocatable[row, column]
         if weight == 0 or room == 0:
             continue
-        used = nonzero_requested[row, column] + form[c, LEAST + 2 * column + 1]
+        used = nonzero_requested[row, column] + terms[shape, 2 * column + 1]
         if used < room:
             total += (room - used) * 100 // room * weight
         weights += weight
@@ -169,15 +179,15 @@ def least_allocated(
 
 
 @compiled
-def balanced(row: int, c: int, form: Int64, allocatable: Int64, requested: Int64) -> int:
-    """Return NodeResourcesBalancedAllocation's score of cpu and memory; form: asked, asked."""
+def balanced(row: int, shape: int, terms: Int64, allocatable: Int64, requested: Int64) -> int:
+    """Return NodeResourcesBalancedAllocation's score of cpu and memory; terms: asked, asked."""
     cpu, memory = allocatable[row, 0], allocatable[row, 1]
     after = 0.0
     before = 0.0
     if cpu != 0 and memory != 0:
         used_cpu, used_memory = requested[row, 0], requested[row, 1]
-        a = min(1.0, (used_cpu + form[c, BALANCED]) / cpu)
-        b = min(1.0, (used_memory + form[c, BALANCED + 1]) / memory)
+        a = min(1.0, (used_cpu + terms[shape, BALANCED_ASKED]) / cpu)
+        b = min(1.0, (used_memory + terms[shape, BALANCED_ASKED + 1]) / memory)
         after = abs((a - b) / 2)
         a = min(1.0, used_cpu / cpu)
         b = min(1.0, used_memory / memory)
@@ -185,6 +195,49 @@ def balanced(row: int, c: int, form: Int64, allocatable: Int64, requested: Int64
     with_pod = int((1.0 - after) * 100)
     without = int((1.0 - before) * 100)
     return 50 + (50 + with_pod - without) // 2
+
+
+@compiled
+def mark(
+    row: int,
+    shape: int,
+    amounts: Int64,
+    columns: Int64,
+    terms: Int64,
+    marks: Int32,
+    allocatable: Int64,
+    requested: Int64,
+    nonzero_requested: Int64,
+    allowed: Int64,
+    pod_count: Int64,
+) -> None:
+    """Say of a row what follows from requests: whether they fit, and weighted scores if so."""
+    bits = fit_bits(row, shape, amounts, columns, allocatable, requested, allowed, pod_count)
+    marks[shape, row, FIT] = bits
+    if bits != 0:
+        return
+    least = 0
+    balance = 0
+    if terms[shape, LEAST_WEIGHT] > 0:
+        least = least_allocated(row, shape, terms, allocatable, nonzero_requested)
+        least *= terms[shape, LEAST_WEIGHT]
+    if terms[shape, BALANCED_WEIGHT] > 0:
+        balance = balanced(row, shape, terms, allocatable, requested)
+        balance *= terms[shape, BALANCED_WEIGHT]
+    marks[shape, row, LEAST] = least
+    marks[shape, row, BALANCED] = balance
+    marks[shape, row, SUM] = least + balance
+
+
+@compiled
+def mark_rows(rows: Int32, shape: int, shapes: Shapes, nodes: Nodes) -> None:
+    """Say of rows what follows from requests."""
+    for row in rows:
+        mark(
+            row, shape, shapes.amounts, shapes.columns, shapes.terms, shapes.marks,
+            nodes.allocatable, nodes.requested, nodes.nonzero_requested, nodes.allowed_pods,
+            nodes.pod_count,
+        )  # fmt: skip
 
 
 @compiled
@@ -223,14 +276,13 @@ def leave(
     row: int,
     number: int,
     score: int,
-    local: Int32,
-    group: Int16,
+    cells: Int32,
     entries: Int16,
     entry_group: Int16,
     entry_top: Int32,
     entry_ties: Int16,
 ) -> None:
-    """Take a row out of its block's entries; ``local`` of the row is LOW already."""
+    """Take a row out of its block's entries; its local score is LOW already."""
     block = row // BLOCK
     last = entries[c, block] - 1
     for at in range(last + 1):
@@ -243,9 +295,9 @@ def leave(
             return
         top = LOW
         ties = 0
-        for other in range(block * BLOCK, min((block + 1) * BLOCK, local.shape[1])):
-            found = local[c, other]
-            if group[c, other] == number and found != LOW and found >= top:
+        for other in range(block * BLOCK, min((block + 1) * BLOCK, cells.shape[1])):
+            found = cells[c, other, LOCAL]
+            if found != LOW and found >= top and cells[c, other, GROUP] == number:
                 ties = ties + 1 if found == top else 1
                 top = found
         if ties > 0:
@@ -629,30 +681,36 @@ def index(c: int, lines: Lines) -> None:
     lines.entry_top[c] = LOW
     lines.entry_ties[c] = 0
     lines.form[c, WIDEST] = 0
-    for row in range(lines.local.shape[1]):
-        score = lines.local[c, row]
+    for row in range(lines.cells.shape[1]):
+        score = lines.cells[c, row, LOCAL]
         if score != LOW:
             enter(
-                c, row, int(lines.group[c, row]), score, lines.form, lines.entries,
+                c, row, int(lines.cells[c, row, GROUP]), score, lines.form, lines.entries,
                 lines.entry_group, lines.entry_top, lines.entry_ties,
             )  # fmt: skip
 
 
 @compiled
-def judge_rows(c: int, lines: Lines, counts: Counts, nodes: Nodes) -> None:
-    """Set the bits of all rows of a line that are not rejected before."""
+def judge_rows(c: int, lines: Lines, shapes: Shapes, counts: Counts) -> None:
+    """Set bits and local scores of all rows of a line."""
     slot = lines.form[c, TAKEN_SLOT]
-    for row in range(lines.bits.shape[1]):
-        if lines.after[c, row] < 0:
-            lines.bits[c, row] = 0
-        elif slot >= 0 and counts.counts[counts.slots[slot, OFFSET] + row] > 0:
-            lines.bits[c, row] = TAKEN
+    for row in range(lines.cells.shape[1]):
+        cell = lines.cells[c, row]
+        cell[BITS] = 0
+        cell[LOCAL] = LOW
+        if cell[AFTER] < 0:
+            continue
+        if slot >= 0 and counts.counts[counts.slots[slot, OFFSET] + row] > 0:
+            cell[BITS] = TAKEN
         else:
-            bits = fit_bits(
-                row, c, lines.amounts, lines.columns, nodes.allocatable, nodes.requested,
-                nodes.allowed_pods, nodes.pod_count,
-            )  # fmt: skip
-            lines.bits[c, row] = bits or -lines.after[c, row]
+            mark = shapes.marks[lines.form[c, SHAPE], row]
+            cell[BITS] = mark[FIT]
+            if mark[FIT] == 0:
+                cell[BITS] = -cell[AFTER]
+            if cell[BITS] == 0:
+                cell[LOCAL] = mark[SUM]
+                for number in range(lines.form[c, FIXED]):
+                    cell[LOCAL] += lines.fixed[c, number, row]
 
 
 @compiled
@@ -661,6 +719,7 @@ def decide(
     high: Int64,
     low: Int64,
     lines: Lines,
+    shapes: Shapes,
     counted: Counts,
     nodes: Nodes,
     log: Int32,
@@ -675,14 +734,12 @@ def decide(
     (UNTOUCHED). ``classes``: their lines. ``high`` and ``low``: the halves of 64 random bits for
     each pod. ``log``: the snapshot's, ``filled`` entries long, which begins at ``log_start``.
     """
-    after, bits, local, group, scores = (
-        lines.after, lines.bits, lines.local, lines.group, lines.scores,
-    )  # fmt: skip
+    cells, fixed, form, plan, raw = lines.cells, lines.fixed, lines.form, lines.plan, lines.raw
     entry_group, entry_top, entry_ties, entries = (
         lines.entry_group, lines.entry_top, lines.entry_ties, lines.entries,
     )  # fmt: skip
-    amounts, columns, form, plan, raw = (
-        lines.amounts, lines.columns, lines.form, lines.plan, lines.raw,
+    amounts, columns, terms, marks, marked = (
+        shapes.amounts, shapes.columns, shapes.terms, shapes.marks, shapes.cursor,
     )  # fmt: skip
     rules, place, watch, values = lines.rules, lines.place, lines.watch, lines.values
     base, size, members = lines.base, lines.size, lines.members
@@ -695,7 +752,7 @@ def decide(
         nodes.allocatable, nodes.requested, nodes.nonzero_requested,
     )  # fmt: skip
     allowed, pod_count = nodes.allowed_pods, nodes.pod_count
-    rows = local.shape[1]
+    rows = cells.shape[1]
     blocks = entries.shape[1]
     most = size.shape[1]
     highest = np.empty(blocks, np.int32)
@@ -716,30 +773,33 @@ def decide(
     stamp = 0
     for pod in range(len(classes)):
         c = int(classes[pod])
-        least_line, least_weight = form[c, LEAST_LINE], form[c, LEAST_WEIGHT]
-        balanced_line, balanced_weight = form[c, BALANCED_LINE], form[c, BALANCED_WEIGHT]
-        locals_, plugins = form[c, LOCALS], form[c, PLUGINS]
-        taken = form[c, TAKEN_SLOT]
-        watches = form[c, WATCHES]
-        # Follow what was touched since the class was last asked.
+        shape, fixed_lines, plugins = form[c, SHAPE], form[c, FIXED], form[c, PLUGINS]
+        taken, watches = form[c, TAKEN_SLOT], form[c, WATCHES]
+        # Follow what was touched: for its requests, then since the class was last asked.
+        for entry in range(marked[shape] - log_start, filled + pod):
+            mark(
+                log[entry], shape, amounts, columns, terms, marks, allocatable, requested,
+                nonzero_requested, allowed, pod_count,
+            )  # fmt: skip
+        marked[shape] = log_start + filled + pod
         for entry in range(cursor[c] - log_start, filled + pod):
             row = log[entry]
-            if after[c, row] < 0:
+            after = int(cells[c, row, AFTER])
+            if after < 0:
                 continue
-            old_group = int(group[c, row])
+            old_group = int(cells[c, row, GROUP])
             number = old_group
             if watches > 0:
                 number = find_group(
                     c, row, old_group, form, watch, values, base, size, members, slots, counts,
                     where, scratch,
                 )  # fmt: skip
+            now = int(marks[shape, row, FIT])
             if taken >= 0 and counts[slots[taken, OFFSET] + row] > 0:
                 now = TAKEN
-            else:
-                now = fit_bits(row, c, amounts, columns, allocatable, requested, allowed, pod_count)
-                if now == 0:
-                    now = -after[c, row]
-            before = bits[c, row]
+            elif now == 0:
+                now = -after
+            before = int(cells[c, row, BITS])
             if number < 0 or (
                 now != 0 and now != before and find_kind(c, now, kind, kind_count) < 0
             ):
@@ -751,36 +811,25 @@ def decide(
                     kind_count[c, find_kind(c, before, kind, kind_count)] -= 1
                 if now != 0:
                     kind_count[c, find_kind(c, now, kind, kind_count)] += 1
-                bits[c, row] = now
+                cells[c, row, BITS] = now
             score = LOW
             if now == 0:
-                if least_line >= 0:
-                    scores[c, least_line, row] = (
-                        least_allocated(row, c, form, allocatable, nonzero_requested) * least_weight
-                    )
-                if balanced_line >= 0:
-                    scores[c, balanced_line, row] = (
-                        balanced(row, c, form, allocatable, requested) * balanced_weight
-                    )
-                score = 0
-                for line in range(locals_):
-                    score += scores[c, line, row]
-            old = local[c, row]
+                score = int(marks[shape, row, SUM])
+                for line in range(fixed_lines):
+                    score += fixed[c, line, row]
+            old = int(cells[c, row, LOCAL])
             if score == old and number == old_group:
                 continue
-            local[c, row] = LOW
+            cells[c, row, LOCAL] = LOW
             if old != LOW:
-                leave(
-                    c, row, old_group, old, local, group, entries, entry_group, entry_top,
-                    entry_ties,
-                )  # fmt: skip
+                leave(c, row, old_group, old, cells, entries, entry_group, entry_top, entry_ties)
                 size[c, old_group] -= 1
             if number != old_group:
                 members[c, old_group] -= 1
                 members[c, number] += 1
-                group[c, row] = number
+                cells[c, row, GROUP] = number
             if score != LOW:
-                local[c, row] = score
+                cells[c, row, LOCAL] = score
                 enter(c, row, number, score, form, entries, entry_group, entry_top, entry_ties)
                 size[c, number] += 1
         cursor[c] = log_start + filled + pod
@@ -815,7 +864,7 @@ def decide(
         if feasible > 1:
             for plugin in range(plugins):
                 source = plan[c, plugin, 0]
-                if source == OF_ROW:
+                if source in (OF_SHAPE, OF_NODE):
                     continue
                 if source == AFFINITY:
                     affinity_scores(
@@ -855,7 +904,8 @@ def decide(
                 left -= ties_in[block]
                 continue
             for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                if local[c, row] != LOW and local[c, row] + offset[group[c, row]] == top:
+                cell = cells[c, row]
+                if cell[LOCAL] != LOW and cell[LOCAL] + offset[cell[GROUP]] == top:
                     if left == 0:
                         winner = row
                         break
@@ -872,7 +922,8 @@ def decide(
                 if highest[block] != top:
                     continue
                 for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                    if local[c, row] != LOW and local[c, row] + offset[group[c, row]] == top:
+                    cell = cells[c, row]
+                    if cell[LOCAL] != LOW and cell[LOCAL] + offset[cell[GROUP]] == top:
                         picks[kept] = row
                         kept += 1
                         if kept == KEPT:
@@ -887,9 +938,10 @@ def decide(
                 if ties_in[block] == 0 or (kept == wanted and highest[block] <= best[kept - 1]):
                     continue
                 for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                    if local[c, row] == LOW or offset[group[c, row]] == LOW:
+                    cell = cells[c, row]
+                    if cell[LOCAL] == LOW or offset[cell[GROUP]] == LOW:
                         continue
-                    total = local[c, row] + offset[group[c, row]]
+                    total = cell[LOCAL] + offset[cell[GROUP]]
                     if kept == wanted and total <= best[kept - 1]:
                         continue
                     if kept < wanted:
@@ -910,10 +962,12 @@ def decide(
             same = True
             for at in range(kept):
                 row = picks[at]
-                if source == OF_ROW:
-                    score = scores[c, line, row]
+                if source == OF_SHAPE:
+                    score = marks[shape, row, line]
+                elif source == OF_NODE:
+                    score = fixed[c, line, row]
                 else:
-                    score = weighted[plugin, group[c, row]]
+                    score = weighted[plugin, cells[c, row, GROUP]]
                 told.scores[pod, plugin, at] = score
                 same &= score == told.scores[pod, plugin, 0]
             if same:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from scheduling.engine import kernels
 from scheduling.engine.decision import Rejection
 from scheduling.engine.line_run import Line
+from scheduling.engine.shapes import CHECKS, Shape, Shapes, columns
 from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 Int64 = npt.NDArray[np.int64]
 
-_CHECKS = 8
 _MOST_GROUPS = 1024
 _MOST_RULES = 32
 _MOST_WATCHES = 8
@@ -65,17 +65,12 @@ _CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
 _FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
 
 _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
-    "after": (np.int16, ("rows",)),
-    "bits": (np.int32, ("rows",)),
-    "local": (np.int32, ("rows",)),
-    "group": (np.int16, ("rows",)),
-    "scores": (np.int32, ("locals", "rows")),
+    "cells": (np.int32, ("rows", 4)),
+    "fixed": (np.int32, ("fixed", "rows")),
     "entry_group": (np.int16, (kernels.BLOCK, "blocks")),
     "entry_top": (np.int32, (kernels.BLOCK, "blocks")),
     "entry_ties": (np.int16, (kernels.BLOCK, "blocks")),
     "entries": (np.int16, ("blocks",)),
-    "amounts": (np.int64, (_CHECKS,)),
-    "columns": (np.int64, (_CHECKS,)),
     "form": (np.int64, (kernels.FORM,)),
     "plan": (np.int64, ("plugins", 3)),
     "raw": (np.int64, ("plugins", "groups")),
@@ -98,10 +93,11 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
 class _Plan(msgspec.Struct, kw_only=True):
     """What a class filters and scores by, as far as it can be said without asking for rows."""
 
-    checks: list[tuple[int, int]]
+    shape: Shape
+    fixed: list[int]
     plain: Plugin
     taken: Plugin | None
-    form: dict[int, int]
+    affinity_first: bool
     sources: list[tuple[int, int, int]]
     scorers: list[Score]
     names: tuple[str, ...]
@@ -122,7 +118,7 @@ class Pool:
             "lines": 0,
             "rows": self.capacity,
             "blocks": blocks,
-            "locals": sum(map(_is_local, framework.score_plugins)),
+            "fixed": sum(map(_is_fixed, framework.score_plugins)),
             "plugins": max(len(framework.score_plugins), 1),
             "resources": self.width,
             "groups": 16,
@@ -130,6 +126,7 @@ class Pool:
             "watches": 2,
         }
         self.slots = Slots(snapshot)
+        self.shapes = Shapes(snapshot)
         self.states: list[ClassState | None] = []
         self.lines: list[Line | None] = []
         self.generation = 0
@@ -184,6 +181,7 @@ class Pool:
     def free(self, state: "ClassState") -> None:
         """Give a class's line back."""
         if 0 <= state.line < len(self.states) and self.states[state.line] is state:
+            self.shapes.leave(int(self.arrays.form[state.line, kernels.SHAPE]))
             self.states[state.line] = self.lines[state.line] = None
         state.line = -1
 
@@ -229,17 +227,22 @@ class Pool:
         number = state.line
         assert isinstance(plan.plain, PlainFilter)
         self.generation += 1
-        if not self._fill(state, number, plan, slots[: len(plan.terms)], taken_slot):
+        shape = self.shapes.take(plan.shape)
+        if self.states[number] is state:
+            self.shapes.leave(int(self.arrays.form[number, kernels.SHAPE]))
+        self.states[number] = state if shape >= 0 else None
+        self.arrays.form[number] = 0
+        self.arrays.form[number, kernels.SHAPE] = shape
+        if shape < 0 or not self._fill(state, number, plan, slots[: len(plan.terms)], taken_slot):
             self.free(state)
             return False
-        self.states[number] = state
         self.lines[number] = Line(
             number=number,
             info=state.info,
             plugins=plan.names,
             skipped=plan.skipped,
             slots=used,
-            fixed=_fixed_rejections(state, self.arrays.after[number]),
+            fixed=_fixed_rejections(state, self.arrays.cells[number, :, kernels.AFTER]),
             refusals=plan.refusals,
             statuses=state.statuses,
             fit=plan.plain,
@@ -273,19 +276,12 @@ class Pool:
         if len(watches) > _MOST_WATCHES or not self.reserve(rules=len(rules), watches=len(watches)):
             return False
         arrays = self.arrays
-        arrays.columns[number] = -1
-        for at, (amount, column) in enumerate(plan.checks):
-            arrays.amounts[number, at], arrays.columns[number, at] = amount, column
         form = arrays.form[number]
-        form[:] = 0
-        form[[kernels.LEAST_LINE, kernels.BALANCED_LINE]] = -1
-        for at, value in plan.form.items():
-            form[at] = value
-        form[kernels.LOCALS] = len(state.scores)
         form[kernels.RULES] = len(rules)
         form[kernels.WATCHES] = len(watches)
         form[kernels.PLUGINS] = len(plan.sources)
         form[kernels.TAKEN_SLOT] = taken
+        form[kernels.AFFINITY_FIRST] = plan.affinity_first
         for at, source in enumerate(plan.sources):
             arrays.plan[number, at] = source
         for at, rule in enumerate(rules):
@@ -297,22 +293,21 @@ class Pool:
 
         alive = snapshot.rows()
         open_rows = alive[order[alive] > orders[-1]]
-        after = arrays.after[number]
-        after[:] = -1
-        after[open_rows] = state.static[open_rows]
-        kernels.judge_rows(number, arrays, self.slots.arrays, columns(self._snapshot))
-        bits = arrays.bits[number, open_rows]
+        for at, line in enumerate(plan.fixed):
+            arrays.fixed[number, at] = state.scores[line]
+        if arrays.fixed[number, : len(plan.fixed)].any():
+            form[kernels.FIXED] = len(plan.fixed)
+        cells = arrays.cells[number]
+        cells[:, kernels.AFTER] = -1
+        cells[open_rows, kernels.AFTER] = state.static[open_rows]
+        kernels.judge_rows(number, arrays, self.shapes.arrays, self.slots.arrays)
+        bits = cells[open_rows, kernels.BITS]
         kinds, counts = np.unique(bits[bits != 0], return_counts=True)
         if len(kinds) > kernels.KINDS // 2:
             return False
         arrays.kind[number] = arrays.kind_count[number] = 0
         arrays.kind[number, : len(kinds)] = kinds
         arrays.kind_count[number, : len(kinds)] = counts
-        arrays.scores[number, : len(state.scores)] = state.scores
-        local = arrays.local[number]
-        local[:] = kernels.LOW
-        passing = open_rows[bits == 0]
-        local[passing] = state.local[passing]
         if not self._group(state, number, plan, list(watches), open_rows, bits == 0):
             return False
         kernels.index(number, self.arrays)
@@ -351,8 +346,8 @@ class Pool:
             return False
         arrays = self.arrays
         arrays.form[number, kernels.GROUPS] = len(groups)
-        arrays.group[number] = -1
-        arrays.group[number, rows] = group_of
+        arrays.cells[number, :, kernels.GROUP] = -1
+        arrays.cells[number, rows, kernels.GROUP] = group_of
         arrays.base[number, : len(groups)] = base_of[member]
         arrays.values[number, : len(groups), : len(watches)] = values[:, member].T
         arrays.size[number] = arrays.members[number] = 0
@@ -368,21 +363,10 @@ class Pool:
         return True
 
 
-def columns(snapshot: Snapshot) -> kernels.Nodes:
-    """Return the columns that loops read and account in."""
-    return kernels.Nodes(
-        snapshot.allocatable,
-        snapshot.requested,
-        snapshot.nonzero_requested,
-        snapshot.allowed_pods,
-        snapshot.pod_count,
-    )
-
-
-def _is_local(plugin: Score) -> bool:
-    """Whether a plugin's scores stand in ``ClassState.scores``."""
+def _is_fixed(plugin: Score) -> bool:
+    """Whether a plugin's scores follow neither pods nor other nodes."""
     assert isinstance(plugin, Cacheable)
-    return plugin.score_locality is not Locality.GROUP and not isinstance(plugin, NormalizeScore)
+    return plugin.score_locality is Locality.NODE and not isinstance(plugin, NormalizeScore)
 
 
 def _status(reason: Reason, plugin: str) -> Status:
@@ -390,7 +374,7 @@ def _status(reason: Reason, plugin: str) -> Status:
     return Status(code, reasons, plugin)
 
 
-def _fixed_rejections(state: "ClassState", after: npt.NDArray[np.int16]) -> list[Rejection]:
+def _fixed_rejections(state: "ClassState", after: npt.NDArray[np.int32]) -> list[Rejection]:
     """Return how many nodes are rejected before the filters that follow pods, and why."""
     rows = state.snapshot.rows()
     numbers = state.static[rows][after[rows] < 0]
@@ -414,14 +398,14 @@ def _plan(state: "ClassState") -> _Plan | None:
     if before and not isinstance(before[0], CountedFilter):
         return None
     checks = plain.plain_filter(info, snapshot)
-    if len(checks) > _CHECKS:
+    if len(checks) > CHECKS:
         return None
     untouched = skipped_now(state)
     if untouched is None:
         return None
     terms: list[Term] = []
     refusals = [Status()] * kernels.REFUSALS
-    form: dict[int, int] = {}
+    order: list[str] = []
     filters_by = {plugin.name for plugin in state.group_filters}
     scores_by = {plugin.name for plugin in state.dynamic}
     termed: dict[str, Plugin] = {}
@@ -435,25 +419,39 @@ def _plan(state: "ClassState") -> _Plan | None:
                 terms += plugin.untouched_terms(info, snapshot)
             for at, reason in enumerate(plugin.affinity_rejections):
                 refusals[kernels.NOT_NEAR + at] = _status(reason, plugin.name)
-            form.setdefault(kernels.AFFINITY_FIRST, 1)
+            order.append("affinity")
         elif isinstance(plugin, SpreadTerms):
             stated = plugin.spread_terms(info, snapshot)
             for at, reason in enumerate(plugin.spread_rejections):
                 refusals[kernels.SKEWED + at] = _status(reason, plugin.name)
-            form.setdefault(kernels.AFFINITY_FIRST, 0)
+            order.append("spread")
         else:
             return None
         terms += [term for term in stated if (filtering if term.kind in _FILTERING else scoring)]
     sources: list[tuple[int, int, int]] = []
     scorers: list[Score] = []
+    fixed: list[int] = []
+    least, balanced = (0, 0, 0, 0, 0), (0, 0, 0)
     for line in state.lines:
         scorer, weight = line.plugin, line.weight
         if scorer.name in untouched:
             continue
-        if line.line >= 0:
-            source = kernels.OF_ROW
-            if line.follows_pods and not _follow(state, scorer, line.line, weight, form):
+        at = -1
+        if line.line >= 0 and not line.follows_pods:
+            source, at = kernels.OF_NODE, len(fixed)
+            fixed.append(line.line)
+        elif line.line >= 0 and isinstance(scorer, LeastAllocatedScore):
+            asked = scorer.least_allocated_terms(info)
+            if asked is None or least[-1] or weight <= 0:
                 return None
+            source, at, least = kernels.OF_SHAPE, kernels.LEAST, (*asked, weight)
+        elif line.line >= 0 and isinstance(scorer, BalancedScore):
+            amounts = scorer.balanced_terms(info)
+            if amounts is None or balanced[-1] or weight <= 0:
+                return None
+            source, at, balanced = kernels.OF_SHAPE, kernels.BALANCED, (*amounts, weight)
+        elif line.line >= 0:
+            return None
         elif line.of_node:
             if not isinstance(scorer, ScaledScore):
                 return None
@@ -462,13 +460,14 @@ def _plan(state: "ClassState") -> _Plan | None:
             return None
         else:
             source = kernels.AFFINITY if isinstance(scorer, AffinityTerms) else kernels.SPREAD
-        sources.append((source, line.line, weight))
+        sources.append((source, at, weight))
         scorers.append(scorer)
     return _Plan(
-        checks=checks,
+        shape=Shape(tuple(checks), least, balanced),
+        fixed=fixed,
         plain=plain,
         taken=before[0] if before else None,
-        form=form,
+        affinity_first=order[:1] == ["affinity"],
         sources=sources,
         scorers=scorers,
         names=tuple(scorer.name for scorer in scorers),
@@ -476,27 +475,6 @@ def _plan(state: "ClassState") -> _Plan | None:
         terms=terms,
         refusals=refusals,
     )
-
-
-def _follow(
-    state: "ClassState", plugin: Plugin, line: int, weight: int, form: dict[int, int]
-) -> bool:
-    """Note how a score follows pods; False where it is not known."""
-    if isinstance(plugin, LeastAllocatedScore):
-        least = plugin.least_allocated_terms(state.info)
-        if least is None or kernels.LEAST_LINE in form:
-            return False
-        form.update(zip(range(kernels.LEAST, kernels.LEAST + 4), least, strict=True))
-        form[kernels.LEAST_LINE], form[kernels.LEAST_WEIGHT] = line, weight
-        return True
-    if isinstance(plugin, BalancedScore):
-        balanced = plugin.balanced_terms(state.info)
-        if balanced is None or kernels.BALANCED_LINE in form:
-            return False
-        form[kernels.BALANCED], form[kernels.BALANCED + 1] = balanced
-        form[kernels.BALANCED_LINE], form[kernels.BALANCED_WEIGHT] = line, weight
-        return True
-    return False
 
 
 def skipped_now(state: "ClassState") -> frozenset[str] | None:
@@ -517,12 +495,11 @@ def skipped_now(state: "ClassState") -> frozenset[str] | None:
 def compile_loops() -> None:
     """Compile or load every loop for the arrays that it will get, by calls that do nothing."""
     snapshot = Snapshot(capacity=4)
-    shapes = {
-        name: tuple(1 if isinstance(of, str) else of for of in shape)
-        for name, (_, shape) in _SHAPES.items()
-    }
     arrays = kernels.Lines(
-        **{name: np.zeros((1, *shapes[name]), kind) for name, (kind, _) in _SHAPES.items()}
+        **{
+            name: np.zeros((1, *(1 if isinstance(of, str) else of for of in shape)), kind)
+            for name, (kind, shape) in _SHAPES.items()
+        }
     )
     counts = Slots(snapshot).arrays
     none, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -533,10 +510,10 @@ def compile_loops() -> None:
         scores=np.zeros((0, 1, 1), np.int32),
         refused=np.zeros((0, 1), np.int32),
     )
-    nodes = columns(snapshot)
-    arrays.after[:] = -1
-    arrays.local[:] = kernels.LOW
-    kernels.judge_rows(0, arrays, counts, nodes)
+    nodes, shapes = columns(snapshot), Shapes(snapshot).arrays
+    arrays.cells[:] = -1
+    kernels.mark_rows(nothing, 0, shapes, nodes)
+    kernels.judge_rows(0, arrays, shapes, counts)
     kernels.index(0, arrays)
-    kernels.decide(nothing, none, none, arrays, counts, nodes, log, 0, filled, told)
+    kernels.decide(nothing, none, none, arrays, shapes, counts, nodes, log, 0, filled, told)
     snapshot.assume_run([], [], nothing, kernels.link)

@@ -173,7 +173,8 @@ class Runs:
         )
         high, low = _random(options.seed, draw, count)
         done = kernels.decide(
-            lines, high, low, pool.arrays, pool.slots.arrays, _pool.columns(snapshot), log,
+            lines, high, low, pool.arrays, pool.shapes.arrays, pool.slots.arrays,
+            _pool.columns(snapshot), log,
             snapshot.log_start, filled, told,
         )  # fmt: skip
         self._length = (
