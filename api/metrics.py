@@ -1,4 +1,4 @@
-"""Counters and durations of this process, for Prometheus.
+"""Counters and durations of this process, and how the eviction timers stand, for Prometheus.
 
 Requests are measured where they enter the process, watches included; their labels are bounded by
 what is served, never by what a client sends. The scrape itself needs a token that may do
@@ -6,13 +6,18 @@ everything, or a client on loopback.
 """
 
 import time
+from collections.abc import Iterator
 
+from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
 
-from api import auth, errors
+from api import auth, clock, errors
 from api.routes import resolve
+from clusterstate import timers
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -26,6 +31,46 @@ durations = Histogram(
 watches = Gauge("stowage_watches", "Watches open now.")
 watch_events = Counter("stowage_watch_events_total", "Events sent to watches.")
 
+
+class _Timers:
+    """The eviction timers, asked of the database at each scrape: any process tells the same."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: registering asks the database for nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield how many wait, how long the first is overdue, and how late pods left. Queries."""
+        try:
+            found = timers.standing(clock.now())
+        except DatabaseError:
+            return  # /readyz says so
+        waiting = GaugeMetricFamily(
+            "stowage_eviction_timers", "Pods that must leave their node later.", labels=["cause"]
+        )
+        for cause, number in sorted(found.waiting.items()):
+            waiting.add_metric([cause], number)
+        yield waiting
+        yield GaugeMetricFamily(
+            "stowage_eviction_overdue_seconds",
+            "How long the first of them should have left already.",
+            value=found.overdue_seconds,
+        )
+        buckets, total = [], 0
+        for bound, number in zip(
+            (*timers.LATENESS_BOUNDS, "+Inf"), found.figures.later_than, strict=True
+        ):
+            total += number
+            buckets.append((str(bound), total))
+        yield HistogramMetricFamily(
+            "stowage_eviction_lateness_seconds",
+            "Time from an eviction's due time to when it was durable.",
+            buckets=buckets,
+            sum_value=found.figures.seconds,
+        )
+
+
+REGISTRY.register(_Timers())
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})
 _known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 

@@ -169,10 +169,11 @@ def not_found(kind: Kind | str, name: str) -> NotFound:
 # Single objects -------------------------------------------------------------------------------
 
 _POD_OVERLAY = "t.node_name, t.scheduled_at, t.unschedulable"
-_GET_POD = f"""
-SELECT d.text, t.revision, {_POD_OVERLAY},
+_TIMER = """
        (SELECT (e.due_at, e.started_at, e.cause, e.taint_key, e.taint_effect)
-        FROM eviction_timer e WHERE e.pod_id = t.id ORDER BY e.due_at LIMIT 1)
+        FROM eviction_timer e WHERE e.pod_id = t.id ORDER BY e.due_at LIMIT 1)"""
+_GET_POD = f"""
+SELECT d.text, t.revision, {_POD_OVERLAY}, {_TIMER}
 FROM pod t JOIN document d ON d.id = t.document_id
 WHERE t.namespace = %s AND t.name = %s
 """
@@ -201,10 +202,7 @@ def find(kind: Kind | str, namespace: str, name: str) -> bytes | None:
         row = sql.fetch_one(_GET_POD, (namespace, name))
         if row is None:
             return None
-        slots = overlay(row[2], row[3], row[4])
-        if row[5] is not None:
-            slots = msgspec.structs.replace(slots, leaving=_leaving(*row[5]))
-        return document.compose(row[0], row[1], slots)
+        return _compose_now(*row)
     if kind.name == "Event":
         row = sql.fetch_one(
             f"SELECT {_EVENT_COLUMNS} FROM {_EVENT_FROM} WHERE t.namespace = %s AND t.name = %s",
@@ -217,7 +215,7 @@ def find(kind: Kind | str, namespace: str, name: str) -> bytes | None:
 
 
 _FIND_PODS = f"""
-SELECT k.position, d.text, t.revision, {_POD_OVERLAY}
+SELECT k.position, d.text, t.revision, {_POD_OVERLAY}, {_TIMER}
 FROM unnest(%s, %s) WITH ORDINALITY AS k(namespace, name, position)
 JOIN pod t ON t.namespace = k.namespace AND t.name = k.name
 JOIN document d ON d.id = t.document_id
@@ -230,10 +228,8 @@ def find_pods(keys: Sequence[tuple[str, str]]) -> list[bytes | None]:
         return [find("Pod", *keys[0])]
     found: list[bytes | None] = [None] * len(keys)
     spaces, names = zip(*keys, strict=True)
-    for position, text, revision, *slots in sql.fetch(
-        _FIND_PODS, (sql.Texts(spaces), sql.Texts(names))
-    ):
-        found[position - 1] = document.compose(text, revision, overlay(*slots))
+    for position, *row in sql.fetch(_FIND_PODS, (sql.Texts(spaces), sql.Texts(names))):
+        found[position - 1] = _compose_now(*row)
     return found
 
 
@@ -262,6 +258,25 @@ def decode(item: bytes) -> Manifest:
     """Return an object's JSON as a manifest."""
     manifest: Manifest = _decoder.decode(item)
     return manifest
+
+
+def _compose_now(
+    text: str,
+    revision: int,
+    node_name: str,
+    scheduled_at: datetime | None,
+    unschedulable: str | None,
+    timer: tuple[Any, ...] | None,
+) -> bytes:
+    """Return a pod as it is now: with its eviction to come, which is no part of its version.
+
+    Lists and watches are exact as of a revision and leave it out: a timer that is set or moved
+    changes no pod, so that no watch could tell of it.
+    """
+    slots = overlay(node_name, scheduled_at, unschedulable)
+    if timer is not None:
+        slots = msgspec.structs.replace(slots, leaving=_leaving(*timer))
+    return document.compose(text, revision, slots)
 
 
 def _leaving(

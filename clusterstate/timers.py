@@ -5,6 +5,7 @@ taints, same labels. So a controller judges *places*, pairs of node and class, a
 statements in ``actions.evictions`` spread the judgement over the pods.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -344,6 +345,45 @@ def count() -> int:
     assert row is not None
     waiting_now: int = row[0]
     return waiting_now
+
+
+LATENESS_BOUNDS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+FIGURES: Final = "eviction-figures"
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """Evictions so far: how many were later than none, one, two ... of ``LATENESS_BOUNDS``."""
+
+    evicted: int = 0
+    seconds: float = 0.0
+    later_than: list[int] = msgspec.field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS) + 1))
+
+    def add(self, lateness: Sequence[float]) -> None:
+        """Count evictions by the seconds from their due time to when they were durable."""
+        self.evicted += len(lateness)
+        for seconds in lateness:
+            self.seconds += max(0.0, seconds)
+            self.later_than[bisect_left(LATENESS_BOUNDS, seconds)] += 1
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How many timers wait by cause, how long the first is overdue (0: none), and what was done."""
+
+    waiting: dict[str, int]
+    overdue_seconds: float
+    figures: Figures
+
+
+def standing(now: datetime) -> Standing:
+    """Return how the timers stand. Queries thrice; counts them all."""
+    rows = sql.fetch("SELECT cause, count(*) FROM eviction_timer GROUP BY cause")
+    due = next_due()
+    overdue = 0.0 if due is None else max(0.0, (now - due).total_seconds())
+    return Standing(
+        waiting={TAINT: 0, DURING_EXECUTION: 0} | {cause: number for cause, number in rows},  # noqa: C416
+        overdue_seconds=overdue,
+        figures=msgspec.convert(controller_state(FIGURES), Figures),
+    )
 
 
 # Who is on the way out -----------------------------------------------------------------------

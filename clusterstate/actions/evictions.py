@@ -23,7 +23,14 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
 from clusterstate.objects.meta import Manifest
-from clusterstate.timers import DURING_EXECUTION, TAINT, Place, controller_state
+from clusterstate.timers import (
+    DURING_EXECUTION,
+    FIGURES,
+    TAINT,
+    Figures,
+    Place,
+    controller_state,
+)
 
 COMPONENT: Final = "taint-eviction-controller"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
@@ -548,6 +555,14 @@ def record(news: Sequence[Occurrence], *, now: datetime) -> None:
     """Record the events of evictions, after these: they cost as much again."""
     for first in range(0, len(news), 2000):
         events.record_many(news[first : first + 2000], now=now)
+
+
+def count_evictions(lateness: Sequence[float]) -> None:
+    """Add evictions to the figures that `/metrics` shows, by how late each was, in seconds."""
+    with transaction.atomic():
+        figures = msgspec.convert(state(FIGURES), Figures)
+        figures.add(lateness)
+        set_state(FIGURES, msgspec.to_builtins(figures))
 
 
 # Cursors --------------------------------------------------------------------------------------

@@ -8,11 +8,9 @@ small, because a long transaction holds up everybody who follows the log.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache
 
 import msgspec
 from django.conf import settings
-from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate.actions.events import Occurrence
@@ -62,13 +60,11 @@ def fire(clock: Callable[[], float]) -> Volley:
         return volley
     connections = settings.TIMER_CONNECTIONS
     most = MOST // connections
-    helpers = [_pool().submit(_help, clock, most) for _ in range(connections - 1)]
-    try:
+    with ThreadPoolExecutor(connections) as pool:
+        helpers = [pool.submit(_help, clock, most) for _ in range(connections - 1)]
         mine = _drain(clock, most)
-    finally:
-        theirs = [helper.result() for helper in helpers]
     volley.again = False
-    for other in (mine, *theirs):
+    for other in (mine, *(helper.result() for helper in helpers)):
         volley._join(other)
     return volley
 
@@ -86,14 +82,8 @@ def _drain(clock: Callable[[], float], most: int) -> Volley:
 def _help(clock: Callable[[], float], most: int) -> Volley:
     try:
         return _drain(clock, most)
-    except DatabaseError:
-        connection.close()  # this thread's own; the next volley opens another
-        raise
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(settings.TIMER_CONNECTIONS, thread_name_prefix="firing")
+    finally:
+        connection.close()  # this thread's own
 
 
 def _moment(clock: Callable[[], float]) -> datetime:

@@ -18,6 +18,7 @@ from django.db import connection
 
 from clusterstate import changes, sql, timers
 from clusterstate.actions import events
+from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from scheduling import wake
 from scheduling.controllers import evictions, firing, pod_deletion
@@ -45,6 +46,7 @@ def run(
         return 0
     evicted = 0
     news: list[Occurrence] = []
+    late: list[float] = []
     try:
         with wake.Subscription(wake.TIMERS) as subscription:
             end = clock() + longest
@@ -54,6 +56,7 @@ def run(
                 done = firing.fire(clock)
                 evicted += len(done.evicted)
                 news += done.news
+                late += done.lateness
                 _report(done)
                 if done.again:
                     continue
@@ -63,6 +66,10 @@ def run(
                     # A few at a time: something may be due.
                     events.record_many(news[:_EVENTS_AT_ONCE], now=now)
                     del news[:_EVENTS_AT_ONCE]
+                    continue
+                if late:
+                    actions.count_evictions(late)
+                    late = []
                     continue
                 wait = _wait_for(clock(), end)
                 subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)

@@ -3,6 +3,7 @@
 import pytest
 
 from api import clock
+from clusterstate import queries
 from clusterstate.actions import pods
 from scheduling.controllers import evictions
 from tests.api.conftest import TABLE
@@ -154,3 +155,24 @@ def test_the_zones_are_there_to_see(waiting):
     node_lifecycle.run(NOW)
     (zone,) = waiting.get("/apis/stowage.dev/v1/zones").ok()["items"]
     assert zone["status"] == {"state": "Normal", "taintsPerSecond": 0.1, "tokens": 1.0}
+
+
+def test_metrics_say_how_many_wait_and_how_late_pods_left(waiting):
+    def metrics():
+        lines = waiting.get("/metrics").raw.decode().splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines if line.startswith("stowage_eviction"))
+
+    found = metrics()
+    assert float(found['stowage_eviction_timers{cause="taint"}']) == 4
+    assert float(found["stowage_eviction_lateness_seconds_count"]) == 0
+    evictions.evictions.count_evictions([0.003, 0.004, 0.3, 100])
+    found = metrics()
+    assert float(found["stowage_eviction_lateness_seconds_count"]) == 4
+    assert float(found['stowage_eviction_lateness_seconds_bucket{le="0.005"}']) == 2
+    assert float(found['stowage_eviction_lateness_seconds_bucket{le="0.5"}']) == 3
+
+
+def test_pods_read_together_say_it_as_one_read_alone_does(waiting):
+    """Reads of pods that come together are answered by one statement."""
+    keys = [("default", name) for name in ("p1", "q", "none")]
+    assert queries.find_pods(keys) == [queries.find("Pod", *key) for key in keys]

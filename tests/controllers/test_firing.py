@@ -1,0 +1,82 @@
+"""Firing on several connections: each pod leaves once, and the clock may be wrong."""
+
+import pytest
+
+from clusterstate import queries, sql, timers
+from clusterstate.actions import bootstrap, pods
+from scheduling.controllers import evictions, firing, timekeeper
+from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
+
+PODS = 60
+
+
+@pytest.fixture
+def condemned(transactional_db, monkeypatch):
+    """Pods on three nodes that are due ten seconds after NOW; batches of four."""
+    monkeypatch.setattr(evictions, "BATCH", 4)
+    evictions.forget()
+    bootstrap.forget()
+    pods.forget_classes()
+    bootstrap.ensure(now=NOW)
+    for number in range(3):
+        make_node(f"n{number}")
+    ids = [
+        make_pod(f"p{number}", f"n{number % 3}", tolerations=[tolerates(seconds=10)])
+        for number in range(PODS)
+    ]
+    for number in range(3):
+        set_taints(f"n{number}", taint())
+    evictions.follow(NOW)
+    assert timers.count() == PODS
+    yield ids
+    bootstrap.forget()
+
+
+def departures():
+    """Return how often each pod got a deletion time, by the log."""
+    rows = sql.fetch(
+        "SELECT object_id, count(*) FROM (SELECT object_id, deletion_at, lag(deletion_at)"
+        " OVER (PARTITION BY object_id ORDER BY revision) AS before FROM change WHERE kind = 1) c"
+        " WHERE deletion_at IS NOT NULL AND before IS NULL GROUP BY object_id"
+    )
+    return dict(rows)
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+def test_each_pod_leaves_once_however_many_connections_fire(condemned, settings, connections):
+    settings.TIMER_CONNECTIONS = connections
+    done = firing.fire(after(11).timestamp)
+    assert sorted(done.evicted) == sorted(condemned)
+    assert done.batches >= PODS / 4
+    assert min(done.lateness) == max(done.lateness) == 1
+    assert not done.again
+    assert departures() == dict.fromkeys(condemned, 1)
+    assert timers.count() == 0
+
+
+def test_a_clock_that_jumps_back_delays_and_one_that_jumps_on_hurries_and_nobody_goes_twice(
+    condemned,
+):
+    """The rows hold the due times; the clock only says which have come."""
+    readings = iter([9.0, 9.9, -3600.0, 5.0, 9.99])
+    for seconds in readings:
+        assert firing.fire(after(seconds).timestamp).evicted == []
+        evictions.follow(after(seconds))
+    assert timers.count() == PODS
+    assert len(firing.fire(after(86400).timestamp).evicted) == PODS
+    for seconds in (0.0, 11.0, 86401.0):
+        evictions.follow(after(seconds))
+        evictions.replan_everything(after(seconds))
+        assert firing.fire(after(seconds).timestamp).evicted == []
+    assert departures() == dict.fromkeys(condemned, 1)
+
+
+def test_the_runner_records_events_and_figures(condemned):
+    moments = iter(range(11, 1000))
+    evicted = timekeeper.run(longest=100, clock=lambda: after(next(moments)).timestamp())
+    assert evicted == PODS
+    figures = timers.standing(NOW).figures
+    assert figures.evicted == PODS
+    assert figures.seconds >= PODS
+    events = [queries.decode(item) for item in queries.list_page("Event", "default").items]
+    assert sum(event["reason"] == "TaintManagerEviction" for event in events) == PODS
