@@ -5,7 +5,8 @@ their deletions, and loses and regains nodes on a script. It is a client like an
 a few kept connections, one watch for all nodes.
 
     register   POST node, POST lease, PATCH status (Ready)
-    heartbeat  PATCH lease, each node in its turn of the period
+    heartbeat  PATCH lease, each node in its turn of the period; a node that is told not to be
+               ready reports again
     watch      pod on a node of ours -> Running; terminating -> DELETE with grace 0
     script     ``lose 200@30``: from second 30 on, 200 nodes neither beat nor look after pods
 """
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import random
 import ssl
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -171,7 +173,7 @@ class Fleet:
             self._pool.put_nowait(connect())
         # Heartbeats do not wait behind a thousand pods.
         self._beat_pool: asyncio.Queue[Connection] = asyncio.Queue()
-        for _ in range(max(1, connections // 4)):
+        for _ in range(connections):
             self._beat_pool.put_nowait(connect())
         self._stop_seconds = stop_seconds
         self._random = random.Random(seed)  # noqa: S311  # which nodes are lost, not a secret
@@ -181,6 +183,8 @@ class Fleet:
         self._work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
         self.registered = self.beats = self.started = self.finished = self.failures = 0
+        self.leaving: dict[str, float] = {}
+        """When a watch first showed a pod of ours terminating: seconds since the epoch by uid."""
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -279,6 +283,34 @@ class Fleet:
         answer = await self._ask("PATCH", path, body, patch=True, pool=self._beat_pool)
         self.beats += answer.status == 200
 
+    async def _follow_nodes(self) -> None:
+        """Report again for a node of ours that is told not to be ready, as a kubelet does."""
+        connection = self._connect()
+        while True:
+            answer = await self._ask("GET", "/api/v1/nodes", pool=self._beat_pool)
+            if answer.status != 200:
+                await asyncio.sleep(1)
+                continue
+            for node in answer.body.get("items", ()):
+                await self._look_at(node)
+            revision = answer.body["metadata"]["resourceVersion"]
+            path = f"/api/v1/nodes?watch=true&resourceVersion={revision}"
+            with contextlib.suppress(OSError, ValueError, IndexError, asyncio.IncompleteReadError):
+                async for event in connection.watch(path):
+                    if event["type"] == "ERROR":
+                        break
+                    await self._look_at(event["object"])
+            await asyncio.sleep(0.2)
+
+    async def _look_at(self, node: dict[str, Any]) -> None:
+        name = node["metadata"]["name"]
+        if name not in self._mine or name in self.lost:
+            return
+        for one in node.get("status", {}).get("conditions", ()):
+            if one["type"] == "Ready" and one["status"] != "True":
+                await self._beat(name)
+                await self._report(name)
+
     # --- pods ------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -314,6 +346,8 @@ class Fleet:
             return
         key = _key(pod)
         self._pods[key] = pod
+        if pod["metadata"].get("deletionTimestamp"):
+            self.leaving.setdefault(pod["metadata"]["uid"], time.time())
         if self._wants(pod) and key not in self._busy:
             self._busy.add(key)
             self._work.put_nowait(key)
@@ -394,10 +428,7 @@ class Fleet:
         for step in sorted(script, key=lambda one: one.second):
             await asyncio.sleep(max(0.0, began + step.second - asyncio.get_running_loop().time()))
             if step.lose:
-                there = [name for name in self.names if name not in self.lost]
-                chosen = self._random.sample(there, min(step.count, len(there)))
-                self.lost.update(chosen)
-                self._say(f"lost {len(chosen)} nodes")
+                self.lose(step.count)
             else:
                 chosen = sorted(self.lost)[: step.count]
                 self.lost.difference_update(chosen)
@@ -407,6 +438,14 @@ class Fleet:
                     await self._report(name)
                 for pod in list(self._pods.values()):
                     self._see(pod)
+
+    def lose(self, count: int) -> list[str]:
+        """Let so many agents fall silent; return their nodes. Any thread may call it."""
+        there = [name for name in self.names if name not in self.lost]
+        chosen = self._random.sample(there, min(count, len(there)))
+        self.lost.update(chosen)
+        self._say(f"lost {len(chosen)} nodes")
+        return chosen
 
     async def _progress(self, every: float) -> None:
         beats = 0
@@ -430,10 +469,11 @@ class Fleet:
             self._say(f"registered {self.registered} of {len(self.names)} nodes")
         await registering
         self._say(f"all {len(self.names)} nodes are up after {loop.time() - began:.1f} s")
-        tasks = [self._heartbeats(), self._follow(), self._play(script), self._progress(every)]
+        tasks = [self._play(script), self._heartbeats(), self._follow(), self._follow_nodes()]
+        tasks += [self._progress(every)]
         tasks += [self._attend() for _ in range(4 * self._pool.qsize())]
         running = [asyncio.create_task(task) for task in tasks]
-        playing = running[2]
+        playing = running[0]
         try:
             done, _ = await asyncio.wait(
                 set(running) - {playing}, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION

@@ -23,20 +23,25 @@ class Client:
 
     def __init__(self, server: str, token: str) -> None:
         parts = urlsplit(server)
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self.warnings: list[str] = []
         self._connection = http.client.HTTPConnection(
             parts.hostname or "127.0.0.1", parts.port or 80, timeout=120
         )
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the decoded answer.
+    def call(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
+    ) -> Any:
+        """Return the decoded answer; ``warnings`` has its Warning headers.
 
         Raises:
             ServiceError: it is not a success.
         """
         data = None if body is None else json.dumps(body)
-        self._connection.request(method, path, data, self._headers)
+        headers = {**self._headers, "Content-Type": content_type}
+        self._connection.request(method, path, data, headers)
         answer = self._connection.getresponse()
+        self.warnings = answer.headers.get_all("Warning") or []
         text = answer.read()
         if answer.status >= 300:
             raise ServiceError(f"{method} {path}: {answer.status} {text[:300].decode()}")

@@ -1,0 +1,146 @@
+"""A whole service for a drill: `manage.py up` in a directory of its own, removed afterwards."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+from django.conf import settings
+
+from clusterstate import embedded
+from scheduling.bench.service import Client, ServiceError
+
+_START_SECONDS = 300.0
+
+
+class Scratch:
+    """The running service: its API, its database, and its parts to kill."""
+
+    def __init__(self, state: Path, port: int, process: "subprocess.Popen[bytes]") -> None:
+        self.state = state
+        self.url = f"http://127.0.0.1:{port}"
+        self._process = process
+
+    @property
+    def token(self) -> str:
+        """The administrator's token."""
+        return (self.state / "token").read_text().strip()
+
+    def client(self) -> Client:
+        """Return a new connection to the API."""
+        return Client(self.url, self.token)
+
+    def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, asked of PostgreSQL itself."""
+        with psycopg.connect(embedded.postgres_url(self.state), autocommit=True) as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    def flush_redis(self) -> None:
+        """Empty Redis: messages, wake-ups, signs of life."""
+        with redis.Redis.from_url(embedded.redis_url(self.state)) as client:
+            client.flushall()
+
+    def signal(self, part: str, number: signal.Signals) -> int:
+        """Send a signal to a part by its process name (`timers`, `worker`, `beat` ...)."""
+        wanted = (f"STOWAGE_PROCESS={part}\0".encode(), f"STOWAGE_STATE={self.state}\0".encode())
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                environment = (folder / "environ").read_bytes()
+                if all(text in environment for text in wanted):
+                    os.kill(int(folder.name), number)
+                    return int(folder.name)
+        raise ServiceError(f"there is no process for {part}")
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all processes of the service so far."""
+        ticks = 0
+        wanted = str(self.state).encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, IndexError):
+                inside = wanted in (folder / "environ").read_bytes()
+                inside = inside or wanted in bytes((folder / "cwd").resolve())
+                if inside:
+                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def running(environment: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Scratch]:
+    """Start a service with these settings, and remove it and its data at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="stowage-drill-"))
+    folder.chmod(0o711)
+    state = folder / "state"
+    http, https = _free_ports()
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("STOWAGE_") and key not in ("DATABASE_URL", "REDIS_URL")
+    }
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "up"],
+            cwd=settings.BASE_DIR, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+            env=inherited | {
+                "STOWAGE_STATE": str(state), "STOWAGE_HTTP_PORT": str(http),
+                "STOWAGE_HTTPS_PORT": str(https), **environment,
+            },
+        )  # fmt: skip
+    scratch = Scratch(state, http, process)
+    try:
+        say(f"starting a service in {state}")
+        until(lambda: _ready(scratch, process), seconds=_START_SECONDS, what="the service")
+        yield scratch
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(90)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        if "STOWAGE_DRILL_KEEP" not in os.environ:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def until(look: Callable[[], Any], *, seconds: float, what: str, every: float = 0.2) -> Any:
+    """Return the first true answer.
+
+    Raises:
+        ServiceError: there was none in time.
+    """
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise ServiceError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(every)
+    return found
+
+
+def _ready(scratch: Scratch, process: "subprocess.Popen[bytes]") -> bool:
+    if process.poll() is not None:
+        raise ServiceError(f"the service ended with {process.returncode}")
+    try:
+        scratch.client().call("GET", "/readyz")
+    except (OSError, ServiceError, HTTPException):
+        return False
+    except ValueError:  # "ok" is no JSON
+        return True
+    return True
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
