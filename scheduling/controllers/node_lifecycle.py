@@ -70,6 +70,7 @@ def limits() -> Settings:
         secondary_eviction_rate=settings.SECONDARY_NODE_EVICTION_RATE,
         unhealthy_zone_threshold=settings.UNHEALTHY_ZONE_THRESHOLD,
         large_cluster_size=settings.LARGE_CLUSTER_SIZE,
+        pass_seconds=settings.NODE_MONITOR_PERIOD_SECONDS,
     )
 
 

@@ -49,6 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unhealthy_zone_threshold: float = 0.55
     large_cluster_size: int = 50
     """A partially disrupted zone of at most this many nodes gets no NoExecute taints at all."""
+    pass_seconds: float = 0
+    """How long after one pass the next comes; the tokens of that time may gather, one at least."""
 
 
 # --- conditions to taints ------------------------------------------------------------------------
@@ -417,5 +419,7 @@ def _next_zones(
         bucket = full_bucket(rate, now) if kept is None else kept.bucket
         if bucket.rate != rate:
             bucket = bucket.with_rate(rate, now)
+        burst = max(1, int(rate * settings.pass_seconds))
+        bucket = msgspec.structs.replace(bucket, burst=burst)
         result[name] = Zone(name=name, state=state, bucket=bucket)
     return result, all_disrupted, were_disrupted and not all_disrupted

@@ -217,6 +217,23 @@ def test_taints_come_at_the_rate_of_the_zone():
     assert counts == [1, 1, 2, 2, 3, 3, 3]
 
 
+def test_a_rate_above_one_a_pass_is_reached(settings):
+    """R129: passes are two seconds apart, and three taints a second may come."""
+    settings.NODE_EVICTION_RATE = 3
+    names = [f"n{number}" for number in range(40)]
+    for name in names:
+        make_node(name)
+        condition(name, "Ready", "True")
+    node_lifecycle.run(NOW)
+    for name in names[:20]:
+        condition(name, "Ready", "False", 1)
+    counts = []
+    for moment in (2, 4, 6, 8):
+        node_lifecycle.run(after(moment))
+        counts.append(sum((NOT_READY, "NoExecute") in taints(name) for name in names))
+    assert counts == [6, 12, 18, 20]
+
+
 def test_heartbeats_by_lease_are_no_changes():
     make_node("n1")
     beat("n1", 0)
