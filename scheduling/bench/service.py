@@ -39,8 +39,13 @@ class Client:
         """
         data = None if body is None else json.dumps(body)
         headers = {**self._headers, "Content-Type": content_type}
-        self._connection.request(method, path, data, headers)
-        answer = self._connection.getresponse()
+        try:
+            self._connection.request(method, path, data, headers)
+            answer = self._connection.getresponse()
+        except ConnectionError:  # the server closed it while it was idle; the next one is new
+            self._connection.close()
+            self._connection.request(method, path, data, headers)
+            answer = self._connection.getresponse()
         self.warnings = answer.headers.get_all("Warning") or []
         text = answer.read()
         if answer.status >= 300:
