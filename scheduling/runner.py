@@ -305,18 +305,27 @@ class Scheduler:
     def _reserve_each(
         self, framework: Framework, pods: Sequence[PodToPlace], options: Options, now: float
     ) -> list[Decision]:
-        """Decide pods one by one, each with Reserve and Permit before the next (R150)."""
+        """Decide pods one by one, each with Reserve and Permit before the next (R150).
+
+        Plugins of other packages that take part in the choice have to be asked, for their notes.
+        """
         snapshot = self.mirror.snapshot
+        cache = None if framework.chooses_by_itself else self._cache(framework.scheduler_name)
         states = [new_state(pod, options, draw) for draw, pod in enumerate(pods)]
         reserved.names(states)
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
         for draw, (pod, state) in enumerate(zip(pods, states, strict=True)):
-            decision = schedule_pod(
-                snapshot, framework, pod, options, draw=draw, start=start, state=state
-            )
+            if cache is None:
+                decision = schedule_pod(
+                    snapshot, framework, pod, options, draw=draw, start=start, state=state
+                )
+                settle(snapshot, pod, decision)
+            else:
+                (decision,) = schedule_batch(
+                    snapshot, framework, [pod], options, draw=draw, start=start, cache=cache
+                )
             start = decision.next_start
-            settle(snapshot, pod, decision)
             if decision.scheduled:
                 decision = self.reserved.begin(framework, self._revision, pod, state, decision, now)
             decisions.append(decision)

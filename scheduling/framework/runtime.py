@@ -306,6 +306,15 @@ class Framework:
         return any(plugins) or self.works_before_binding
 
     @property
+    def chooses_by_itself(self) -> bool:
+        """Whether plugins of other packages take part in the choice of a node.
+
+        What they note in the cycle's state may then matter to Reserve and later points.
+        """
+        points = ("preFilter", "filter", "preScore", "score")
+        return any(not self.third_party.isdisjoint(self.profile.names(one)) for one in points)
+
+    @property
     def works_before_binding(self) -> bool:
         """Whether binding takes more than writing the node down: PreBind, or a Bind of its own."""
         own = any(plugin.name in self.third_party for plugin in self.bind_plugins)
