@@ -36,8 +36,14 @@ FIT, LEAST, BALANCED, SUM = range(4)
 # Columns of ``Shapes.terms``: weights and amounts of cpu and memory, then of balance.
 LEAST_WEIGHT, BALANCED_ASKED, BALANCED_WEIGHT = 4, 5, 7
 TERMS = 8
-# Columns of ``Lines.cells``.
-LOCAL, GROUP, AFTER, BITS = range(4)
+# Columns of ``Lines.closed``; only AFTER also holds for open rows.
+GROUP, BITS, AFTER = range(3)
+# ``Lines.standing``: the row's score times 2**SHIFT plus its group where it is open.
+SHIFT = 10
+GROUP_BITS = 2**SHIFT - 1
+CLOSED = -1
+OUTSIDE = -2
+"""Rejected before the filters that follow pods, or no row of a node."""
 # Columns of ``Lines.form``.
 SHAPE, FIXED, GROUPS, RULES, WATCHES, PLUGINS, TAKEN_SLOT = range(7)
 AFFINITY_FIRST, STUCK, WIDEST = range(7, 10)
@@ -68,7 +74,8 @@ class Shapes(NamedTuple):
 class Lines(NamedTuple):
     """What is kept of the classes, one line each; see ``pool.Pool``."""
 
-    cells: Int32
+    standing: Int32
+    closed: Int32
     fixed: Int32
     entry_group: Int16
     entry_top: Int32
@@ -130,9 +137,11 @@ class Told(NamedTuple):
 
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
+"""For what loops call for every row: to hand over arrays costs more than the work."""
 
 
-@compiled
+@inlined
 def fit_bits(
     row: int,
     shape: int,
@@ -159,7 +168,7 @@ def fit_bits(
     return found
 
 
-@compiled
+@inlined
 def least_allocated(
     row: int, shape: int, terms: Int64, allocatable: Int64, nonzero_requested: Int64
 ) -> int:
@@ -178,7 +187,7 @@ def least_allocated(
     return total // weights if weights else 0
 
 
-@compiled
+@inlined
 def balanced(row: int, shape: int, terms: Int64, allocatable: Int64, requested: Int64) -> int:
     """Return NodeResourcesBalancedAllocation's score of cpu and memory; terms: asked, asked."""
     cpu, memory = allocatable[row, 0], allocatable[row, 1]
@@ -197,7 +206,7 @@ def balanced(row: int, shape: int, terms: Int64, allocatable: Int64, requested: 
     return 50 + (50 + with_pod - without) // 2
 
 
-@compiled
+@inlined
 def mark(
     row: int,
     shape: int,
@@ -240,7 +249,7 @@ def mark_rows(rows: Int32, shape: int, shapes: Shapes, nodes: Nodes) -> None:
         )  # fmt: skip
 
 
-@compiled
+@inlined
 def enter(
     c: int,
     row: int,
@@ -270,19 +279,19 @@ def enter(
     form[c, WIDEST] = max(form[c, WIDEST], used + 1)
 
 
-@compiled
+@inlined
 def leave(
     c: int,
     row: int,
     number: int,
     score: int,
-    cells: Int32,
+    standing: Int32,
     entries: Int16,
     entry_group: Int16,
     entry_top: Int32,
     entry_ties: Int16,
 ) -> None:
-    """Take a row out of its block's entries; its local score is LOW already."""
+    """Take a row out of its block's entries; it is CLOSED already."""
     block = row // BLOCK
     last = entries[c, block] - 1
     for at in range(last + 1):
@@ -293,15 +302,17 @@ def leave(
         entry_ties[c, at, block] -= 1
         if entry_ties[c, at, block] > 0:
             return
-        top = LOW
+        top = CLOSED
         ties = 0
-        for other in range(block * BLOCK, min((block + 1) * BLOCK, cells.shape[1])):
-            found = cells[c, other, LOCAL]
-            if found != LOW and found >= top and cells[c, other, GROUP] == number:
-                ties = ties + 1 if found == top else 1
-                top = found
+        end = min((block + 1) * BLOCK, standing.shape[1])
+        for other in range(block * BLOCK, end):
+            found = standing[c, other]
+            top = max(top, found if found & GROUP_BITS == number else CLOSED)
+        if top >= 0:
+            for other in range(block * BLOCK, end):
+                ties += standing[c, other] == top
         if ties > 0:
-            entry_top[c, at, block] = top
+            entry_top[c, at, block] = top >> SHIFT
             entry_ties[c, at, block] = ties
         else:
             entry_group[c, at, block] = entry_group[c, last, block]
@@ -337,7 +348,7 @@ def survey(
             highest[block] = max(best, total)
 
 
-@compiled
+@inlined
 def watched(
     c: int, k: int, row: int, watch: Int64, slots: Int64, counts: Int64, where: Int32
 ) -> int:
@@ -369,13 +380,8 @@ def find_group(
 ) -> int:
     """Return the group that a row belongs to now, made if need be; -1 where there are too many."""
     watches = form[c, WATCHES]
-    same = True
     for k in range(watches):
         scratch[k] = watched(c, k, row, watch, slots, counts, where)
-        if scratch[k] != values[c, old, k]:
-            same = False
-    if same:
-        return old
     vacant = -1
     for number in range(form[c, GROUPS]):
         if members[c, number] == 0:
@@ -681,36 +687,38 @@ def index(c: int, lines: Lines) -> None:
     lines.entry_top[c] = LOW
     lines.entry_ties[c] = 0
     lines.form[c, WIDEST] = 0
-    for row in range(lines.cells.shape[1]):
-        score = lines.cells[c, row, LOCAL]
-        if score != LOW:
+    for row in range(lines.standing.shape[1]):
+        stands = int(lines.standing[c, row])
+        if stands >= 0:
             enter(
-                c, row, int(lines.cells[c, row, GROUP]), score, lines.form, lines.entries,
+                c, row, stands & GROUP_BITS, stands >> SHIFT, lines.form, lines.entries,
                 lines.entry_group, lines.entry_top, lines.entry_ties,
             )  # fmt: skip
 
 
 @compiled
 def judge_rows(c: int, lines: Lines, shapes: Shapes, counts: Counts) -> None:
-    """Set bits and local scores of all rows of a line."""
+    """Set standing and bits of all rows of a line, which are in no group yet."""
     slot = lines.form[c, TAKEN_SLOT]
-    for row in range(lines.cells.shape[1]):
-        cell = lines.cells[c, row]
-        cell[BITS] = 0
-        cell[LOCAL] = LOW
-        if cell[AFTER] < 0:
+    shape = lines.form[c, SHAPE]
+    for row in range(lines.standing.shape[1]):
+        after = int(lines.closed[c, row, AFTER])
+        lines.standing[c, row] = OUTSIDE
+        lines.closed[c, row, BITS] = 0
+        if after < 0:
             continue
+        bits = int(shapes.marks[shape, row, FIT])
         if slot >= 0 and counts.counts[counts.slots[slot, OFFSET] + row] > 0:
-            cell[BITS] = TAKEN
-        else:
-            mark = shapes.marks[lines.form[c, SHAPE], row]
-            cell[BITS] = mark[FIT]
-            if mark[FIT] == 0:
-                cell[BITS] = -cell[AFTER]
-            if cell[BITS] == 0:
-                cell[LOCAL] = mark[SUM]
-                for number in range(lines.form[c, FIXED]):
-                    cell[LOCAL] += lines.fixed[c, number, row]
+            bits = TAKEN
+        elif bits == 0:
+            bits = -after
+        lines.closed[c, row, BITS] = bits
+        lines.standing[c, row] = CLOSED
+        if bits == 0:
+            score = int(shapes.marks[shape, row, SUM])
+            for number in range(lines.form[c, FIXED]):
+                score += lines.fixed[c, number, row]
+            lines.standing[c, row] = score << SHIFT
 
 
 @compiled
@@ -734,7 +742,8 @@ def decide(
     (UNTOUCHED). ``classes``: their lines. ``high`` and ``low``: the halves of 64 random bits for
     each pod. ``log``: the snapshot's, ``filled`` entries long, which begins at ``log_start``.
     """
-    cells, fixed, form, plan, raw = lines.cells, lines.fixed, lines.form, lines.plan, lines.raw
+    standing, closed, fixed = lines.standing, lines.closed, lines.fixed
+    form, plan, raw = lines.form, lines.plan, lines.raw
     entry_group, entry_top, entry_ties, entries = (
         lines.entry_group, lines.entry_top, lines.entry_ties, lines.entries,
     )  # fmt: skip
@@ -752,7 +761,7 @@ def decide(
         nodes.allocatable, nodes.requested, nodes.nonzero_requested,
     )  # fmt: skip
     allowed, pod_count = nodes.allowed_pods, nodes.pod_count
-    rows = cells.shape[1]
+    rows = standing.shape[1]
     blocks = entries.shape[1]
     most = size.shape[1]
     highest = np.empty(blocks, np.int32)
@@ -784,12 +793,21 @@ def decide(
         marked[shape] = log_start + filled + pod
         for entry in range(cursor[c] - log_start, filled + pod):
             row = log[entry]
-            after = int(cells[c, row, AFTER])
-            if after < 0:
+            stands = int(standing[c, row])
+            if stands == OUTSIDE:
                 continue
-            old_group = int(cells[c, row, GROUP])
+            if stands >= 0:
+                old, old_group, before, after = stands >> SHIFT, stands & GROUP_BITS, 0, 0
+            else:
+                old, old_group = LOW, int(closed[c, row, GROUP])
+                before, after = int(closed[c, row, BITS]), int(closed[c, row, AFTER])
             number = old_group
-            if watches > 0:
+            for k in range(watches):
+                here = watched(c, k, row, watch, slots, counts, where)
+                if here != values[c, old_group, k]:
+                    number = -1
+                    break
+            if number < 0:
                 number = find_group(
                     c, row, old_group, form, watch, values, base, size, members, slots, counts,
                     where, scratch,
@@ -799,7 +817,6 @@ def decide(
                 now = TAKEN
             elif now == 0:
                 now = -after
-            before = int(cells[c, row, BITS])
             if number < 0 or (
                 now != 0 and now != before and find_kind(c, now, kind, kind_count) < 0
             ):
@@ -811,25 +828,25 @@ def decide(
                     kind_count[c, find_kind(c, before, kind, kind_count)] -= 1
                 if now != 0:
                     kind_count[c, find_kind(c, now, kind, kind_count)] += 1
-                cells[c, row, BITS] = now
+                closed[c, row, BITS] = now
             score = LOW
             if now == 0:
                 score = int(marks[shape, row, SUM])
                 for line in range(fixed_lines):
                     score += fixed[c, line, row]
-            old = int(cells[c, row, LOCAL])
             if score == old and number == old_group:
                 continue
-            cells[c, row, LOCAL] = LOW
+            standing[c, row] = CLOSED
             if old != LOW:
-                leave(c, row, old_group, old, cells, entries, entry_group, entry_top, entry_ties)
+                leave(c, row, old_group, old, standing, entries, entry_group, entry_top, entry_ties)
                 size[c, old_group] -= 1
             if number != old_group:
                 members[c, old_group] -= 1
                 members[c, number] += 1
-                cells[c, row, GROUP] = number
-            if score != LOW:
-                cells[c, row, LOCAL] = score
+            if score == LOW:
+                closed[c, row, GROUP] = number
+            else:
+                standing[c, row] = score << SHIFT | number
                 enter(c, row, number, score, form, entries, entry_group, entry_top, entry_ties)
                 size[c, number] += 1
         cursor[c] = log_start + filled + pod
@@ -904,8 +921,8 @@ def decide(
                 left -= ties_in[block]
                 continue
             for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                cell = cells[c, row]
-                if cell[LOCAL] != LOW and cell[LOCAL] + offset[cell[GROUP]] == top:
+                stands = int(standing[c, row])
+                if stands >= 0 and (stands >> SHIFT) + offset[stands & GROUP_BITS] == top:
                     if left == 0:
                         winner = row
                         break
@@ -922,8 +939,8 @@ def decide(
                 if highest[block] != top:
                     continue
                 for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                    cell = cells[c, row]
-                    if cell[LOCAL] != LOW and cell[LOCAL] + offset[cell[GROUP]] == top:
+                    stands = int(standing[c, row])
+                    if stands >= 0 and (stands >> SHIFT) + offset[stands & GROUP_BITS] == top:
                         picks[kept] = row
                         kept += 1
                         if kept == KEPT:
@@ -938,10 +955,10 @@ def decide(
                 if ties_in[block] == 0 or (kept == wanted and highest[block] <= best[kept - 1]):
                     continue
                 for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                    cell = cells[c, row]
-                    if cell[LOCAL] == LOW or offset[cell[GROUP]] == LOW:
+                    stands = int(standing[c, row])
+                    if stands < 0 or offset[stands & GROUP_BITS] == LOW:
                         continue
-                    total = cell[LOCAL] + offset[cell[GROUP]]
+                    total = (stands >> SHIFT) + offset[stands & GROUP_BITS]
                     if kept == wanted and total <= best[kept - 1]:
                         continue
                     if kept < wanted:
@@ -967,7 +984,7 @@ def decide(
                 elif source == OF_NODE:
                     score = fixed[c, line, row]
                 else:
-                    score = weighted[plugin, cells[c, row, GROUP]]
+                    score = weighted[plugin, standing[c, row] & GROUP_BITS]
                 told.scores[pod, plugin, at] = score
                 same &= score == told.scores[pod, plugin, 0]
             if same:

@@ -29,6 +29,7 @@ from scheduling.engine.shapes import CHECKS, Shape, Shapes, columns
 from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
     Cacheable,
     CycleState,
     Locality,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 Int64 = npt.NDArray[np.int64]
 
-_MOST_GROUPS = 1024
+_MOST_GROUPS = 2**kernels.SHIFT - 2
 _MOST_RULES = 32
 _MOST_WATCHES = 8
 _BYTES = 256 * 2**20
@@ -65,7 +66,8 @@ _CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
 _FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
 
 _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
-    "cells": (np.int32, ("rows", 4)),
+    "standing": (np.int32, ("rows",)),
+    "closed": (np.int32, ("rows", 3)),
     "fixed": (np.int32, ("fixed", "rows")),
     "entry_group": (np.int16, (kernels.BLOCK, "blocks")),
     "entry_top": (np.int32, (kernels.BLOCK, "blocks")),
@@ -125,6 +127,9 @@ class Pool:
             "rules": 4,
             "watches": 2,
         }
+        # Scores must leave room for a group's number; see ``kernels.Lines.standing``.
+        highest = sum(framework.weights.values()) * MAX_NODE_SCORE
+        self._fits = highest < 2 ** (31 - kernels.SHIFT)
         self.slots = Slots(snapshot)
         self.shapes = Shapes(snapshot)
         self.states: list[ClassState | None] = []
@@ -205,7 +210,7 @@ class Pool:
         versions = (self._snapshot.node_version, self._snapshot.peer_version)
         if self.slots.versions != versions:
             self.slots.clear()
-        plan = _plan(state)
+        plan = _plan(state) if self._fits else None
         if plan is None:
             return False
         slots = [self.slots.of_term(term) for term in plan.terms]
@@ -242,7 +247,7 @@ class Pool:
             plugins=plan.names,
             skipped=plan.skipped,
             slots=used,
-            fixed=_fixed_rejections(state, self.arrays.cells[number, :, kernels.AFTER]),
+            fixed=_fixed_rejections(state, self.arrays.closed[number, :, kernels.AFTER]),
             refusals=plan.refusals,
             statuses=state.statuses,
             fit=plan.plain,
@@ -297,11 +302,11 @@ class Pool:
             arrays.fixed[number, at] = state.scores[line]
         if arrays.fixed[number, : len(plan.fixed)].any():
             form[kernels.FIXED] = len(plan.fixed)
-        cells = arrays.cells[number]
-        cells[:, kernels.AFTER] = -1
-        cells[open_rows, kernels.AFTER] = state.static[open_rows]
+        closed = arrays.closed[number]
+        closed[:, kernels.AFTER] = -1
+        closed[open_rows, kernels.AFTER] = state.static[open_rows]
         kernels.judge_rows(number, arrays, self.shapes.arrays, self.slots.arrays)
-        bits = cells[open_rows, kernels.BITS]
+        bits = closed[open_rows, kernels.BITS]
         kinds, counts = np.unique(bits[bits != 0], return_counts=True)
         if len(kinds) > kernels.KINDS // 2:
             return False
@@ -346,8 +351,8 @@ class Pool:
             return False
         arrays = self.arrays
         arrays.form[number, kernels.GROUPS] = len(groups)
-        arrays.cells[number, :, kernels.GROUP] = -1
-        arrays.cells[number, rows, kernels.GROUP] = group_of
+        arrays.closed[number, rows, kernels.GROUP] = group_of
+        arrays.standing[number, rows[passing]] += group_of[passing]
         arrays.base[number, : len(groups)] = base_of[member]
         arrays.values[number, : len(groups), : len(watches)] = values[:, member].T
         arrays.size[number] = arrays.members[number] = 0
@@ -511,7 +516,7 @@ def compile_loops() -> None:
         refused=np.zeros((0, 1), np.int32),
     )
     nodes, shapes = columns(snapshot), Shapes(snapshot).arrays
-    arrays.cells[:] = -1
+    arrays.closed[:] = -1
     kernels.mark_rows(nothing, 0, shapes, nodes)
     kernels.judge_rows(0, arrays, shapes, counts)
     kernels.index(0, arrays)
