@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.faults.test_nothing_lost import kill_and_wait_until_back
+from tests.kubectl.conftest import Kubectl, find_kubectl
 from tests.live import Service, node, pod, state_folder
 from tests.plugins.packages import OUTSIDE, install
 from tests.waiting import until
@@ -88,7 +89,7 @@ def scheduled_condition(service: Service, name: str) -> dict[str, Any]:
 
 
 def test_waiting_pods_survive_the_kill_of_scheduler_and_worker(
-    service: Service, files: Path
+    service: Service, files: Path, tmp_path: Path
 ) -> None:
     """R163-R167: what is set aside stays so, and every step is done."""
     journal = files / "journal"
@@ -100,6 +101,9 @@ def test_waiting_pods_survive_the_kill_of_scheduler_and_worker(
     hold.touch()
     create(service, "waits", "patient", gang="red")
     until(lambda: waiting(service) == ["waits"], seconds=120, what="the pod to wait")
+    if binary := find_kubectl():
+        kubectl = Kubectl(binary, service, tmp_path, "default")
+        kubectl.says(r"^default +waits +only +Gang +\d+m", "get", "waitingpods", "-A")
     kill_and_wait_until_back(service, "scheduler")
     until(lambda: count("reserve") >= 2, seconds=120, what="the new scheduler to take it over")
     create(service, "needs-its-room", "default-scheduler")
