@@ -1,9 +1,12 @@
 """What people type, and what kubectl prints."""
 
 import json
+import re
 import time
 
 import pytest
+
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.db]
 
@@ -148,10 +151,39 @@ def test_taints_are_set_and_removed_one_by_one(kubectl, node):
 def test_drain_cordons_and_empties_a_node(kubectl, node, placed):
     kubectl.says("cordoned", "cordon", node)
     kubectl.says(r"Ready,SchedulingDisabled", "get", "node", node)
+    unschedulable = "node.kubernetes.io/unschedulable"
+    assert unschedulable in field(kubectl, f"node/{node}", "{.spec.taints[*].key}")
     kubectl.says("uncordoned", "uncordon", node)
+    assert unschedulable not in field(kubectl, f"node/{node}", "{.spec.taints[*].key}")
     kubectl.says("--force", "drain", node, fails=True)
     kubectl.says("evict|drained", "drain", node, "--force", "--grace-period=1", "--timeout=40s")
     kubectl.says("NotFound", "get", "pod", placed, fails=True)
+
+
+def test_evictions_are_there_to_read_until_they_happen(kubectl, node, placed):
+    tolerates = (
+        "terminationGracePeriodSeconds: 1\n  tolerations:"
+        " [{key: k, operator: Exists, effect: NoExecute, tolerationSeconds: 600}]"
+    )
+    kubectl.run("create", "-f", "-", stdin=pod(kubectl, "patient", extra=tolerates))
+    kubectl.says("condition met", "wait", "--for=condition=PodScheduled", "pod/patient",
+                 "--timeout=20s")  # fmt: skip
+    kubectl.says("tainted", "taint", "node", node, "k=v:NoExecute")
+    row = rf"patient\s+{node}\s+taint\s+k:NoExecute\s+\d+m"
+    until(lambda: re.search(row, kubectl.run("get", "evictions")), seconds=60, what="the eviction")
+    kubectl.says(row, "get", "evictions", "--field-selector", f"spec.nodeName={node}")
+    kubectl.says("EvictionScheduled", "describe", "pod", "patient")
+    assert field(kubectl, "eviction/patient", "{.spec.tolerationSeconds}") == "600"
+    until(
+        lambda: not kubectl.run("get", "pod", placed, "--ignore-not-found"),
+        seconds=60, what="the pod that tolerates nothing to be gone",
+    )  # fmt: skip
+    kubectl.says("untainted", "taint", "node", node, "k-")
+    until(
+        lambda: "No resources found" in kubectl.run("get", "evictions"),
+        seconds=60, what="the eviction to be cancelled",
+    )  # fmt: skip
+    assert not field(kubectl, "pod/patient", "{.metadata.deletionTimestamp}")
 
 
 def test_delete_waits_until_the_pod_is_gone(kubectl, placed):
