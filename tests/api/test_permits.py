@@ -224,6 +224,40 @@ def test_a_waiting_pod_is_listed_allowed_and_rejected_over_the_api(api, start, j
     assert (told["source"], told["rejectedBy"], told["verified"]) == ("recorded", ["Gang"], True)
 
 
+def test_a_plugin_rejects_those_who_wait(api, start):
+    """R164."""
+    runner = start(Gang={"size": 5})
+    for name in ("one", "two"):
+        create(api, name, gang="red")
+    runner.turn()
+    create(api, "stop", gang="red", cancel="yes")
+    runner.turn()
+    assert node_of(api, "stop")
+    assert names(api.get(WAITING)) == []
+    assert message_of(api, "one")[1] == "0/1 nodes are available: 1 cancelled by ns/stop."
+
+
+def test_plugins_in_a_worker_list_allow_and_reject_too(api, start):
+    """R164: there the rows are the list."""
+    runner = start(Gang={"size": 5})
+    for name in ("yes", "no"):
+        create(api, name, gang=name)
+    runner.turn()
+    handle = binding.StoredWaitingPods()
+    yes, no = handle.all()
+    assert (yes.name, yes.pending_plugins, no.name) == ("ns/yes", ["Gang"], "ns/no")
+    assert yes.pod.labels["example.com/gang"] == "yes"
+    yes.allow("Other")
+    yes.allow("Gang")
+    found = handle.get(no.uid)
+    assert found is not None
+    found.reject("Gang", "no")
+    assert handle.all() == []
+    runner.turn()
+    assert node_of(api, "yes")
+    assert message_of(api, "no")[1] == "0/1 nodes are available: 1 no."
+
+
 def test_only_who_may_is_allowed_to_permit(api, reader, start):
     runner = start(Gang={"size": 5})
     create(api, "one", gang="red")
@@ -435,7 +469,10 @@ def test_a_more_important_pod_takes_the_room_of_one_that_waits(api, start):
     assert not node_of(api, victim)
 
 
-def test_another_configuration_leaves_those_who_wait_to_their_own_plugins(api, start, journal):
+@pytest.mark.parametrize("restarted", [False, True])
+def test_another_configuration_leaves_those_who_wait_to_their_own_plugins(
+    api, start, journal, restarted
+):
     runner = start(Gang={"size": 2}, Journal=journal.args)
     create(api, "waits", gang="red")
     runner.turn()
@@ -448,6 +485,8 @@ def test_another_configuration_leaves_those_who_wait_to_their_own_plugins(api, s
         },
     ).ok()
     runner.turn(2)
+    if restarted:
+        runner.restart()
     create(api, "plain", gang="red")
     runner.turn()
     assert node_of(api, "plain"), "the new profile has no Permit plugin"
@@ -456,7 +495,7 @@ def test_another_configuration_leaves_those_who_wait_to_their_own_plugins(api, s
     runner.turn()
     runner.work()
     assert node_of(api, "waits")
-    assert journal.points == ["reserve", "pre_bind"]
+    assert journal.points == ["reserve"] * (1 + restarted) + ["pre_bind"]
 
 
 def test_what_is_set_aside_is_not_free_for_simulations(api, start):

@@ -11,7 +11,7 @@ from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.interface import FilterResult, PreFilterResult
-from scheduling.framework.runtime import ConfigurationError, Framework
+from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduling.framework.types import Nomination
 from tests.builders import make_node, make_pod
@@ -322,6 +322,77 @@ def test_permit_waits_unless_someone_rejects() -> None:
     status, waits = framework({"permit": [wait, no]}).permit(None, pod, "n")  # type: ignore[arg-type]
     assert status == Status(Code.UNSCHEDULABLE, ("denied",), "No")
     assert not waits
+
+
+def test_unreserve_may_not_fail_and_reaches_every_plugin() -> None:
+    """R161."""
+    calls: list[str] = []
+    plugins = [Recorder("A", calls), Recorder("B", calls, unreserve=RuntimeError("no")),
+               Recorder("C", calls)]  # fmt: skip
+    run = framework({"reserve": plugins})
+    failures = run.unreserve(None, from_pod(make_pod("p").build()), "n")  # type: ignore[arg-type]
+    assert calls == ["unreserve C", "unreserve B", "unreserve A"]
+    assert [failure.plugin for failure in failures] == ["B"]
+
+
+def test_post_bind_is_told_to_every_plugin() -> None:
+    """R167."""
+    calls: list[str] = []
+    plugins = [Recorder("A", calls, post_bind=RuntimeError("no")), Recorder("B", calls)]
+    run = framework({"postBind": plugins})
+    failures = run.post_bind(None, from_pod(make_pod("p").build()), "n")  # type: ignore[arg-type]
+    assert calls == ["post_bind A", "post_bind B"]
+    assert [failure.plugin for failure in failures] == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("point", "answer", "said"),
+    [
+        ("reserve", Status(Code.ERROR, ("broken",)), 'running Reserve plugin "P": broken'),
+        ("reserve", Status(Code.WAIT), 'running Reserve plugin "P": answered Wait'),
+        ("reserve", None, 'running Reserve plugin "P": returned NoneType, wanted Status'),
+        ("permit", SUCCESS, 'running Permit plugin "P": returned Status, wanted a pair'),
+        ("permit", (Status(Code.WAIT), "soon"), "timeout is not a number of seconds"),
+        ("permit", (Status(Code.WAIT), float("inf")), "timeout is not a number of seconds"),
+        ("permit", (SKIP, 0), 'running Permit plugin "P": answered Skip'),
+        ("pre_bind", ValueError("x"), 'running PreBind plugin "P": ValueError: x'),
+        ("bind", Status(Code.ERROR, ("broken",)), 'running Bind plugin "P": broken'),
+    ],
+)
+def test_who_breaks_the_contract_is_named(point: str, answer: Any, said: str) -> None:
+    """R151, R160, R162, R165."""
+    name = {"pre_bind": "preBind"}.get(point, point)
+    run = framework({name: [Recorder("P", [], **{point: answer})]})
+    with pytest.raises(PluginFailed) as failed:
+        getattr(run, point)(None, from_pod(make_pod("p").build()), "n")
+    assert said in failed.value.status.message
+    assert (failed.value.status.plugin, failed.value.status.code) == ("P", Code.ERROR)
+
+
+def test_nobody_waits_longer_than_a_quarter_of_an_hour() -> None:
+    wait = Recorder("Wait", [], permit=(Status(Code.WAIT), 3600))
+    pod = from_pod(make_pod("p").build())
+    assert framework({"permit": [wait]}).permit(None, pod, "n")[1] == {"Wait": 900.0}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("codes", "reason", "reasons", "said"),
+    [
+        ([9, 0, 0], [0, 0, 0], (("x",),), "code 9 with reason 0"),
+        ([2, 0, 0], [5, 0, 0], (("x",),), "code 2 with reason 5"),
+        ([2, 0, 0], [0, 0, 0], ("text",), "reasons must be tuples of texts"),
+        ([2.0, 0.0, 0.0], [0, 0, 0], (("x",),), "codes is float64, wanted integers"),
+        ([2, 0], [0, 0], (("x",),), "codes has shape (2,), wanted (3,)"),
+    ],
+)
+def test_a_filter_that_answers_nonsense_is_named(
+    codes: list[float], reason: list[int], reasons: Any, said: str
+) -> None:
+    result = FilterResult(np.array(codes), np.array(reason), reasons)
+    decision = decide(framework({"filter": [Recorder("Bad", [], filter=result)]}))
+    assert decision.outcome == ERROR
+    assert decision.message.startswith('running Filter plugin "Bad": ')
+    assert said in decision.message
 
 
 def test_binding_goes_to_the_first_plugin_that_does_not_decline() -> None:

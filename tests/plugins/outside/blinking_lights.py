@@ -74,6 +74,10 @@ class Gang:
         if gang is None:
             return SUCCESS, 0
         others = [one for one in self._waiting.all() if one.pod.labels.get(GANG) == gang]
+        if "example.com/cancel" in pod.labels:
+            for one in others:
+                one.reject(self.name, f"cancelled by {state.pod_name}")
+            return SUCCESS, 0
         if len(others) + 1 < self._args.size:
             return Status(Code.WAIT), self._args.timeout_seconds
         for one in others:
