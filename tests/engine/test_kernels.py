@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine import runs
+from scheduling.engine import snapshot as snapshot_module
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, mix, schedule_batch
 from scheduling.engine.decision import Decision, Decisions
@@ -207,6 +208,22 @@ def read(packed: bytes) -> Any:
     return msgspec.structs.replace(body, columns=tuple(columns))
 
 
+def assert_counts_are_true(snapshot: Snapshot) -> None:
+    """Counters and tables that followed the runs hold what counting all pods again would."""
+    records = [record for record in snapshot.pods() if record.row >= 0]
+    for counter in snapshot._counters.values():
+        rows = np.zeros(snapshot.capacity, np.int64)
+        for record in records:
+            if not (record.terminating and counter.live_only):
+                rows[record.row] += counter.weigh(record.info)
+        assert counter.rows.tolist() == rows.tolist()
+        for table in counter.tables.values():
+            if table.version == snapshot.node_version:
+                counts = table.counts.tolist()
+                table.rebuild(rows, table.version)
+                assert counts == table.counts.tolist()
+
+
 class World:
     """One cluster and one way to decide for it."""
 
@@ -247,7 +264,8 @@ def agree(
     single = data.draw(st.booleans())
     worlds = [World(world, single=single) for _ in range(3)]
     worlds[1].cache = Uncompiled(Cache(worlds[1].snapshot, worlds[1].framework))
-    worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework)
+    limit = data.draw(st.sampled_from([512, 512, 3]))  # 3: lines come and go
+    worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework, limit=limit)
     placed: list[str] = [str(record.key) for record in worlds[0].snapshot.pods()]
     draw = 0
     for number, (what, which) in enumerate(happenings):
@@ -284,6 +302,7 @@ def agree(
             for each in worlds:
                 each.snapshot.remove_node(f"more-{which}" if which % 2 else f"node-{which}")
         assert state_of(worlds[0].snapshot) == state_of(worlds[2].snapshot)
+        assert_counts_are_true(worlds[2].snapshot)
 
 
 @settings(max_examples=60, deadline=None)
@@ -372,6 +391,40 @@ def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
     assert [told(d) for d in compiled] == [told(d) for d in plain]
     assert any(r.status.reasons == ("Too many pods",) for d in plain for r in d.rejections)
     assert by_runs >= 80
+
+
+def test_classes_that_find_no_room_are_decided_without_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from scheduling.engine import pool
+
+    monkeypatch.setattr(pool, "_BYTES", 20_000)
+    plain, others, by_runs = small_case(60)
+    assert [told(d) for d in others] == [told(d) for d in plain]
+    assert by_runs < 60
+
+
+def test_lines_follow_when_the_log_drops_its_older_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_module, "_LOG_LIMIT", 2048)
+    decided = []
+    for compiled in (False, True):
+        snapshot = Snapshot()
+        for number in range(30):
+            labels = {strategies.HOSTNAME: f"n-{number}", strategies.ZONE: f"z{number % ZONES}"}
+            snapshot.set_node(make_node(f"n-{number}").offers(cpu="9").labelled(labels).build())
+        base = make_pod("p").asks(cpu="50m").labelled(app="a")
+        often = snapshot.intern(from_pod(base.build()))
+        seldom = snapshot.intern(
+            from_pod(base.spread(strategies.HOSTNAME, 5, hard=False, app="a").build())
+        )
+        framework = kubernetes_framework()
+        cache = Cache(snapshot, framework) if compiled else None
+        batch = [
+            PodToPlace(f"default/p-{i}", seldom if i % 1300 < 3 else often) for i in range(2700)
+        ]
+        decided.append(schedule_batch(snapshot, framework, batch, Options(seed=1), cache=cache))
+        assert snapshot.log_start > 0
+    assert [d.node_name for d in decided[0]] == [d.node_name for d in decided[1]]
 
 
 def test_without_compilation_the_same_loops_are_plain_python() -> None:
