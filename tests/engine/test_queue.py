@@ -292,6 +292,7 @@ class Law(RuleBasedStateMachine):
         self.q = queue()
         self.model = {}  # pod id -> None (not in flight) or list of events since the pop
         self.rejected = {}  # pod id -> plugins
+        self.parked = set()
         self.next = 0
 
     @rule(priority=st.integers(0, 2), class_id=st.integers(1, 2))
@@ -328,14 +329,25 @@ class Law(RuleBasedStateMachine):
         self.q.requeue_unschedulable(number, plugins, self.now)
         stage = self.q.place(number).stage
         helped = not plugins or bool({"A", "B"} & plugins & {e.upper() for e in events})
+        if number in self.parked:  # what happened meanwhile was counted, not kept
+            self.parked.discard(number)
+            helped = not plugins or bool(events)
         assert stage is (Stage.BACKOFF if helped else Stage.UNSCHEDULABLE)
         if stage is Stage.UNSCHEDULABLE:
             self.rejected[number] = plugins
+
+    @precondition(lambda self: set(self._flying()) - self.parked)
+    @rule(data=st.data())
+    def park(self, data):
+        number = data.draw(st.sampled_from(sorted(set(self._flying()) - self.parked)))
+        self.parked.add(number)
+        self.q.park(number)
 
     @precondition(lambda self: self._flying())
     @rule(data=st.data(), how=st.sampled_from(["done", "delete", "stale"]))
     def leave(self, data, how):
         number = data.draw(st.sampled_from(self._flying()))
+        self.parked.discard(number)
         if how == "stale":
             self.model[number] = None
             self.q.requeue_stale(number, self.now)
@@ -349,6 +361,7 @@ class Law(RuleBasedStateMachine):
     def delete_any(self, data):
         number = data.draw(st.sampled_from(sorted(self.model)))
         del self.model[number]
+        self.parked.discard(number)
         self.rejected.pop(number, None)
         self.q.delete(number)
 
@@ -369,13 +382,19 @@ class Law(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """Everything in memory goes; rows and pods stay; what was in flight is active again."""
+        """Everything in memory goes; rows and pods stay; what was in flight is active again.
+
+        Unless it is parked, which its row tells; what happened before is not known then.
+        """
         places = list(self.q.places())
         pods = {p.pod_id: self.q._entries[p.pod_id].pod for p in places}
         self.q = queue()
         for place in places:
-            self.q.restore(pods[place.pod_id], place, self.now)
-        self.model = dict.fromkeys(self.model)
+            if place.pod_id in self.parked:
+                self.q.restore_parked(pods[place.pod_id], place)
+            else:
+                self.q.restore(pods[place.pod_id], place, self.now)
+        self.model = {number: ["?"] if number in self.parked else None for number in self.model}
 
     @invariant()
     def nothing_is_lost(self):
@@ -385,7 +404,7 @@ class Law(RuleBasedStateMachine):
 
     @invariant()
     def no_event_is_kept_for_nobody(self):
-        if not self._flying():
+        if not set(self._flying()) - self.parked:
             assert not self.q._events
 
     def teardown(self):
