@@ -15,12 +15,13 @@ of one class little changes: a few rows got a pod. So a ``ClassState`` keeps, pe
 A class has a cursor in the snapshot's log of touched rows and works these off when it is next used
 (``refresh``); when labels, taints or the set of nodes change it is built anew. Nothing is
 estimated: a decision is the same, to the seed's draw, as the plain path's, which a property test
-holds. What the cache cannot do (nominated pods, sampling, plugins that do not say what
-they depend on) is left to the plain path: ``decide`` then answers ``None``.
+holds. Rows that pods of no lower priority are nominated to are judged with these for each decision
+(``decide_beside``). What the cache cannot do (a pod that is nominated itself, sampling, plugins
+that do not say what they depend on) is left to the plain path: ``decide`` then answers ``None``.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -28,7 +29,14 @@ import numpy.typing as npt
 
 from scheduling.engine import plain, runs
 from scheduling.engine.cycle import Options, PodToPlace, draw_below, explain_unplaced
-from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, top_positions
+from scheduling.engine.decision import (
+    SCHEDULED,
+    BestScores,
+    Decision,
+    Rejection,
+    in_order,
+    top_positions,
+)
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
@@ -110,10 +118,13 @@ class Cache:
         """
         if not self.usable or pod.nominated_node or options.full or not self.snapshot.node_count:
             return None
-        if self.snapshot.has_nominations(pod.info.priority, pod.key):
-            return None
+        guests = self.snapshot.guests(pod.info.priority, pod.key)
         state = self.state(pod.info)
-        return state.decide(pod, options, draw, start) if state.usable else None
+        if not state.usable:
+            return None
+        if guests:
+            return state.decide_beside(guests, pod, options, draw, start)
+        return state.decide(pod, options, draw, start)
 
     def decide_run(
         self,
@@ -710,6 +721,52 @@ class ClassState:
             ),
         )
 
+    def decide_beside(
+        self,
+        guests: Mapping[int, Sequence[PodInfo]],
+        pod: PodToPlace,
+        options: Options,
+        draw: int,
+        start: int,
+    ) -> Decision | None:
+        """Return what ``decide`` does, while rows must also fit the pods nominated to them.
+
+        ``guests``: from ``snapshot.guests``. Only their rows are judged again; those that reject
+        the pod are set aside meanwhile.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        own = self.cycle_state.clone()
+        own.pod_key = pod.key
+        there = np.array(list(guests), np.intp)
+        there = there[self.verdict[there] != 1]
+        judged = self.framework.judge_with_guests(own, self.info, self.snapshot, there, guests)
+        numbers = np.array([self._number(s) if not s.ok else 0 for s in judged], np.int16)
+        other = (numbers != 0) & (numbers != self.verdict[there])
+        aside = there[other]
+        if not len(aside):
+            return self.decide(pod, options, draw, start)
+        try:
+            self._set_aside(aside, numbers[other])
+            return self.decide(pod, options, draw, start)
+        finally:
+            self._follow_rows(np.sort(aside))
+
+    def _set_aside(self, rows: Rows, numbers: npt.NDArray[np.int16]) -> None:
+        """Reject rows, until they are judged again."""
+        for number in self.verdict[rows].tolist():
+            self.rejected[number] -= 1
+        for number in numbers.tolist():
+            self.rejected[number] += 1
+        self._rejections = None
+        self.verdict[rows] = numbers
+        self.local[rows] = LOW
+        for row, group in zip(rows.tolist(), self.group[rows].tolist(), strict=True):
+            if group >= 0:
+                self._leave(row, group)
+                self.group[row] = -1
+
     def _judged(self, state: CycleState) -> Filtered:
         """Return what Filter says of every row that PreFilter leaves, as the plain path would."""
         rows = self.snapshot.rows()
@@ -794,7 +851,7 @@ class ClassState:
             feasible=feasible,
             plugins=plugins,
             best_scores=best,
-            rejections=_sorted(rejections),
+            rejections=in_order(rejections),
             seed=options.seed,
             draw=draw,
             next_start=(start + evaluated) % count,
@@ -806,13 +863,3 @@ class ClassState:
 def _score_locality(plugin: Plugin) -> Locality:
     assert isinstance(plugin, Cacheable)
     return plugin.score_locality
-
-
-def _sorted(rejections: Sequence[Rejection]) -> tuple[Rejection, ...]:
-    if len(rejections) < 2:
-        return tuple(rejections)
-    return tuple(
-        sorted(
-            rejections, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons, r.status.code)
-        )
-    )

@@ -15,7 +15,9 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.types import PodInfo
 
 _SHARED: Final = (int, float, bool, str, bytes, type(None))
-_MADE_AGAIN: Final = frozenset({"_columns", "_counters", "_peer_weights", "_image_columns"})
+_MADE_AGAIN: Final = frozenset(
+    {"_columns", "_counters", "_peer_weights", "_image_columns", "_guest_rows", "_guest_stamp"}
+)
 
 
 def copy_snapshot(snapshot: Snapshot) -> Snapshot:
@@ -31,6 +33,7 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
             setattr(made, name, _copied(name, value, classes))
     made.taint_sets = made._taints.values
     made._columns, made._counters, made._image_columns = {}, {}, {}
+    made._guest_rows, made._guest_stamp = {}, (-1, -1)
     made._peer_weights = [[] for _ in made._peers]
     return made
 

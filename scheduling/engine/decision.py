@@ -343,9 +343,14 @@ def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
 
 
 def in_order(rejections: Sequence[Rejection]) -> tuple[Rejection, ...]:
-    """Return rejections, the most frequent first."""
+    """Return rejections, equal ones together, the most frequent first."""
     if len(rejections) < 2:
         return tuple(rejections)
+    counts: dict[Status, int] = {}
+    for one in rejections:
+        counts[one.status] = counts.get(one.status, 0) + one.nodes
+    if len(counts) < len(rejections):
+        rejections = [Rejection(status, nodes) for status, nodes in counts.items()]
     return tuple(
         sorted(
             rejections, key=lambda r: (-r.nodes, r.status.plugin, r.status.reasons, r.status.code)

@@ -17,6 +17,7 @@ obsolete. Plugins read this through ``framework.interface.NodeTable``.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -35,7 +36,13 @@ from clusterstate.objects.workloads import (
 )
 from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
 from scheduling.framework.tables import Counter, LabelColumn
-from scheduling.framework.types import AffinityTerm, DisruptionBudget, PodInfo, PodRecord
+from scheduling.framework.types import (
+    AffinityTerm,
+    DisruptionBudget,
+    PodInfo,
+    PodRecord,
+    PodsBelow,
+)
 
 T = TypeVar("T", bound=np.generic)
 Int64 = npt.NDArray[np.int64]
@@ -75,6 +82,7 @@ class Snapshot:
 
         self.classes: list[PodInfo] = []
         self._class_of: dict[bytes, PodInfo] = {}
+        self._class_priority: Int64 = np.zeros(0, np.int64)
         self._vectors: list[Int64] = []
         self._peers: list[PodInfo] = []
         self._peer_of: dict[bytes, int] = {}
@@ -106,6 +114,8 @@ class Snapshot:
         self._assumed: set[Hashable] = set()
         self._nominated: dict[str, dict[Hashable, PodInfo]] = {}
         self._nominated_node: dict[Hashable, str] = {}
+        self._guest_rows: dict[int, dict[int, list[PodInfo]]] = {}
+        self._guest_stamp: tuple[int, int] = (-1, -1)
 
         self._namespaces: dict[str, dict[str, str]] = {}
         self._services: dict[str, dict[str, Selector]] = {}
@@ -118,6 +128,7 @@ class Snapshot:
         self.node_version = 0
         self.peer_version = 0
         self.term_version = 0
+        self.nomination_version = 0
         self.workload_version = 0
         self._rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._rows_version = -1
@@ -242,7 +253,7 @@ class Snapshot:
         row = self._row_of.get(name)
         if row is None:
             return
-        for slot in list(self._slots_on(row)):
+        for slot in self._slots_on(row):
             self._unsettle(slot)
             self._homeless.setdefault(name, {})[slot] = None
             self._node_of_slot[slot] = name
@@ -827,33 +838,80 @@ class Snapshot:
                 if not (terminating and counter.live_only):
                     counter.bump(row, sign * weight)
 
-    def _slots_on(self, row: int) -> Iterator[int]:
-        slot = int(self._first[row])
+    def _slots_on(self, row: int) -> list[int]:
+        following = self._next.item
+        slots = []
+        slot = self._first.item(row)
         while slot >= 0:
-            following = int(self._next[slot])
-            yield slot
-            slot = following
+            slots.append(slot)
+            slot = following(slot)
+        return slots
 
     def _record(self, slot: int) -> PodRecord:
         key = self._keys[slot]
-        started = float(self._pod_started[slot])
+        started = self._pod_started.item(slot)
         name = self._pod_names.get(slot, "")
         if not name and isinstance(key, str):
             name = key.rpartition("/")[2]
         return PodRecord(
             key=key,
-            info=self.classes[self._pod_class[slot]],
-            row=int(self._pod_row[slot]),
+            info=self.classes[self._pod_class.item(slot)],
+            row=self._pod_row.item(slot),
             slot=slot,
             start_time=None if started != started else started,
-            terminating=bool(self._pod_terminating[slot]),
+            terminating=self._pod_terminating.item(slot),
             preempted=slot in self._preempted,
             name=name,
         )
 
-    def pods_on(self, row: int) -> list[PodRecord]:
-        """Return the pods on a node, the last to arrive first."""
-        return [self._record(slot) for slot in self._slots_on(row)]
+    def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
+        """Return the pods on a node, of priority ``below`` if given, the last to arrive first."""
+        slots = self._slots_on(row)
+        if below is not None:
+            classes, of = self.classes, self._pod_class.item
+            slots = [slot for slot in slots if classes[of(slot)].priority < below]
+        return [self._record(slot) for slot in slots]
+
+    def records(self, slots: Iterable[int]) -> list[PodRecord]:
+        """Return pods by slot."""
+        return list(map(self._record, slots))
+
+    def pods_below(self, rows: npt.NDArray[np.intp], priority: int) -> PodsBelow:
+        """Return the pods of lower priority on some rows, of each row the most important first.
+
+        Importance: ``plugins.default_preemption.by_importance``.
+        """
+        priorities = self._priorities()
+        at = np.arange(len(rows))
+        slot = self._first[rows]
+        found: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.int32]]] = []
+        while len(at):
+            there = slot >= 0
+            at, slot = at[there], slot[there]
+            lower = priorities[self._pod_class[slot]] < priority
+            found.append((at[lower], slot[lower]))
+            slot = self._next[slot]
+        ats = np.concatenate([at for at, _ in found]) if found else at
+        slots = np.concatenate([slot for _, slot in found]) if found else slot
+        ages = np.concatenate([np.full(len(at), age) for age, (at, _) in enumerate(found)] or [at])
+        # Newest first is how they are listed; equals stand in order of arrival, but reversed where
+        # they have not started.
+        started = self._pod_started[slots]
+        waiting = np.isnan(started)
+        tie = np.where(waiting, ages, -ages)
+        kinds = self._pod_class[slots]
+        order = np.lexsort((tie, np.where(waiting, np.inf, started), -priorities[kinds], ats))
+        numbers, of = np.unique(kinds[order], return_inverse=True)
+        infos = [self.classes[number] for number in numbers.tolist()]
+        return PodsBelow(ats[order], slots[order], infos, of)
+
+    def _priorities(self) -> Int64:
+        """Return the priority of each class, int64 (classes,)."""
+        known = len(self._class_priority)
+        if known < len(self.classes):
+            more = [info.priority for info in self.classes[known:]]
+            self._class_priority = np.concatenate((self._class_priority, np.array(more, np.int64)))
+        return self._class_priority
 
     def pod(self, key: Hashable) -> PodRecord | None:
         """Return what is known of a pod; ``row`` is -1 where its node is not known."""
@@ -867,7 +925,7 @@ class Snapshot:
     def rows_with_pods_below(self, priority: int) -> npt.NDArray[np.bool_]:
         """Return which rows have a pod of lower priority, bool (capacity,)."""
         found = np.zeros(self._capacity, np.bool_)
-        lower = np.array([info.priority < priority for info in self.classes], np.bool_)
+        lower = self._priorities() < priority
         if lower.any():
             used = len(self._keys)
             rows = self._pod_row[:used]
@@ -887,23 +945,32 @@ class Snapshot:
         self._account(record.slot, record.row, 1)
         self._detached.discard(record.slot)
 
-    def attach_guest(self, info: PodInfo, row: int) -> None:
-        """Count a nominated pod on a node; ``detach_guest`` must follow before the next delta."""
-        self._guest(info, row, 1)
-        self._guests.append((info, row))
+    @contextmanager
+    def seated(self, guests: Mapping[int, Sequence[PodInfo]]) -> Iterator[None]:
+        """Count nominated pods on their rows for a while; no delta may come meanwhile."""
+        seats = [(info, row) for row, infos in guests.items() for info in infos]
+        rows_of: dict[int, list[int]] = {}
+        for info, row in seats:
+            rows_of.setdefault(info.index, []).append(row)
+        rows = {index: np.array(there, np.int32) for index, there in rows_of.items()}
+        self._seat(rows, 1)
+        before = self._guests
+        self._guests = [*before, *seats]
+        try:
+            yield
+        finally:
+            self._guests = before
+            self._seat(rows, -1)
 
-    def detach_guest(self, info: PodInfo, row: int) -> None:
-        """Undo ``attach_guest``."""
-        self._guest(info, row, -1)
-        self._guests.remove((info, row))
-
-    def _guest(self, info: PodInfo, row: int, sign: int) -> None:
-        self.requested[row] += sign * self._vectors[info.index]
-        self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
-        self.nonzero_requested[row, 1] += sign * info.nonzero_memory
-        self.pod_count[row] += sign
-        for counter, weight in self._peer_weights[info.peer]:
-            counter.bump(row, sign * weight)
+    def _seat(self, rows: Mapping[int, npt.NDArray[np.int32]], sign: int) -> None:
+        for index, there in rows.items():
+            info = self.classes[index]
+            np.add.at(self.requested, there, sign * self._vectors[index])
+            np.add.at(self.nonzero_requested[:, 0], there, sign * info.nonzero_cpu)
+            np.add.at(self.nonzero_requested[:, 1], there, sign * info.nonzero_memory)
+            np.add.at(self.pod_count, there, sign)
+            for counter, weight in self._peer_weights[info.peer]:
+                counter.bump_all(there, sign * weight)
 
     # --- nominations -----------------------------------------------------------------------------
 
@@ -912,6 +979,7 @@ class Snapshot:
         self.unnominate(key)
         self._nominated.setdefault(node_name, {})[key] = info
         self._nominated_node[key] = node_name
+        self._nominations_changed(node_name)
 
     def unnominate(self, key: Hashable) -> None:
         """Drop a pod's nomination. None: nothing happens."""
@@ -921,10 +989,13 @@ class Snapshot:
             del there[key]
             if not there:
                 del self._nominated[node_name]
+            self._nominations_changed(node_name)
 
-    def nominated_on(self, node_name: str) -> Mapping[Hashable, PodInfo]:
-        """Return the pods nominated to a node, by key."""
-        return self._nominated.get(node_name, {})
+    def _nominations_changed(self, node_name: str) -> None:
+        self.nomination_version += 1
+        row = self._row_of.get(node_name)
+        if row is not None:
+            self._touch(row)
 
     def nominated_node_of(self, key: Hashable) -> str:
         """Return the node a pod is nominated to, empty when to none."""
@@ -943,9 +1014,37 @@ class Snapshot:
         """Whether any pod is nominated to any node."""
         return bool(self._nominated_node)
 
-    def nominated_nodes(self) -> Iterable[str]:
-        """Return the names of nodes that pods are nominated to."""
-        return self._nominated.keys()
+    def guests(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+        """Return nominated pods of at least ``priority`` by row, but for ``key``.
+
+        Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
+        shared: the caller must not write to it.
+        """
+        if not self._nominated_node:
+            return {}
+        stamp = (self.nomination_version, self.node_version)
+        if self._guest_stamp != stamp:
+            self._guest_rows.clear()
+            self._guest_stamp = stamp
+        found = self._guest_rows.get(priority)
+        if found is None:
+            found = self._guest_rows[priority] = {
+                row: infos
+                for name, there in self._nominated.items()
+                if (row := self._row_of.get(name)) is not None
+                and (infos := [info for info in there.values() if info.priority >= priority])
+            }
+        own = self._nominated_node.get(key)
+        row = None if own is None else self._row_of.get(own)
+        if own is None or row not in found:
+            return found
+        others = [
+            info
+            for other, info in self._nominated[own].items()
+            if other != key and info.priority >= priority
+        ]
+        rest = {at: infos for at, infos in found.items() if at != row}
+        return {**rest, row: others} if others else rest
 
     # --- other objects ---------------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ This module knows no cluster state: ``NodeTable`` states what plugins may read o
 and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import IntEnum
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -29,7 +30,11 @@ from scheduling.framework.types import (
     Nomination,
     PodInfo,
     PodRecord,
+    PodsBelow,
 )
+
+if TYPE_CHECKING:
+    from scheduling.framework.rooms import Rooms
 
 Rows = npt.NDArray[np.intp]
 """Row numbers of the node table, in the order in which nodes are looked at."""
@@ -269,28 +274,28 @@ class NodeTable(Protocol):
         """All live rows, interleaved by zone (R178)."""
         ...
 
-    def nominated_on(self, node_name: str) -> Mapping[Hashable, PodInfo]:
-        """Pods for which room is being made on a node, by key."""
+    def guests(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+        """Pods of at least this priority that are nominated to nodes, by row, but for ``key``."""
         ...
 
-    def nominated_nodes(self) -> Iterable[str]:
-        """Names of nodes that pods are nominated to."""
-        ...
-
-    def attach_guest(self, info: PodInfo, row: int) -> None:
-        """Count a nominated pod on a node, to be undone with ``detach_guest``."""
-        ...
-
-    def detach_guest(self, info: PodInfo, row: int) -> None:
-        """Undo ``attach_guest``."""
+    def seated(self, guests: Mapping[int, Sequence[PodInfo]]) -> AbstractContextManager[None]:
+        """Count nominated pods on their nodes for a while."""
         ...
 
     def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
         """Rows whose pods or capacity changed since a position of the log, ``None`` if unknown."""
         ...
 
-    def pods_on(self, row: int) -> list[PodRecord]:
-        """The pods on a node, the last to arrive first."""
+    def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
+        """The pods on a node, of priority ``below``, the last to arrive first."""
+        ...
+
+    def pods_below(self, rows: Rows, priority: int) -> PodsBelow:
+        """The pods of lower priority on some nodes."""
+        ...
+
+    def records(self, slots: Iterable[int]) -> list[PodRecord]:
+        """Pods by slot."""
         ...
 
     def disruption_budgets(self) -> Sequence[DisruptionBudget]:
@@ -383,8 +388,6 @@ class Filter(Plugin, Protocol):
 
 RowJudge = Callable[[CycleState, int], Status]
 """Returns the first rejection of a row, or Success, under a state of the dry run."""
-RowJudgeWithout = Callable[[int, Sequence[PodInfo]], Status]
-"""Returns the first rejection of a row, or Success, as if some of its pods were gone."""
 
 
 class Handle(Protocol):
@@ -403,19 +406,13 @@ class Handle(Protocol):
         """
         ...
 
-    def row_judge_without(
+    def rooms(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> RowJudgeWithout | None:
-        """Return a judge that needs no pod taken off, ``None`` where some plugin does.
+    ) -> "Rooms | None":
+        """Return what tells in numbers whether rows would fit the pod without some of theirs.
 
-        It does not count nominated pods: it is not for ``rows_with_guests``.
+        ``None`` where some plugin must see the snapshot without them.
         """
-        ...
-
-    def rows_with_guests(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
-    ) -> Collection[int]:
-        """Rows where pods of no lower priority are nominated and thus count."""
         ...
 
     def pod_attached(
@@ -636,8 +633,6 @@ class Locality(IntEnum):
 
 RowFilter = Callable[[int], tuple[Code, tuple[str, ...]] | None]
 """Judges one row: code and reasons of a rejection, ``None`` when the row passes."""
-RowFilterWithout = Callable[[int, Sequence[PodInfo]], tuple[Code, tuple[str, ...]] | None]
-"""Judges one row as if some of its pods were gone."""
 RowScore = Callable[[int], int]
 """Scores one row."""
 
@@ -657,18 +652,6 @@ class RowWise(Plugin, Protocol):
 
     def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
         """Return the scorer of single rows, ``None`` when the plugin does not score."""
-        ...
-
-
-@runtime_checkable
-class RowWiseWithout(Plugin, Protocol):
-    """A plugin of locality ROW that can judge a row without some of its pods.
-
-    Preemption then needs not take them off the node in the accounts and put them back.
-    """
-
-    def row_filter_without(self, pod: PodInfo, snapshot: NodeTable) -> RowFilterWithout | None:
-        """Return the judge, ``None`` when every row passes with or without other pods."""
         ...
 
 

@@ -6,7 +6,7 @@ which names it: the cycle turns that into an Error decision and goes on with the
 pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -41,18 +41,17 @@ from scheduling.framework.interface import (
     QueueSort,
     Reserve,
     RowFilter,
-    RowFilterWithout,
     RowJudge,
-    RowJudgeWithout,
     Rows,
     RowWise,
-    RowWiseWithout,
     Score,
     Scores,
     WaitingPods,
     WantsWaitingPods,
 )
+from scheduling.framework.rooms import Rooms
 from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.terms import PlainFilter
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
 
 P = TypeVar("P", bound=Plugin)
@@ -211,13 +210,13 @@ def adapted(plugin: Plugin) -> list[Plugin]:
 class _Facts:
     """What the cache and preemption ask of a filter plugin; isinstance on protocols is slow."""
 
-    __slots__ = ("involved", "locality", "row_wise", "without")
+    __slots__ = ("involved", "locality", "plain", "row_wise")
 
     def __init__(self, plugin: Plugin) -> None:
         self.locality = plugin.filter_locality if isinstance(plugin, Cacheable) else None
         self.involved = plugin if isinstance(plugin, Involved) else None
         self.row_wise = plugin if isinstance(plugin, RowWise) else None
-        self.without = plugin if isinstance(plugin, RowWiseWithout) else None
+        self.plain = plugin if isinstance(plugin, PlainFilter) else None
 
     def uninvolved(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Whether the plugin says that it passes every row."""
@@ -420,7 +419,7 @@ class Framework:
             PluginFailed: a plugin failed.
         """
         filtered = self.filter_plain(state, pod, snapshot, rows)
-        guests = self._guests(state, pod, snapshot)
+        guests = snapshot.guests(pod.priority, state.pod_key)
         if not guests:
             return filtered
         verdict = filtered.verdict.copy()
@@ -429,21 +428,50 @@ class Framework:
         if not len(concerned):
             return filtered
         # The judgement with guests comes first: its rejection is the one that is told.
-        if self._rows_stand_alone(state, pod, snapshot):
-            there = rows[concerned].tolist()
-            together = {row: guests[row] for row in there}
-            with_guests = self._filter_with_guests(state, pod, snapshot, together)
-            judged = [with_guests.status(position) for position in range(len(there))]
-        else:
-            judged = []
-            for row in rows[concerned].tolist():
-                alone = self._filter_with_guests(state, pod, snapshot, {row: guests[row]})
-                judged.append(alone.status(0))
+        judged = self.judge_with_guests(state, pod, snapshot, rows[concerned], guests)
+        numbers = {status: number for number, status in enumerate(statuses)}
         for position, status in zip(concerned.tolist(), judged, strict=True):
             if not status.ok:
-                statuses.append(status)
-                verdict[position] = len(statuses) - 1
-        return Filtered(rows, verdict, tuple(statuses))
+                number = numbers.setdefault(status, len(statuses))
+                if number == len(statuses):
+                    statuses.append(status)
+                verdict[position] = number
+        # What no row is rejected by any more does not count among the reasons.
+        used = np.bincount(verdict, minlength=len(statuses)) > 0
+        used[0] = True
+        renumbered = (np.cumsum(used, dtype=np.int32) - 1)[verdict]
+        kept = tuple(status for status, is_used in zip(statuses, used, strict=True) if is_used)
+        return Filtered(rows, renumbered, kept)
+
+    def judge_with_guests(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        guests: Mapping[int, Sequence[PodInfo]],
+    ) -> list[Status]:
+        """Return what Filter says of rows while the pods nominated to them are counted there.
+
+        Args:
+            state: as PreFilter left it.
+            pod: the pod that looks for a node.
+            snapshot: the nodes.
+            rows: some of the keys of ``guests``.
+            guests: from ``snapshot.guests``.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        there = rows.tolist()
+        if self._rows_stand_alone(state, pod, snapshot):
+            together = {row: guests[row] for row in there}
+            with_guests = self._filter_with_guests(state, pod, snapshot, together)
+            return [with_guests.statuses[number] for number in with_guests.verdict.tolist()]
+        return [
+            self._filter_with_guests(state, pod, snapshot, {row: guests[row]}).status(0)
+            for row in there
+        ]
 
     def _rows_stand_alone(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Whether no filter looks beyond a row, so that guests on one do not matter to others."""
@@ -518,23 +546,6 @@ class Framework:
             remaining = np.flatnonzero(verdict == 0)
         return Filtered(rows, verdict, tuple(statuses))
 
-    def _guests(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
-    ) -> dict[int, list[PodInfo]]:
-        found: dict[int, list[PodInfo]] = {}
-        for name in snapshot.nominated_nodes():
-            row = snapshot.row_of(name)
-            if row is None:
-                continue
-            infos = [
-                info
-                for key, info in snapshot.nominated_on(name).items()
-                if info.priority >= pod.priority and key != state.pod_key
-            ]
-            if infos:
-                found[row] = infos
-        return found
-
     def _filter_with_guests(
         self,
         state: CycleState,
@@ -545,14 +556,8 @@ class Framework:
         """Judge rows while their guests are counted there."""
         # Plugins that skip go on skipping, whatever the guests bring, as upstream.
         own = state.clone()
-        seated = [(info, row) for row, infos in guests.items() for info in infos]
-        for info, row in seated:
-            snapshot.attach_guest(info, row)
-        try:
+        with snapshot.seated(guests):
             return self.filter_plain(own, pod, snapshot, np.array(list(guests), np.intp))
-        finally:
-            for info, row in seated:
-                snapshot.detach_guest(info, row)
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
         """Return the first rejection of one row, or Success; as ``filter`` does.
@@ -574,7 +579,7 @@ class Framework:
         Raises:
             PluginFailed: a plugin failed.
         """
-        guests = self._guests(state, pod, snapshot)
+        guests = snapshot.guests(pod.priority, state.pod_key)
         steps: list[tuple[Filter, dict[int, Status] | None, RowFilter | None]] = []
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
@@ -616,53 +621,37 @@ class Framework:
 
         return first_rejection
 
-    def rows_with_guests(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable
-    ) -> Collection[int]:
-        """Return the rows where pods of no lower priority are nominated."""
-        return self._guests(state, pod, snapshot).keys()
-
-    def row_judge_without(
+    def rooms(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> RowJudgeWithout | None:
-        """Return a judge of ``rows`` as if some of their pods were gone.
+    ) -> Rooms | None:
+        """Return what tells, in numbers, whether rows would fit the pod without some of theirs.
 
-        ``None`` where a filter must see the snapshot without them. Nominated pods do not count: the
-        judge is not for ``rows_with_guests``.
+        ``None`` where some filter must see the snapshot without them.
 
         Raises:
             PluginFailed: a plugin failed.
         """
-        steps: list[tuple[str, dict[int, Status] | None, RowFilterWithout | None]] = []
+        fit: Filter | None = None
+        before: dict[int, Status] = {}
+        after: dict[int, Status] = {}
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
             facts = self._facts[plugin.name]
             if facts.locality is Locality.NODE:
                 alone = self.filter_some([plugin], state, pod, snapshot, rows)
-                if len(alone.statuses) > 1:
-                    failing = np.flatnonzero(alone.verdict)
-                    known = {int(rows[at]): alone.status(int(at)) for at in failing}
-                    steps.append((plugin.name, known, None))
-            elif facts.locality is Locality.ROW and facts.without is not None:
-                judge = facts.without.row_filter_without(pod, snapshot)
-                if judge is not None:
-                    steps.append((plugin.name, None, judge))
+                known = before if fit is None else after
+                for at in np.flatnonzero(alone.verdict).tolist():
+                    known.setdefault(int(rows[at]), alone.status(at))
+            elif facts.locality is Locality.ROW and facts.plain is not None and fit is None:
+                fit = plugin
             elif not facts.uninvolved(pod, snapshot):
                 return None
-
-        def first_rejection(row: int, gone: Sequence[PodInfo]) -> Status:
-            for name, known, judge in steps:
-                if known is not None:
-                    if row in known:
-                        return known[row]
-                elif judge is not None:
-                    rejection = judge(row, gone)
-                    if rejection is not None:
-                        return Status(*rejection, name)
-            return SUCCESS
-
-        return first_rejection
+        if fit is None:
+            return None
+        plain = self._facts[fit.name].plain
+        assert plain is not None
+        return Rooms(pod, snapshot, plain, fit.name, before, after)
 
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from clusterstate.objects.labels import Selector
 from clusterstate.objects.matching import EmptyTerm, PreferredTerms, RequiredNodeAffinity
@@ -148,7 +150,7 @@ class PodInfo:
         return f"PodInfo({self.namespace}/{self.pod.metadata.name})"
 
 
-class PodRecord:
+class PodRecord(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """A pod on a node, as preemption sees it.
 
     ``key`` is the identity that the feeder of the snapshot gave it; ``name`` may be empty.
@@ -156,31 +158,31 @@ class PodRecord:
     terminating because the scheduler made room. ``slot`` belongs to the snapshot.
     """
 
-    __slots__ = ("info", "key", "name", "preempted", "row", "slot", "start_time", "terminating")
-
-    def __init__(
-        self,
-        *,
-        key: Hashable,
-        info: PodInfo,
-        row: int,
-        slot: int,
-        start_time: float | None,
-        terminating: bool,
-        preempted: bool,
-        name: str,
-    ) -> None:
-        self.key = key
-        self.info = info
-        self.row = row
-        self.slot = slot
-        self.start_time = start_time
-        self.terminating = terminating
-        self.preempted = preempted
-        self.name = name
+    key: Hashable
+    info: PodInfo
+    row: int
+    slot: int
+    start_time: float | None
+    terminating: bool
+    preempted: bool
+    name: str
 
     def __repr__(self) -> str:
         return f"PodRecord({self.key!r} on row {self.row})"
+
+
+class PodsBelow(msgspec.Struct, frozen=True):
+    """Pods of low priority on some rows, as columns; of each row the most important first.
+
+    ``at``: int (pods,), position of each pod's row among the rows, ascending. ``slots``: int
+    (pods,), for ``NodeTable.records``. ``classes``: the distinct ones; ``of``: int (pods,), into
+    them.
+    """
+
+    at: npt.NDArray[np.intp]
+    slots: npt.NDArray[np.int32]
+    classes: list[PodInfo]
+    of: npt.NDArray[np.intp]
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,6 @@ from scheduling.framework.interface import (
     NodeTable,
     PreFilterResult,
     RowFilter,
-    RowFilterWithout,
     Rows,
     RowScore,
     Scores,
@@ -187,36 +186,6 @@ class NodeResourcesFit:
             return None
         asked, (cpu, memory) = pod.scored_requests, self._plain_weights
         return cpu, asked.get("cpu", 0), memory, asked.get("memory", 0)
-
-    def row_filter_without(self, pod: PodInfo, snapshot: NodeTable) -> RowFilterWithout | None:
-        """Return the judge of single rows as if some pods were gone."""
-        pods, allowed = snapshot.pod_count.item, snapshot.allowed_pods.item
-        checked = [
-            (
-                f"Insufficient {name}",
-                name,
-                amount,
-                snapshot.allocatable[:, column].item,
-                snapshot.requested[:, column].item,
-            )
-            for name, amount, column in self._checked(pod, snapshot)
-        ]
-
-        def judge(row: int, gone: Sequence[PodInfo]) -> tuple[Code, tuple[str, ...]] | None:
-            reasons = [TOO_MANY_PODS] if pods(row) - len(gone) + 1 > allowed(row) else []
-            code = Code.UNSCHEDULABLE
-            for reason, name, amount, allocatable, requested in checked:
-                room = allocatable(row)
-                used = requested(row)
-                for other in gone:
-                    used -= other.requests.get(name, 0)
-                if amount > room - used:
-                    reasons.append(reason)
-                    if amount > room:
-                        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-            return (code, tuple(reasons)) if reasons else None
-
-        return judge
 
     def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
         """Return the scorer of single rows."""

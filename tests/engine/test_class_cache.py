@@ -28,7 +28,7 @@ def same(snapshot: Snapshot, cache: Cache, pod: PodToPlace, seed: int, draw: int
     if cached is not None:
         assert told(cached) == told(plain)
     else:
-        assert not plain.scheduled or snapshot.has_nominations(pod.info.priority, pod.key)
+        assert not plain.scheduled
     return plain
 
 
@@ -40,6 +40,8 @@ steps = st.lists(
         st.tuples(st.just("remove"), st.integers(0, 30)),
         st.tuples(st.just("replace node"), st.integers(0, 4)),
         st.tuples(st.just("remove node"), st.integers(0, 4)),
+        st.tuples(st.just("nominate"), st.integers(0, 11)),
+        st.tuples(st.just("unnominate"), st.integers(0, 11)),
     ),
     min_size=3,
     max_size=25,
@@ -79,6 +81,11 @@ def test_the_cache_decides_as_the_plain_path(
             snapshot.set_node(msgspec.convert(data.draw(strategies.nodes(which)), Node))
         elif what == "remove node":
             snapshot.remove_node(f"node-{which}")
+        elif what == "nominate":
+            key = f"default/waits-{which}"
+            snapshot.nominate(key, infos[which % 4], f"node-{which % 5}")
+        elif what == "unnominate":
+            snapshot.unnominate(f"default/waits-{which}")
 
 
 def test_the_cache_decides_a_batch_as_the_plain_path() -> None:

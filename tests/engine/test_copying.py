@@ -60,7 +60,7 @@ def test_what_happens_to_a_copy_stays_there() -> None:
     assert (after.node_name, after.full) == (before.node_name, before.full)
     assert original.pod("default/old-1") is not None
     assert original.namespace_labels("default") == {"team": "a"}
-    assert not list(original.nominated_nodes())
+    assert not original.has_any_nomination
 
 
 def test_what_happens_to_the_original_is_not_seen_by_the_copy() -> None:
