@@ -123,6 +123,7 @@ class Scheduler:
     ) -> None:
         self._seeds = seeds
         self._revision = revision
+        self._passed_over = revision
         self._looked_at = 0.0
         self._starts: dict[str, int] = {}
         self._caches: dict[str, Cache] = {}
@@ -132,6 +133,7 @@ class Scheduler:
             self._profiles = _Profiles(configuration, self._make)
         except ConfigurationError as error:
             self._unusable(revision, error)
+            self._revision, self._passed_over = profiles.DEFAULT_REVISION, revision
             self._profiles = _Profiles(profiles.default(), self._make)
         self.mirror = Mirror(
             self._profiles.events,
@@ -193,12 +195,13 @@ class Scheduler:
             return
         self._looked_at = now
         revision, configuration = profiles.in_force()
-        if revision == self._revision:
+        if revision in (self._revision, self._passed_over):
             return
         try:
             made = _Profiles(configuration, self._make)
         except ConfigurationError as error:
             self._unusable(revision, error)
+            self._passed_over = revision
             return
         self.binder.settle(now)
         self.reserved.follow(now)

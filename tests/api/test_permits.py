@@ -4,12 +4,15 @@ The plugins are those of the package in `tests/plugins/outside`. Cycles are turn
 a Celery worker would do is done by `work`.
 """
 
+import json
 from datetime import timedelta
 
 import pytest
+import structlog
 
 from api import clock
 from clusterstate import decisions, queries, reservations, sql
+from clusterstate.actions import scheduler_configuration
 from scheduling import binding, profiles, whatif
 from scheduling.runner import Scheduler
 from tests.api.conftest import TABLE
@@ -525,6 +528,35 @@ def test_a_bad_plugin_is_named_and_the_cycle_lives(api, start, how, said):
     reason, message = message_of(api, "p")
     assert reason == "SchedulerError"
     assert said in message
+
+
+def test_a_configuration_that_stopped_working_leaves_the_one_in_force(api, start):
+    """As when a package was removed or fails: the log says so once, and pods are placed."""
+    runner = start(Gang={"size": 1})
+    before = runner.scheduler._revision
+    document = json.loads(decisions.configuration().document)
+    document["profiles"][0] = {
+        "schedulerName": "default-scheduler",
+        "plugins": {"score": {"enabled": [{"name": "Faulty"}]}},
+        "pluginConfig": [{"name": "Faulty", "args": {"how": "make"}}],
+    }
+    scheduler_configuration.store(document=json.dumps(document), by="x", now=runner.now)
+    with structlog.testing.capture_logs() as lines:
+        runner.turn(2)
+        runner.turn(2)
+        create(api, "p")
+        runner.turn()
+        runner.restart()
+        create(api, "q")
+        runner.turn(2)
+    told = [line for line in lines if line["event"] == "configuration_unusable"]
+    assert len(told) == 2, "once in force, once at the start"
+    assert "plugin 'Faulty' cannot be made: RuntimeError: no plugin today" in told[0]["error"]
+    assert node_of(api, "p")
+    assert node_of(api, "q")
+    assert [decisions.of_pod("ns", name, limit=1)[0].profile_revision for name in "pq"] == [
+        before, profiles.DEFAULT_REVISION,
+    ]  # fmt: skip
 
 
 def test_a_plugin_that_cannot_be_made_is_refused_when_it_is_configured(api, package):
