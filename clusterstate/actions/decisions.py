@@ -8,11 +8,9 @@ gone by then leaves no decision.
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from django.conf import settings
 
 from clusterstate import sql
@@ -23,7 +21,13 @@ _LONGEST_MESSAGE: Final = 16_384
 _MAKING: Final = (0x5358 << 48) + 16  # advisory lock: one process makes partitions at a time
 
 
-Integers = Sequence[int] | npt.NDArray[np.integer]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Integers = Sequence[int] | npt.NDArray[np.integer]
+else:  # web processes never import NumPy
+    Integers = Sequence[int]
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True, gc=False):
