@@ -5,6 +5,7 @@ and ``bodies`` for who handles many.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -23,6 +24,9 @@ Int32 = npt.NDArray[np.int32]
 
 TAKEN = 2**30
 """As ``kernels.TAKEN``: rejected by a counter, before NodeResourcesFit."""
+
+
+_ALIKE = 6
 
 
 class Line(msgspec.Struct, kw_only=True):
@@ -98,7 +102,6 @@ class LineRun(Sequence[Decision]):
         self._snapshot = snapshot
         self._names = snapshot.names
         self._start = start
-        self._next_starts: Int64 | None = None
         self._rejections: dict[tuple[int, bytes], tuple[Rejection, ...]] = {}
 
     def __len__(self) -> int:
@@ -116,22 +119,21 @@ class LineRun(Sequence[Decision]):
 
     # --- columns ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def infos(self) -> list[PodInfo]:
         """The classes of the pods."""
         return [line.info for line in self.lines]
 
-    @property
+    @cached_property
     def evaluated(self) -> Int64:
         """How many nodes were judged for each pod, int64 (pods,)."""
         return np.array([line.evaluated for line in self.lines], np.int64)
 
-    @property
+    @cached_property
     def next_starts(self) -> Int64:
         """Where the search of each pod's successor begins, int64 (pods,)."""
-        if self._next_starts is None:
-            self._next_starts = (self._start + np.cumsum(self.evaluated)) % self.node_count
-        return self._next_starts
+        found: Int64 = (self._start + np.cumsum(self.evaluated)) % self.node_count
+        return found
 
     @property
     def next_start(self) -> int:
@@ -152,7 +154,13 @@ class LineRun(Sequence[Decision]):
         """Return what ``record.pack`` makes of each decision."""
         found = []
         names = self._names
-        scores, chosen = self.scores.tolist(), self.chosen.tolist()
+        chosen, firsts = self.chosen.tolist(), self.scores[:, :, 0].tolist()
+        # Lists only of what differs somewhere: most plugins say the same of all nodes.
+        always = int(np.bitwise_and.reduce(self.told[:, _ALIKE], initial=-1))
+        scores = [
+            [] if always >> at & 1 else self.scores[:, at].tolist()
+            for at in range(self.scores.shape[1])
+        ]
         packed: dict[int, msgspec.Raw] = {}
         for number, (_, _, _, margin, count, _, alike) in enumerate(self.told.tolist()):
             told = self.rejections(number)
@@ -164,8 +172,8 @@ class LineRun(Sequence[Decision]):
                 continue
             plugins = self.lines[number].plugins
             columns = [
-                column[0] if alike >> at & 1 else column[:count]
-                for at, column in enumerate(scores[number][: len(plugins)])
+                firsts[number][at] if alike >> at & 1 else scores[at][number][:count]
+                for at in range(len(plugins))
             ]
             best = [names[row] for row in chosen[number][:count]]
             body = encode_body(plugins, best, columns, rejected)
