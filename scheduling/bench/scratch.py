@@ -52,15 +52,22 @@ class Scratch:
             client.flushall()
 
     def signal(self, part: str, number: signal.Signals) -> int:
-        """Send a signal to a part by its process name (`timers`, `worker`, `beat` ...)."""
+        """Send a signal to a part by its process name (`timers`, `worker`, `beat` ...).
+
+        Waits for one that is being started again. Returns its pid.
+        """
+        pid: int = until(lambda: self._find(part), seconds=120, what=f"a process for {part}")
+        os.kill(pid, number)
+        return pid
+
+    def _find(self, part: str) -> int:
         wanted = (f"STOWAGE_PROCESS={part}\0".encode(), f"STOWAGE_STATE={self.state}\0".encode())
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 environment = (folder / "environ").read_bytes()
                 if all(text in environment for text in wanted):
-                    os.kill(int(folder.name), number)
                     return int(folder.name)
-        raise ServiceError(f"there is no process for {part}")
+        return 0
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all processes of the service so far."""
