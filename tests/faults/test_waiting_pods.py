@@ -83,9 +83,13 @@ def waiting(service: Service) -> list[str]:
 
 def scheduled_condition(service: Service, name: str) -> dict[str, Any]:
     """Return the pod's PodScheduled condition once it has one."""
-    path = f"{PODS}/{name}?waitFor=PodScheduled&timeoutSeconds=30"
-    conditions = service.request("GET", path)[1]["status"]["conditions"]
-    return next(one for one in conditions if one["type"] == "PodScheduled")
+
+    def look() -> dict[str, Any] | None:
+        path = f"{PODS}/{name}?waitFor=PodScheduled&timeoutSeconds=20"
+        conditions = service.request("GET", path)[1]["status"].get("conditions", [])
+        return next((one for one in conditions if one["type"] == "PodScheduled"), None)
+
+    return until(look, seconds=60, what=f"{name} to be decided")
 
 
 def test_waiting_pods_survive_the_kill_of_scheduler_and_worker(
