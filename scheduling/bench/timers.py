@@ -36,11 +36,12 @@ def run(*, waiting: int, due: Sequence[int], say: Callable[[str], None]) -> list
     say(f"{waiting} timers that wait")
     evictions.follow(_now())  # the log is followed from here; what is inserted by hand stays
     rehearsal.add_waiting_timers(waiting, now=_now())
+    # First, while the disk is idle: what a burst wrote is still being flushed for a while.
+    say("one every 20 ms")
+    results.append({"what": "sparse", **_sparse()})
     for number, count in enumerate(due):
         say(f"{count} pods that leave at one instant")
         results += _instant(f"due{number}", count)
-    say("one every 20 ms")
-    results.append({"what": "sparse", **_sparse()})
     return [{**result, "waiting": timers.count()} for result in results]
 
 
