@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from clusterstate import sql
+from clusterstate.models import Node, Pod
 
 
 def add_waiting_timers(count: int, *, now: datetime) -> None:
@@ -26,3 +27,64 @@ def date_taints(node_name: str, added_at: datetime) -> None:
         " WHERE n.id = t.node_id AND n.name = %s",
         (added_at, node_name),
     )
+
+
+def copy_node(name: str, prefix: str, count: int) -> None:
+    """Insert nodes ``prefix`` and a number from 0 on, like the one called ``name``.
+
+    Wherever the name stands in the document the copy's stands instead.
+    """
+    columns = _columns(Node)
+    values = {
+        "uid": "gen_random_uuid()",
+        "name": "m.name",
+        "document_id": "m.doc",
+        "revision": "t.revision",
+    }
+    chosen = ", ".join(values.get(column, f"t.{column}") for column in columns)
+    sql.run(
+        "WITH t AS (SELECT n.*, d.text FROM node n JOIN document d ON d.id = n.document_id"
+        "           WHERE n.name = %s),"
+        " m AS MATERIALIZED (SELECT %s || i AS name,"
+        "                    nextval(pg_get_serial_sequence('document', 'id')) AS doc"
+        "                    FROM generate_series(0, %s::int - 1) i),"
+        " d AS (INSERT INTO document (id, text) OVERRIDING SYSTEM VALUE"
+        "       SELECT m.doc, replace(t.text, t.name, m.name) FROM t, m)"
+        f" INSERT INTO node ({', '.join(columns)}) SELECT {chosen} FROM t, m",
+        (name, prefix, count),
+    )
+    sql.run("ANALYZE node")
+
+
+def copy_pods(namespace: str, prefix: str, count: int, *, nodes: int, node_prefix: str) -> None:
+    """Insert pods like those of a namespace in turn, on nodes in turn; they share documents."""
+    columns = _columns(Pod)
+    values = {
+        "uid": "gen_random_uuid()",
+        "name": "%s || i",
+        "node_name": "%s || (i %% %s)",
+        "scheduled_at": "now()",
+        "phase": "'Running'",
+    }
+    chosen = ", ".join(values.get(column, f"t.{column}") for column in columns)
+    parameters: list[object] = [namespace]
+    for column in columns:
+        if column == "name":
+            parameters.append(prefix)
+        elif column == "node_name":
+            parameters += [node_prefix, nodes]
+    sql.run(
+        "WITH t AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY id) - 1 AS place"
+        "                        FROM pod WHERE namespace = %s),"
+        " n AS (SELECT count(*) AS many FROM t)"
+        f" INSERT INTO pod ({', '.join(columns)})"
+        f" SELECT {chosen} FROM generate_series(0, %s::int - 1) i, n, t"
+        " WHERE t.place = i %% n.many",
+        (*parameters, count),
+    )
+    sql.run("ANALYZE pod")
+
+
+def _columns(model: type[Node] | type[Pod]) -> list[str]:
+    fields = model._meta.local_concrete_fields
+    return [str(field.column) for field in fields if not field.primary_key]

@@ -758,14 +758,16 @@ class Snapshot:
             self._previous[old_first[linked]] = slot_numbers[ends][linked]
             self._first[heads] = slot_numbers[starts]
         vectors = np.array(self._vectors) if self._vectors else np.zeros((0, 3), np.int64)
-        pairs, counts = np.unique(
-            np.stack((rows.astype(np.int64), classes.astype(np.int64))), axis=1, return_counts=True
-        )
         if count:
-            np.add.at(self.requested, pairs[0], vectors[pairs[1]] * counts[:, None])
+            # As one number they sort ten times as fast as as pairs.
+            pairs, counts = np.unique(
+                rows.astype(np.int64) * len(vectors) + classes, return_counts=True
+            )
+            there, kinds = np.divmod(pairs, len(vectors))
+            np.add.at(self.requested, there, vectors[kinds] * counts[:, None])
             nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in self.classes], np.int64)
-            np.add.at(self.nonzero_requested, pairs[0], nonzero[pairs[1]] * counts[:, None])
-            np.add.at(self.pod_count, pairs[0], counts)
+            np.add.at(self.nonzero_requested, there, nonzero[kinds] * counts[:, None])
+            np.add.at(self.pod_count, there, counts)
         self.forget_counters()
         self.log_start = self.log_end + 1
         self._log_filled = 0

@@ -8,7 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.bench import engine, service
+from scheduling.bench import cold_start, engine, service
+from scheduling.bench.database import throw_away
 from scheduling.bench.workloads import WORKLOADS, by_name
 
 _NOT_ON_THE_SERVICE = ("PreemptionBasic", "Unschedulable")
@@ -25,6 +26,14 @@ class Command(BaseCommand):
         mode = parser.add_mutually_exclusive_group()
         mode.add_argument("--engine", action="store_true", help="the decision core (default)")
         mode.add_argument("--service", action="store_true", help="the running service, over HTTP")
+        mode.add_argument(
+            "--cold-start",
+            action="store_true",
+            help="loading the snapshot from a throw-away database, and keeping up with it",
+        )
+        parser.add_argument(
+            "--bound", type=int, default=0, help="with --cold-start: pods, by default 20 a node"
+        )
         parser.add_argument(
             "--nodes", default="500,5000", help="numbers of nodes, such as 500,5000,15000,50000"
         )
@@ -45,6 +54,14 @@ class Command(BaseCommand):
             raise CommandError(f"--workloads: there is no {error}") from error
         except ValueError as error:
             raise CommandError(f"--nodes: {error}") from error
+        if options["cold_start"]:
+            for nodes in sizes:
+                with throw_away():
+                    bound = options["bound"] or 20 * nodes
+                    for result in cold_start.run(nodes=nodes, bound=bound, say=self._say):
+                        self.stdout.write(json.dumps(result))
+                        self.stdout.flush()
+            return
         for nodes in sizes:
             for workload in chosen or WORKLOADS:
                 if options["service"]:

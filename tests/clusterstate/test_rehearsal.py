@@ -1,0 +1,14 @@
+"""Rows for measurements: what the scheduler loads of them is what it would load of real ones."""
+
+import pytest
+
+from scheduling.bench import cold_start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_cold_start_finds_all_copies_and_keeps_up() -> None:
+    started, refreshed = cold_start.run(nodes=7, bound=30, changes=20, say=lambda text: None)
+    assert started["nodes"] == 7
+    assert started["pods"] == 100 + 30
+    assert refreshed["changes"] == 20
