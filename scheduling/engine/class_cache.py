@@ -68,8 +68,12 @@ LOW = -(2**30)
 """Below every total: marks rows that are not feasible."""
 _PASSED = 2**14
 """Order number of "no static filter rejects"."""
-_PACKED = 2**20
-"""Counts within plus and minus half of this fit into a packed group code."""
+_PACKED_BITS = 40
+"""So many bits of a packed group code are for counts, shared out evenly."""
+_MOST_PACKED = 5
+_BYTES = 512 * 2**20
+_BYTES_PER_ROW = 64
+"""About what a class takes: its columns and the counts that it looks at."""
 _FEW = 4
 """Up to this many touched rows are judged one by one with plain numbers."""
 
@@ -80,7 +84,8 @@ class Cache:
     Args:
         snapshot: what the states follow.
         framework: the profile.
-        limit: how many classes to keep; one takes about 12 bytes per row and local plugin.
+        limit: how many classes to keep at most; fewer where nodes are so many that their columns
+            would take more than ``_BYTES``.
     """
 
     def __init__(self, snapshot: Snapshot, framework: Framework, *, limit: int = 512) -> None:
@@ -101,12 +106,16 @@ class Cache:
         state = self._states.get(info.index)
         if state is None or state.info is not info:
             state = self._states[info.index] = ClassState(self.snapshot, self.framework, info)
-            if len(self._states) > self.limit:
+            while len(self._states) > self._most():
                 self._runs.dropped(self._states.popitem(last=False)[1])
         else:
             self._states.move_to_end(info.index)
             state.refresh()
         return state
+
+    def _most(self) -> int:
+        """Return how many classes there is room for."""
+        return min(self.limit, max(_BYTES // (_BYTES_PER_ROW * self.snapshot.capacity), 1))
 
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
@@ -171,7 +180,7 @@ class Cache:
                 return
             state = found.get(id(pod.info))
             if state is None:
-                if len(found) >= self.limit:
+                if len(found) >= self._most():
                     return  # another one would push out the first
                 state = self._states.get(pod.info.index)
                 if state is None or state.info is not pod.info or not state.current:
@@ -441,12 +450,13 @@ class ClassState:
         if not self._counts:
             return code
         columns = self._count_columns(rows)
-        if len(columns) <= 2 and len(rows):
+        if len(columns) <= _MOST_PACKED and len(rows):
+            span = 2 ** (_PACKED_BITS // max(len(columns), 2))
             low = min(int(column.min()) for column in columns)
             high = max(int(column.max()) for column in columns)
-            if low >= -_PACKED // 2 and high < _PACKED // 2:
+            if low >= -span // 2 and high < span // 2:
                 for column in columns:
-                    code = code * _PACKED + (column + _PACKED // 2)
+                    code = code * span + (column + span // 2)
                 return code
         # Too wide to pack: number the combinations in order of first sight, below all packed ones.
         tuples = zip(code.tolist(), *(column.tolist() for column in columns), strict=True)
