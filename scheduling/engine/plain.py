@@ -9,8 +9,9 @@ or scored anew in a few microseconds. So a pod that is like no other costs no mo
 arithmetic, and its labels matter only where some pod's terms look at them.
 
 Plain are pods whose filters and scores all depend on nodes alone, but for NodeResourcesFit (least
-allocated, cpu and memory) and NodeResourcesBalancedAllocation. ``decide`` stops before the first
-pod that is not, or that fits nowhere. Decisions and records are those of the plain path.
+allocated, cpu and memory) and NodeResourcesBalancedAllocation. Pods that are nominated to nodes are
+counted there, where they count for every pod of the run. ``decide`` stops before the first pod that
+is not plain, or that fits nowhere. Decisions and records are those of the plain path.
 
 Off until ``warm`` is called; without Numba, or with NUMBA_DISABLE_JIT set, it stays off.
 """
@@ -55,6 +56,8 @@ _CHECKS = 8
 _MOST_GROUPS = 64
 _LARGEST_AMOUNT = 2**50
 _WORD = 2**64 - 1
+_LOWEST_PRIORITY = -(2**31)
+_NO_GUESTS = 2**31
 _LINE_BYTES = 128 * 2**20
 _PLAN_BYTES = 64 * 2**20
 _LONGEST = 1024
@@ -377,6 +380,10 @@ class PlainRuns:
         self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
         self._odd: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // _BLOCK, np.int32)
+        self._guest_requested: Int64 = np.zeros_like(snapshot.requested)
+        self._guest_count: Int64 = np.zeros_like(snapshot.pod_count)
+        self._guest_version = -1
+        self._lowest = _NO_GUESTS
         self._cursor = -1
         self._stamp = self._now()
 
@@ -506,7 +513,8 @@ class PlainRuns:
         run: list[int] = []
         held: set[int] = set()
         memo_key = self._memo_key
-        nominations = snapshot.has_any_nomination
+        self._seat_guests()
+        lowest = self._lowest
         versions = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
         line_of: dict[int, int] = {}
         for number in range(first, min(first + self._length, len(pods))):
@@ -526,8 +534,10 @@ class PlainRuns:
                     break
                 held.add(line)
                 line_of[id(info)] = line
+            # Guests count for pods of no higher priority than theirs: here all of them or none.
             if pod.nominated_node or (
-                nominations and snapshot.has_nominations(info.priority, pod.key)
+                lowest < _NO_GUESTS
+                and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
             ):
                 break
             keys.append(pod.key)
@@ -580,8 +590,8 @@ class PlainRuns:
                     plans.group_count, plans.hint, lines.witness, plans.open_rows, self._mirror,
                     self._odd, self._odd_in, snapshot.allocatable, snapshot.requested,
                     snapshot.nonzero_requested, snapshot.allowed_pods, snapshot.pod_count,
-                    log, filled, found.told, found.chosen, found.chosen_scores, found.kinds,
-                    found.masks,
+                    self._guest_requested, self._guest_count, log, filled, found.told,
+                    found.chosen, found.chosen_scores, found.kinds, found.masks,
                 )  # fmt: skip
                 if why != _kernels.OTHER_GROUPS:
                     break
@@ -595,6 +605,21 @@ class PlainRuns:
         self._cursor = snapshot.log_end + done
         return int(done)
 
+    def _seat_guests(self) -> None:
+        """Count the pods that are nominated to nodes, all of them."""
+        snapshot = self._snapshot
+        if self._guest_version == snapshot.nomination_version:
+            return
+        self._guest_version = snapshot.nomination_version
+        self._guest_requested[:] = 0
+        self._guest_count[:] = 0
+        self._lowest = _NO_GUESTS
+        for row, infos in snapshot.guests(_LOWEST_PRIORITY, None).items():
+            for info in infos:
+                self._guest_requested[row] += snapshot.request_vector(info)
+                self._guest_count[row] += 1
+                self._lowest = min(self._lowest, info.priority)
+
     def _sync(self) -> None:
         """Bring the mirror up to date with the snapshot."""
         assert _kernels is not None
@@ -607,7 +632,7 @@ class PlainRuns:
             _kernels.mirror_rows(
                 touched, self._mirror, self._odd, self._odd_in, snapshot.allocatable,
                 snapshot.requested, snapshot.nonzero_requested, snapshot.allowed_pods,
-                snapshot.pod_count,
+                snapshot.pod_count, self._guest_count,
             )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ nodes, field by field within a block, so that the loop over a block is vector in
 has no branch, no gather and no integer division. Quotients that are rounded down are products with
 a reciprocal, half a unit of the numerator above the border, where the error of floating point
 cannot reach the next integer: that needs fewer than 2**41 units of a resource on a node. Nodes with
-more, or with none, are *odd* and judged one by one with integers. Quotients that stay fractions are
-divided as the plugin divides them. What can be read instead is ``class_cache``; a property test
+more, or with none, and nodes that pods are nominated to (*guests*, which count when it is asked
+whether there is room) are *odd* and judged one by one with integers. Quotients that stay fractions
+are divided as the plugin divides them. What can be read instead is ``class_cache``; a property test
 holds both equal.
 """
 
@@ -65,13 +66,15 @@ def mirror_row(
     nonzero_requested: Int64,
     allowed: Int64,
     pod_count: Int64,
+    guest_count: Int64,
 ) -> None:
     """Bring a row of the mirror up to date."""
     block, at = row // 64, row % 64
     cpu, memory = allocatable[row, 0], allocatable[row, 1]
     used_cpu, used_memory = requested[row, 0], requested[row, 1]
     is_odd = (
-        cpu <= 0
+        guest_count[row] > 0
+        or cpu <= 0
         or memory <= 0
         or cpu >= _LARGE
         or memory >= _LARGE
@@ -114,12 +117,14 @@ def mirror_rows(
     nonzero_requested: Int64,
     allowed: Int64,
     pod_count: Int64,
+    guest_count: Int64,
 ) -> None:
     """Bring rows of the mirror up to date."""
     for row in rows:
         mirror_row(
-            row, mirror, odd, odd_in, allocatable, requested, nonzero_requested, allowed, pod_count
-        )
+            row, mirror, odd, odd_in, allocatable, requested, nonzero_requested, allowed,
+            pod_count, guest_count,
+        )  # fmt: skip
 
 
 @compiled
@@ -131,19 +136,21 @@ def fit_bits(
     requested: Int64,
     allowed: Int64,
     pod_count: Int64,
+    guest_requested: Int64,
+    guest_count: Int64,
 ) -> int:
-    """Return why NodeResourcesFit rejects the row, 0 where it fits.
+    """Return why NodeResourcesFit rejects the row with its guests, 0 where it fits.
 
     Bit 0: too many pods; two bits per amount: too little is free, too little exists. Column -1
     ends the list.
     """
-    found = 1 if pod_count[row] + 1 > allowed[row] else 0
+    found = 1 if pod_count[row] + guest_count[row] + 1 > allowed[row] else 0
     for check in range(len(columns)):
         column = columns[check]
         if column < 0:
             break
         room = allocatable[row, column]
-        if amounts[check] > room - requested[row, column]:
+        if amounts[check] > room - requested[row, column] - guest_requested[row, column]:
             found |= (3 if amounts[check] > room else 1) << (2 * check + 1)
     return found
 
@@ -310,6 +317,8 @@ def decide(
     nonzero_requested: Int64,
     allowed: Int64,
     pod_count: Int64,
+    guest_requested: Int64,
+    guest_count: Int64,
     log: Int32,
     filled: int,
     told: Int32,
@@ -356,7 +365,15 @@ def decide(
                 now = 0
                 if not fits:
                     now = fit_bits(
-                        row, amounts[c], columns[c], allocatable, requested, allowed, pod_count
+                        row,
+                        amounts[c],
+                        columns[c],
+                        allocatable,
+                        requested,
+                        allowed,
+                        pod_count,
+                        guest_requested,
+                        guest_count,
                     )
                 if now != 0:
                     new = LOW
@@ -424,7 +441,15 @@ def decide(
                         if not odd[row] or base[row] == LOW:
                             continue
                         now = fit_bits(
-                            row, amounts[c], columns[c], allocatable, requested, allowed, pod_count
+                            row,
+                            amounts[c],
+                            columns[c],
+                            allocatable,
+                            requested,
+                            allowed,
+                            pod_count,
+                            guest_requested,
+                            guest_count,
                         )
                         if now == 0:
                             a, b = row_scores(
@@ -448,7 +473,15 @@ def decide(
                 for row in range(len(allowed)):
                     if totals[row] == LOW and base[row] != LOW:
                         now = fit_bits(
-                            row, amounts[c], columns[c], allocatable, requested, allowed, pod_count
+                            row,
+                            amounts[c],
+                            columns[c],
+                            allocatable,
+                            requested,
+                            allowed,
+                            pod_count,
+                            guest_requested,
+                            guest_count,
                         )
                         bits[c, row] = now
                         if not note_kind(of, now, 1):
@@ -570,7 +603,7 @@ def decide(
         log[end] = winner
         mirror_row(
             winner, mirror, odd, odd_in, allocatable, requested, nonzero_requested, allowed,
-            pod_count,
+            pod_count, guest_count,
         )  # fmt: skip
     return len(lines), FINISHED, np.uint64(0)
 

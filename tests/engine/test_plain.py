@@ -70,6 +70,8 @@ steps = st.lists(
         st.tuples(st.just("replace node"), st.integers(0, 12)),
         st.tuples(st.just("remove node"), st.integers(0, 80)),
         st.tuples(st.just("new kind"), st.integers(0, 4)),
+        st.tuples(st.just("nominate"), st.integers(0, 20)),
+        st.tuples(st.just("unnominate"), st.integers(0, 20)),
     ),
     min_size=2,
     max_size=10,
@@ -162,6 +164,13 @@ def test_a_run_of_plain_pods_decides_as_the_plain_path(
         elif what == "remove node":
             for snapshot in worlds:
                 snapshot.remove_node(f"more-{which}" if which % 2 else f"node-{which}")
+        elif what == "nominate":
+            name = f"more-{which}" if which % 2 else f"node-{which % 4}"
+            for snapshot, classes in zip(worlds, infos, strict=True):
+                snapshot.nominate(f"default/waits-{which}", classes[which % 7], name)
+        elif what == "unnominate":
+            for snapshot in worlds:
+                snapshot.unnominate(f"default/waits-{which}")
         elif what == "new kind":
             pod = msgspec.convert(data.draw(plain_pods), Pod)
             for snapshot, classes in zip(worlds, infos, strict=True):
@@ -206,6 +215,24 @@ def test_a_run_goes_on_where_nodes_fill_up_until_nothing_fits() -> None:
     room = int(snapshot.allocatable[:, 0].sum()) // 1000
     pods = [PodToPlace(f"default/p-{i}", info) for i in range(room + 5)]
     assert len(Cache(snapshot, framework).decide_run(pods, 0, Options(seed=3))) == room
+
+
+def test_a_run_leaves_room_for_pods_that_are_nominated() -> None:
+    """Guests count for pods of no higher priority (RunFilterPluginsWithNominatedPods)."""
+    snapshot, framework = world_of(2), kubernetes_framework()
+    low, high = (
+        snapshot.intern(from_pod(make_pod("p").asks(cpu="1").priority(p).build())) for p in (0, 9)
+    )
+    room = int(snapshot.allocatable[0, 0]) // 1000
+    for number in range(room):
+        snapshot.nominate(f"default/waits-{number}", high, "n-0")
+    cache = Cache(snapshot, framework)
+    pods = [PodToPlace(f"default/p-{i}", low) for i in range(room + 3)]
+    run = cache.decide_run(pods, 0, Options(seed=3))
+    assert [d.node_name for d in run] == ["n-1"] * room
+    snapshot.unnominate("default/waits-0")
+    (decision,) = cache.decide_run(pods[room:], 0, Options(seed=3))
+    assert decision.node_name == "n-0"
 
 
 def test_labels_matter_only_where_terms_look_at_them() -> None:
