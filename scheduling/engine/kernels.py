@@ -779,7 +779,8 @@ def decide(
         if not slots[slot, BY_ROW]:
             longest = max(longest, slots[slot, LENGTH])
     seen = np.zeros(longest, np.int64)
-    stamp = 0
+    nothing = int(np.int64(0))  # no literal, for which what takes it would be compiled as well
+    stamp = nothing
     for pod in range(len(classes)):
         c = int(classes[pod])
         shape, fixed_lines, plugins = form[c, SHAPE], form[c, FIXED], form[c, PLUGINS]
@@ -852,18 +853,18 @@ def decide(
         cursor[c] = log_start + filled + pod
 
         # Which groups pass, and what they get.
-        nobody = 1
+        nobody = nothing + 1
         for t in range(form[c, RULES]):
             total = slots[rules[c, t, SLOT], TOTAL]
             if rules[c, t, KIND] == NEAR and total != 0:
-                nobody = 0
+                nobody = nothing
             if rules[c, t, KIND] == UNTOUCHED and total != 0:
                 form[c, STUCK] = 1
                 return pod
         refused = told.refused[pod]
         refused[:REFUSALS] = 0
         feasible = 0
-        count = 0
+        count = nothing
         for number in range(form[c, GROUPS]):
             offset[number] = LOW
             if size[c, number] == 0:
@@ -972,7 +973,13 @@ def decide(
                     picks[at] = row
             if ties == 1:
                 margin = top - best[1]
-            picks[:kept].sort()
+            for last in range(1, kept):
+                row = picks[last]
+                at = last
+                while at > 0 and picks[at - 1] > row:
+                    picks[at] = picks[at - 1]
+                    at -= 1
+                picks[at] = row
         alike = 0
         for plugin in range(plugins):
             source, line = plan[c, plugin, 0], plan[c, plugin, 1]
