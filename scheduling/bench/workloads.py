@@ -182,7 +182,8 @@ def _hundred(number: int) -> Manifest:
 
 
 def _distinct(number: int) -> Manifest:
-    return pod(number, cpu=f"{50 + number % 97}m", labels={"app": f"bench-{number}"})
+    cpu, memory = f"{50 + number % 997}m", f"{400 + number % 1999}Mi"
+    return pod(number, cpu=cpu, memory=memory, labels={"app": f"bench-{number}"})
 
 
 def _to_first_node(number: int) -> Manifest:

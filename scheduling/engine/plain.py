@@ -59,6 +59,8 @@ _WORD = 2**64 - 1
 _LOWEST_PRIORITY = -(2**31)
 _NO_GUESTS = 2**31
 _LINE_BYTES = 128 * 2**20
+_WARM_BYTES = 12 * 2**20
+_FEW_LINES = 256
 _PLAN_BYTES = 64 * 2**20
 _LONGEST = 1024
 _SHORTEST = 16
@@ -108,14 +110,21 @@ class Aspected(Protocol):
 
 
 class _Kind:
-    """How a class is decided: its plan and its line's key; ``None`` where it is not plain."""
+    """How a class is decided: its plan, its line's key, what it asks for.
 
-    __slots__ = ("key", "plan", "stamp")
+    ``plan`` ``None``: it is not plain. ``checks``: amounts and resource columns. ``least`` and
+    ``balanced``: what the two scores count, zeros where the profile lacks them.
+    """
 
-    def __init__(self, stamp: tuple[int, ...], plan: Plan | None, key: Hashable) -> None:
+    __slots__ = ("balanced", "checks", "key", "least", "plan", "stamp")
+
+    def __init__(self, stamp: tuple[int, ...]) -> None:
         self.stamp = stamp
-        self.plan = plan
-        self.key = key
+        self.plan: Plan | None = None
+        self.key: Hashable = None
+        self.checks: list[tuple[int, int]] = []
+        self.least: tuple[int, int, int, int] = (0, 0, 0, 0)
+        self.balanced: tuple[int, int] = (0, 0)
 
 
 class _Profile:
@@ -327,7 +336,9 @@ class Lines:
         self.rows = rows
         blocks = rows // _BLOCK
         self.width = snapshot.requested.shape[1]
-        self.most = max(_LINE_BYTES // (rows * 8), _SHORTEST)
+        # A stream of requests that never come again should stay in the processor's cache.
+        warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
+        self.most = max(min(warm, _LINE_BYTES // (rows * 8)), _SHORTEST)
         self.of_key: OrderedDict[Hashable, int] = OrderedDict()
         self.plans: list[Plan] = []
         self.total: Int32 = np.zeros((0, rows), np.int32)
@@ -400,35 +411,37 @@ class PlainRuns:
             PluginFailed: a plugin failed.
         """
         snapshot, profile = self._snapshot, self._profile
-        stamp = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        kind = _Kind((snapshot.node_version, snapshot.term_version, snapshot.workload_version))
         aspects = []
         for plugin in profile.aspected:
             aspect = plugin.aspect(info, snapshot)
             if aspect is None:
-                return _Kind(stamp, None, None)
+                return kind
             aspects.append(aspect)
         assert profile.fit is not None
-        checks = profile.fit.plain_filter(info, snapshot)
+        kind.checks = checks = profile.fit.plain_filter(info, snapshot)
         if len(checks) > _CHECKS:
-            return _Kind(stamp, None, None)
-        least: tuple[int, ...] | None = ()
-        balanced: tuple[int, ...] | None = ()
+            return kind
         if profile.least is not None:
             least = profile.least[0].least_allocated_terms(info)
+            if least is None:
+                return kind
+            kind.least = least
         if profile.balanced is not None:
             balanced = profile.balanced[0].balanced_terms(info)
-        if least is None or balanced is None:
-            return _Kind(stamp, None, None)
-        vector = snapshot.request_vector(info)
-        asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector.tolist())
+            if balanced is None:
+                return kind
+            kind.balanced = balanced
+        vector = snapshot.request_vector(info).tolist()
+        asked = (*kind.least, *kind.balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
         if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
-            return _Kind(stamp, None, None)
-        plan = self._plans.of(info, tuple(aspects))
+            return kind
+        kind.plan = self._plans.of(info, tuple(aspects))
         # Of making the plan some versions may have changed: what was found holds for them too.
-        stamp = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
-        if plan is None:
-            return _Kind(stamp, None, None)
-        return _Kind(stamp, plan, (plan.number, tuple(checks), asked))
+        kind.stamp = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        if kind.plan is not None:
+            kind.key = (kind.plan.number, tuple(checks), asked)
+        return kind
 
     def _line(self, kind: _Kind, info: PodInfo, held: set[int]) -> int:
         """Return the line of a class, -1 when the run holds all of them."""
@@ -452,40 +465,32 @@ class PlainRuns:
         return number
 
     def _set_line(self, number: int, kind: _Kind, info: PodInfo) -> None:
-        """Write what the loop reads of a class."""
-        lines, profile, snapshot = self._lines, self._profile, self._snapshot
-        plan = kind.plan
+        """Write what the loop reads of a class, a row at a time."""
+        lines, profile = self._lines, self._profile
+        plan, checks = kind.plan, kind.checks
         assert plan is not None
-        assert profile.fit is not None
-        checks = profile.fit.plain_filter(info, snapshot)
-        lines.columns[number] = -1
-        terms = lines.terms[number]
-        terms[:] = 0.0
-        terms[0] = terms[1] = -math.inf
-        for at, (amount, column) in enumerate(checks):
-            lines.amounts[number, at], lines.columns[number, at] = amount, column
+        free = [-math.inf, -math.inf]
+        for amount, column in checks:
             if column < 2:
-                terms[column] = amount
+                free[column] = amount
+        rest = _CHECKS - len(checks)
+        lines.amounts[number] = [*(amount for amount, _ in checks), *[0] * rest]
+        lines.columns[number] = [*(column for _, column in checks), *[-1] * rest]
         lines.more[number] = any(column > 1 for _, column in checks)
-        lines.weights[number] = 0
-        lines.asked[number] = 0
+        least, balanced = (0, 0, 0, 0), (0, 0)
+        least_weight = balanced_weight = 0
         if profile.least is not None and 0 in plan.lines:
-            least = profile.least[0].least_allocated_terms(info)
-            assert least is not None
-            cpu_weight, cpu, memory_weight, memory = least
-            terms[2], terms[3], terms[6], terms[7] = cpu, memory, cpu_weight, memory_weight
-            summed = cpu_weight + memory_weight
-            terms[8] = 1.0 / summed if summed else 0.0
-            lines.weights[number, 0] = profile.least[2]
-            lines.asked[number, :2] = cpu, memory
+            least, least_weight = kind.least, profile.least[2]
         if profile.balanced is not None and 1 in plan.lines:
-            balanced = profile.balanced[0].balanced_terms(info)
-            assert balanced is not None
-            terms[4:6] = balanced
-            lines.weights[number, 1] = profile.balanced[2]
-            lines.asked[number, 2:] = balanced
-        lines.vectors[number] = snapshot.request_vector(info)
-        lines.nonzero[number] = info.nonzero_cpu, info.nonzero_memory
+            balanced, balanced_weight = kind.balanced, profile.balanced[2]
+        cpu_weight, cpu, memory_weight, memory = least
+        summed = cpu_weight + memory_weight
+        share = 1.0 / summed if summed else 0.0
+        lines.terms[number] = [*free, cpu, memory, *balanced, cpu_weight, memory_weight, share]
+        lines.weights[number] = [least_weight, balanced_weight]
+        lines.asked[number] = [cpu, memory, *balanced]
+        lines.vectors[number] = self._snapshot.request_vector(info)
+        lines.nonzero[number] = [info.nonzero_cpu, info.nonzero_memory]
         lines.plan_of[number] = plan.number
         lines.witness[number] = -1
         lines.cursor[number] = -1
