@@ -40,7 +40,7 @@ from scheduling.framework.interface import (
     Plugin,
     Rows,
 )
-from scheduling.framework.runtime import Framework
+from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.status import Code
 from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
 from scheduling.framework.types import PodInfo
@@ -58,6 +58,7 @@ _LARGEST_AMOUNT = 2**50
 _WORD = 2**64 - 1
 _LOWEST_PRIORITY = -(2**31)
 _NO_GUESTS = 2**31
+_PADDING = (-1,) * _CHECKS
 _LINE_BYTES = 128 * 2**20
 _WARM_BYTES = 12 * 2**20
 _FEW_LINES = 256
@@ -385,6 +386,7 @@ class PlainRuns:
     def _clear(self) -> None:
         """Forget everything: the nodes changed."""
         snapshot = self._snapshot
+        self._generation = next(_instances)
         self._plans = Plans(snapshot, self._profile)
         self._lines = Lines(snapshot, self._plans.rows)
         rows = self._plans.rows
@@ -411,7 +413,7 @@ class PlainRuns:
             PluginFailed: a plugin failed.
         """
         snapshot, profile = self._snapshot, self._profile
-        kind = _Kind((snapshot.node_version, snapshot.term_version, snapshot.workload_version))
+        kind = _Kind(self._versions())
         aspects = []
         for plugin in profile.aspected:
             aspect = plugin.aspect(info, snapshot)
@@ -438,13 +440,19 @@ class PlainRuns:
             return kind
         kind.plan = self._plans.of(info, tuple(aspects))
         # Of making the plan some versions may have changed: what was found holds for them too.
-        kind.stamp = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        kind.stamp = self._versions()
         if kind.plan is not None:
             kind.key = (kind.plan.number, tuple(checks), asked)
         return kind
 
-    def _line(self, kind: _Kind, info: PodInfo, held: set[int]) -> int:
-        """Return the line of a class, -1 when the run holds all of them."""
+    def _line(
+        self,
+        kind: _Kind,
+        info: PodInfo,
+        held: set[int],
+        made: list[tuple[int, _Kind, PodInfo]],
+    ) -> int:
+        """Return the line of a class, -1 when the run holds all; note in ``made`` if it is new."""
         lines = self._lines
         number = lines.of_key.get(kind.key)
         if number is not None:
@@ -461,42 +469,57 @@ class PlainRuns:
                 return -1
             del lines.of_key[oldest[0]]
         lines.of_key[kind.key] = number
-        self._set_line(number, kind, info)
+        made.append((number, kind, info))
         return number
 
-    def _set_line(self, number: int, kind: _Kind, info: PodInfo) -> None:
-        """Write what the loop reads of a class, a row at a time."""
-        lines, profile = self._lines, self._profile
-        plan, checks = kind.plan, kind.checks
-        assert plan is not None
-        free = [-math.inf, -math.inf]
-        for amount, column in checks:
-            if column < 2:
-                free[column] = amount
-        rest = _CHECKS - len(checks)
-        lines.amounts[number] = [*(amount for amount, _ in checks), *[0] * rest]
-        lines.columns[number] = [*(column for _, column in checks), *[-1] * rest]
-        lines.more[number] = any(column > 1 for _, column in checks)
-        least, balanced = (0, 0, 0, 0), (0, 0)
-        least_weight = balanced_weight = 0
-        if profile.least is not None and 0 in plan.lines:
-            least, least_weight = kind.least, profile.least[2]
-        if profile.balanced is not None and 1 in plan.lines:
-            balanced, balanced_weight = kind.balanced, profile.balanced[2]
-        cpu_weight, cpu, memory_weight, memory = least
-        summed = cpu_weight + memory_weight
-        share = 1.0 / summed if summed else 0.0
-        lines.terms[number] = [*free, cpu, memory, *balanced, cpu_weight, memory_weight, share]
-        lines.weights[number] = [least_weight, balanced_weight]
-        lines.asked[number] = [cpu, memory, *balanced]
-        lines.vectors[number] = self._snapshot.request_vector(info)
-        lines.nonzero[number] = [info.nonzero_cpu, info.nonzero_memory]
-        lines.plan_of[number] = plan.number
-        lines.witness[number] = -1
-        lines.cursor[number] = -1
-        mask = (1 << len(plan.group_rows)) - 1
-        lines.mask_of[number] = mask
-        lines.base_of[number] = self._plans.base(plan, mask)
+    def _write_lines(self, made: "Sequence[tuple[int, _Kind, PodInfo]]") -> None:
+        """Write what the loop reads of classes that got a line."""
+        if not made:
+            return
+        lines, profile, snapshot = self._lines, self._profile, self._snapshot
+        numbers = [number for number, _, _ in made]
+        amounts, columns, more, terms, weights, asked = [], [], [], [], [], []
+        plan_of, masks, bases = [], [], []
+        for _, kind, _ in made:
+            plan, checks = kind.plan, kind.checks
+            assert plan is not None
+            free = [-math.inf, -math.inf]
+            for amount, column in checks:
+                if column < 2:
+                    free[column] = amount
+            padding = _PADDING[len(checks) :]
+            amounts.append([*(amount for amount, _ in checks), *padding])
+            columns.append([*(column for _, column in checks), *padding])
+            more.append(any(column > 1 for _, column in checks))
+            least, balanced = (0, 0, 0, 0), (0, 0)
+            least_weight = balanced_weight = 0
+            if profile.least is not None and 0 in plan.lines:
+                least, least_weight = kind.least, profile.least[2]
+            if profile.balanced is not None and 1 in plan.lines:
+                balanced, balanced_weight = kind.balanced, profile.balanced[2]
+            cpu_weight, cpu, memory_weight, memory = least
+            summed = cpu_weight + memory_weight
+            share = 1.0 / summed if summed else 0.0
+            terms.append([*free, cpu, memory, *balanced, cpu_weight, memory_weight, share])
+            weights.append([least_weight, balanced_weight])
+            asked.append([cpu, memory, *balanced])
+            mask = (1 << len(plan.group_rows)) - 1
+            plan_of.append(plan.number)
+            masks.append(mask)
+            bases.append(self._plans.base(plan, mask))
+        lines.amounts[numbers] = amounts
+        lines.columns[numbers] = columns
+        lines.more[numbers] = more
+        lines.terms[numbers] = terms
+        lines.weights[numbers] = weights
+        lines.asked[numbers] = asked
+        lines.vectors[numbers] = [snapshot.request_vector(info) for _, _, info in made]
+        lines.nonzero[numbers] = [(i.nonzero_cpu, i.nonzero_memory) for _, _, i in made]
+        lines.plan_of[numbers] = plan_of
+        lines.mask_of[numbers] = np.array(masks, np.uint64)
+        lines.base_of[numbers] = bases
+        lines.witness[numbers] = -1
+        lines.cursor[numbers] = -1
 
     # --- deciding --------------------------------------------------------------------------------
 
@@ -513,41 +536,17 @@ class PlainRuns:
         if self._stamp != self._now() or self._plans.full:
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
+        self._seat_guests()
         keys: list[Hashable] = []
         infos: list[PodInfo] = []
         run: list[int] = []
-        held: set[int] = set()
-        memo_key = self._memo_key
-        self._seat_guests()
-        lowest = self._lowest
-        versions = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
-        line_of: dict[int, int] = {}
-        for number in range(first, min(first + self._length, len(pods))):
-            pod = pods[number]
-            info = pod.info
-            line = line_of.get(id(info), -1)
-            if line < 0:
-                kind = info.memo.get(memo_key)
-                if not isinstance(kind, _Kind) or kind.stamp != versions:
-                    kind = info.memo[memo_key] = self._kind(info)
-                    if kind.stamp != versions:
-                        break  # to look at it made something known: the next run sees it
-                if kind.plan is None:
-                    break
-                line = self._line(kind, info, held)
-                if line < 0:
-                    break
-                held.add(line)
-                line_of[id(info)] = line
-            # Guests count for pods of no higher priority than theirs: here all of them or none.
-            if pod.nominated_node or (
-                lowest < _NO_GUESTS
-                and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
-            ):
-                break
-            keys.append(pod.key)
-            infos.append(info)
-            run.append(line)
+        made: list[tuple[int, _Kind, PodInfo]] = []
+        try:
+            self._look_ahead(pods, first, keys, infos, run, made)
+            self._write_lines(made)
+        except PluginFailed:
+            self._clear()  # lines were given out that nobody wrote
+            raise
         if not run or self._stamp != self._now():
             return None
         count = len(run)
@@ -573,6 +572,57 @@ class PlainRuns:
         found.finish(keys, infos, [plans[i] for i in lines.plan_of[run[:done]].tolist()])
         snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _kernels.link)
         return found
+
+    def _look_ahead(
+        self,
+        pods: Sequence[PodToPlace],
+        first: int,
+        keys: list[Hashable],
+        infos: list[PodInfo],
+        run: list[int],
+        made: list[tuple[int, _Kind, PodInfo]],
+    ) -> None:
+        """Note pods from the ``first`` on that are plain, their classes and lines.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, memo_key, lowest = self._snapshot, self._memo_key, self._lowest
+        stamp = self._versions()
+        line_of: dict[int, int] = {}
+        held: set[int] = set()
+        for number in range(first, min(first + self._length, len(pods))):
+            pod = pods[number]
+            info = pod.info
+            # Guests count for pods of no higher priority than theirs: here all of them or none.
+            if pod.nominated_node or (
+                lowest < _NO_GUESTS
+                and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
+            ):
+                return
+            line = line_of.get(id(info), -1)
+            if line < 0:
+                kind = info.memo.get(memo_key)
+                if not isinstance(kind, _Kind) or kind.stamp != stamp:
+                    kind = info.memo[memo_key] = self._kind(info)
+                    if kind.stamp != stamp:
+                        return  # to look at it made something known: the next run sees it
+                if kind.plan is None:
+                    return
+                line = self._line(kind, info, held, made)
+                if line < 0:
+                    return
+                held.add(line)
+                line_of[id(info)] = line
+            keys.append(pod.key)
+            infos.append(info)
+            run.append(line)
+
+    def _versions(self) -> tuple[int, ...]:
+        """Return what the kind of a class holds for."""
+        snapshot = self._snapshot
+        versions = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        return (*versions, self._generation)
 
     def _loop(self, found: PlainRun, run: Int32, log: Int32, filled: int) -> int:
         """Run the compiled loop; return for how many pods it decided."""

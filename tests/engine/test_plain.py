@@ -255,3 +255,31 @@ def test_labels_matter_only_where_terms_look_at_them() -> None:
     plain_runs = cache._plain
     assert plain_runs.decide([PodToPlace("default/2", one)], 0, Options(), 0, 0) is None
     assert plain_runs.decide([PodToPlace("default/3", other)], 0, Options(), 0, 0) is not None
+
+
+def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "_PLAN_BYTES", 1)
+    framework = kubernetes_framework()
+    decided = []
+    for cached in (False, True):
+        snapshot = Snapshot()
+        for number in range(12):
+            snapshot.set_node(make_node(f"n-{number}").labelled({"kind": str(number % 6)}).build())
+        infos = [
+            snapshot.intern(
+                from_pod(
+                    make_pod("p").asks(cpu="100m")
+                    .with_("spec", "nodeSelector", value={"kind": str(number)}).build()
+                )
+            )
+            for number in range(6)
+        ]  # fmt: skip
+        cache = Cache(snapshot, framework) if cached else None
+        found = []
+        for turn in range(4):
+            pods = [PodToPlace(f"default/p-{turn}-{i}", infos[(i * 5) % 6]) for i in range(18)]
+            found += schedule_batch(
+                snapshot, framework, pods, Options(seed=9), draw=len(found), cache=cache
+            )
+        decided.append([told(decision) for decision in found])
+    assert decided[0] == decided[1]
