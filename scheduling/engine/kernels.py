@@ -7,8 +7,8 @@ the same with NumPy, and a property test holds both equal. Integer divisions are
 not negative; floating point as in the plugins, term by term.
 
 A class's rows fall into groups, and a row's total is its own score plus its group's. Rows come in
-blocks of 64; of each group in a block an *entry* knows the highest score of a row and how many rows
-have it. So a decision looks at groups, then at entries, then at the rows of a few blocks.
+blocks of 128; of each group in a block an *entry* knows the highest score of a row and how many
+rows have it. So a decision looks at groups, then at entries, then at the rows of a few blocks.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 LOW = -(2**30)
 """Below every score: marks rows and groups that are not feasible."""
 KEPT = 10
-BLOCK = 64
+BLOCK = 128
 KINDS = 24
 TAKEN = 2**30
 """In place of the bits of NodeResourcesFit: rejected by a counter, before that plugin."""
