@@ -136,6 +136,7 @@ def from_pod(pod: Pod, digest: bytes | None = None) -> PodInfo:
     )
     info.placement_key = _encode((spec.node_selector, required_affinity, spec.tolerations))
     info.digest = digest if digest is not None else _digest(pod)
+    info.amounts = []
     info.index = -1
     info.peer = -1
     info.memo = {}

@@ -425,6 +425,7 @@ class Snapshot:
             number = self.resources.find(name)
             if number is not None:
                 vector[number] = amount
+        info.amounts = [(at, amount) for at, amount in enumerate(vector.tolist()) if amount]
         info.index = len(self.classes)
         info.peer = self._intern_peer(info)
         self.classes.append(info)
@@ -824,12 +825,10 @@ class Snapshot:
         self._touch(row)
 
     def _account(self, slot: int, row: int, sign: int) -> None:
-        index = self._pod_class[slot]
-        info = self.classes[index]
-        if sign > 0:
-            self.requested[row] += self._vectors[index]
-        else:
-            self.requested[row] -= self._vectors[index]
+        info = self.classes[self._pod_class.item(slot)]
+        # One number after the other: most classes ask for two resources.
+        for column, amount in info.amounts:
+            self.requested[row, column] += sign * amount
         self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
         self.nonzero_requested[row, 1] += sign * info.nonzero_memory
         self.pod_count[row] += sign

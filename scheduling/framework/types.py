@@ -63,6 +63,7 @@ class PodInfo:
     __slots__ = (
         "_required",
         "affinity",
+        "amounts",
         "anti_affinity",
         "container_count",
         "digest",
@@ -129,6 +130,8 @@ class PodInfo:
     """Content of the tolerations, empty without any."""
     node_affinity_key: bytes
     """Content of node selector and node affinity, required and preferred; empty without any."""
+    amounts: list[tuple[int, int]]
+    """Resource columns of the snapshot and what is asked of them; given with ``index``."""
     index: int
     peer: int
     memo: dict[Hashable, object]
