@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from django.db import connection
+from django.db import close_old_connections, connection
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
@@ -208,6 +208,15 @@ def raw() -> "psycopg.Connection[Any]":
         inner.prepared_max = 300
         _prepared_connections.add(inner)
     return inner
+
+
+def drop_dead_connection() -> None:
+    """Close this thread's connection if it is dead or too old; does nothing in a transaction.
+
+    Django does this before each request; what runs tasks or passes does it before each of them.
+    """
+    if not connection.in_atomic_block:
+        close_old_connections()
 
 
 def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[Row]:

@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 from typing import cast
 
 import structlog
-from django.db import close_old_connections
 
-from clusterstate import queries
+from clusterstate import queries, sql
 from clusterstate.actions import events, pods
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods import Binding, BindResult, QueueMove, Unschedulable
@@ -91,7 +90,7 @@ class Binder:
             return pods.bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
 
     def _bind_apart(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
-        close_old_connections()
+        sql.drop_dead_connection()
         return self._bind(bindings, revision, now)
 
     def settle(self, now: float) -> int:

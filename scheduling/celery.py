@@ -44,8 +44,8 @@ app.conf.beat_schedule = {
         "schedule": 1.0,
         "options": {"expires": 2, "queue": "timers"},
     },
-    "disruptions": {
-        "task": "scheduling.tasks.follow_disruptions",
+    "run-controllers": {
+        "task": "scheduling.tasks.run_controllers",
         "schedule": 1.0,
         "options": {"expires": 2},
     },
@@ -54,35 +54,10 @@ app.conf.beat_schedule = {
         "schedule": settings.NODE_MONITOR_PERIOD_SECONDS,
         "options": {"expires": 5},
     },
-    "judge-pressure": {
-        "task": "scheduling.tasks.judge_pressure",
-        "schedule": 1.0,
-        "options": {"expires": 2},
-    },
-    "foresee-landings": {
-        "task": "scheduling.tasks.foresee_landings",
-        "schedule": 0.5,
-        "options": {"expires": 2},
-    },
-    "resume-pods": {
-        "task": "scheduling.tasks.resume_pods",
-        "schedule": 1.0,
-        "options": {"expires": 2},
-    },
-    "replace-pods": {
-        "task": "scheduling.tasks.replace_pods",
-        "schedule": 1.0,
-        "options": {"expires": 2},
-    },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",
         "schedule": 60.0,
         "options": {"expires": 60},
-    },
-    "finish-deletions": {
-        "task": "scheduling.tasks.finish_deletions",
-        "schedule": 1.0,
-        "options": {"expires": 2},
     },
 }
 
@@ -90,10 +65,9 @@ app.conf.beat_schedule = {
 @task_prerun.connect
 def _check_connection(**_: object) -> None:
     """Drop a dead database connection before each task, as Django does before each request."""
-    from django.db import close_old_connections, connection
+    from clusterstate import sql
 
-    if not connection.in_atomic_block:
-        close_old_connections()
+    sql.drop_dead_connection()
 
 
 @worker_init.connect

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from celery import shared_task
 from celery.worker import state
 
-from clusterstate import queries, reservations, timers
-from clusterstate.actions import decisions, history, namespaces
+from clusterstate import reservations, timers
+from clusterstate.actions import decisions, history
 
 LINGER_SECONDS = 10.0
 
@@ -51,12 +51,14 @@ def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     return timekeeper.run(longest=longest, stopping=_stopping)
 
 
-@shared_task(name="scheduling.tasks.follow_disruptions", ignore_result=True)
-def follow_disruptions(**_: object) -> None:
-    """Bring the status of disruption budgets up to date."""
-    from scheduling.controllers import disruption
+@shared_task(name="scheduling.tasks.run_controllers", ignore_result=True)
+def run_controllers(**_: object) -> None:
+    """Let the controllers look at what is new; see ``controllers.manager``."""
+    from scheduling.controllers import manager
 
-    disruption.follow(_now())
+    manager.run(_now())
+    if timers.unforeseen(_now() + timedelta(seconds=30), limit=1):
+        foresee_landings.delay()
 
 
 @shared_task(name="scheduling.tasks.judge_nodes", ignore_result=True)
@@ -67,38 +69,12 @@ def judge_nodes(**_: object) -> None:
     node_lifecycle.run(_now())
 
 
-@shared_task(name="scheduling.tasks.judge_pressure", ignore_result=True)
-def judge_pressure(**_: object) -> None:
-    """Fail pods of nodes whose agents report that they run out of something."""
-    from scheduling.controllers import pressure
-
-    pressure.run(_now())
-
-
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
 def foresee_landings(**_: object) -> None:
     """Work out where pods would go that are about to leave for node labels."""
-    now = _now()
-    if timers.unforeseen(now + timedelta(seconds=30), limit=1):
-        from scheduling import whatif
+    from scheduling import whatif
 
-        whatif.foresee(now)
-
-
-@shared_task(name="scheduling.tasks.resume_pods", ignore_result=True)
-def resume_pods(**_: object) -> None:
-    """Let pods go on that waited for their RuntimeClass."""
-    from scheduling.controllers import runtime_classes
-
-    runtime_classes.follow(_now())
-
-
-@shared_task(name="scheduling.tasks.replace_pods", ignore_result=True)
-def replace_pods(**_: object) -> None:
-    """Give ReplicaSets the pods they ask for."""
-    from scheduling.controllers import replicas
-
-    replicas.follow(_now())
+    whatif.foresee(_now())
 
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
@@ -106,10 +82,3 @@ def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""
     history.trim(now=_now())
     decisions.trim(now=_now())
-
-
-@shared_task(name="scheduling.tasks.finish_deletions", ignore_result=True)
-def finish_deletions(**_: object) -> None:
-    """Empty and remove the namespaces that are being deleted."""
-    for name in queries.terminating_namespaces():
-        namespaces.finish_deletion(name, now=_now())
