@@ -21,7 +21,6 @@ def alive(request: HttpRequest) -> HttpResponse:
     """Answer ok: this process serves requests."""
     response = HttpResponse("ok", content_type=_TEXT)
     response["Cache-Control"] = "no-cache, private"
-    response._has_been_logged = True  # type: ignore[attr-defined]  # Django would call 503 an error
     return response
 
 
@@ -69,4 +68,5 @@ def ready(request: HttpRequest, look: Callable[[], dict[str, str]] = problems) -
     text = "\n".join([*_lines(parts), last, ""])
     response = HttpResponse(text, content_type=_TEXT, status=503 if failed else 200)
     response["Cache-Control"] = "no-cache, private"
+    response._has_been_logged = True  # type: ignore[attr-defined]  # Django would call 503 an error
     return response

@@ -72,6 +72,7 @@ def test_the_first_start_makes_private_files_and_says_where(service: Whole) -> N
         assert str(service.state / name) in output
     assert f"https://127.0.0.1:{service.https_port}" in output
     assert f"http://127.0.0.1:{service.http_port}" in output
+    assert "Service Unavailable" not in output  # to ask whether it is ready is no error
 
 
 def test_https_http_and_readiness_answer(service: Whole) -> None:

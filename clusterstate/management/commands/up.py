@@ -31,7 +31,9 @@ from clusterstate.management.commands import prepare
 from clusterstate.management.supervisor import Child, Stopped, Supervisor
 
 _ADMINISTRATOR = "admin"
-_START_SECONDS = 120.0
+_START_SECONDS = 240.0
+_PATIENCE_SECONDS = 10.0
+"""After so long it is said what the start waits for."""
 _HOPELESS_FAILURES = 4
 # From the first to stop to the last: who makes work, who takes it in, who does it, who keeps it.
 _DATABASE, _QUEUE, _WORKERS, _WEB, _BEAT = range(5)
@@ -260,9 +262,13 @@ class _Start:
     def _wait_until_ready(self) -> None:
         """Return when /readyz says that every part works, or say which does not and go on."""
         end = time.monotonic() + _START_SECONDS
+        ask_at, say_at = 0.0, time.monotonic() + _PATIENCE_SECONDS
         problem = ""
         while time.monotonic() < end:
-            self._supervisor.watch(0.1)
+            self._supervisor.watch(0.1)  # less when a child says something
+            if time.monotonic() < ask_at:
+                continue
+            ask_at = time.monotonic() + 0.1
             for child in self._supervisor.children:
                 if child.failures >= _HOPELESS_FAILURES:
                     raise CommandError(
@@ -272,6 +278,12 @@ class _Start:
             status, problem = _ask_ready(settings.HTTP_PORT)
             if status == http.HTTPStatus.OK:
                 return
+            if time.monotonic() >= say_at:
+                say_at = time.monotonic() + _PATIENCE_SECONDS
+                self._supervisor.say(
+                    f"{problem.splitlines()[-1]}; the scheduler's first start compiles its loops,"
+                    " about half a minute on a quiet machine"
+                )
         self._supervisor.say(f"not ready after {_START_SECONDS:.0f} s: {problem}")
 
     def _summary(self) -> None:
