@@ -37,7 +37,7 @@ from django.db import DatabaseError, connection
 from api import connections
 from clusterstate import changes, queries
 from clusterstate.changes import Change
-from clusterstate.objects.document import EMPTY, Overlay, compose
+from clusterstate.objects.document import Overlay, compose
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.meta import Manifest
 
@@ -57,21 +57,18 @@ _decode = msgspec.json.decode
 
 def overlay(change: Change) -> Overlay:
     """Return what fills the slots of the changed object's document."""
-    if not (change.node_name or change.scheduled_at or change.unschedulable):
-        return EMPTY
-    return Overlay(
-        node_name=change.node_name or "",
-        scheduled_at=change.scheduled_at,
-        unschedulable=change.unschedulable,
+    return queries.overlay(
+        change.node_name, change.scheduled_at, change.unschedulable, change.eviction
     )
 
 
 def previous_overlay(change: Change) -> Overlay:
     """Return what filled the slots before the change."""
-    return Overlay(
-        node_name=change.previous_node_name or "",
-        scheduled_at=change.previous_scheduled_at,
-        unschedulable=change.previous_unschedulable,
+    return queries.overlay(
+        change.previous_node_name,
+        change.previous_scheduled_at,
+        change.previous_unschedulable,
+        change.previous_eviction,
     )
 
 

@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 from django.db import connection, transaction
 from django.dispatch import Signal
+from psycopg.types.range import Range
 
 from clusterstate import sql
 from clusterstate.objects.errors import Expired
@@ -140,6 +141,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     phase: str | None
     previous_phase: str | None
     deletion_at: datetime | None
+    eviction: Range[datetime] | None
+    previous_eviction: Range[datetime] | None
     text: str | None
     previous_text: str | None
 
@@ -156,7 +159,7 @@ COLUMNS = (
     "revision, at, kind, verb, object_id, namespace, name, document_id, previous_document_id,"
     " previous_revision, class_id, previous_class_id, node_name, previous_node_name, scheduled_at,"
     " previous_scheduled_at, unschedulable, previous_unschedulable, phase, previous_phase,"
-    " deletion_at"
+    " deletion_at, eviction, previous_eviction"
 )
 _FIELDS = COLUMNS.replace(" ", "").split(",")
 _SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
@@ -246,7 +249,7 @@ def _change(row: tuple[Any, ...]) -> Change:
         _, revision, at, kind, verb, object_id, namespace, name, document_id, previous_document_id,
         previous_revision, class_id, previous_class_id, node_name, previous_node_name, scheduled_at,
         previous_scheduled_at, unschedulable, previous_unschedulable, phase, previous_phase,
-        deletion_at, text, previous_text,
+        deletion_at, eviction, previous_eviction, text, previous_text,
     ) = row  # fmt: skip
     return Change(
         revision=revision,
@@ -270,6 +273,8 @@ def _change(row: tuple[Any, ...]) -> Change:
         phase=phase,
         previous_phase=previous_phase,
         deletion_at=deletion_at,
+        eviction=eviction,
+        previous_eviction=previous_eviction,
         text=text,
         previous_text=previous_text,
     )

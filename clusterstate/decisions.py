@@ -123,7 +123,8 @@ SELECT p.id, p.class_id, p.node_name, p.scheduled_at, p.deletion_at IS NOT NULL,
 FROM pod p WHERE p.revision <= %s::bigint AND p.phase NOT IN ('Succeeded', 'Failed')
 UNION ALL
 SELECT r.object_id, r.previous_class_id, coalesce(r.previous_node_name, ''),
-       r.previous_scheduled_at, strpos(d.text, '"deletionTimestamp":') > 0,
+       r.previous_scheduled_at,
+       r.previous_eviction IS NOT NULL OR strpos(d.text, '"deletionTimestamp":') > 0,
        coalesce(replace(d.text, chr(1), '')::json #>> '{status,nominatedNodeName}', '')
 FROM (SELECT DISTINCT ON (object_id) * FROM change
       WHERE revision > %s::bigint AND kind = 1 ORDER BY object_id, revision) r

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 from django.db import connection, transaction
+from psycopg.types.range import Range
 
 from clusterstate import changes, sql
 from clusterstate.objects import document, fields
@@ -168,12 +169,13 @@ def not_found(kind: Kind | str, name: str) -> NotFound:
 
 # Single objects -------------------------------------------------------------------------------
 
-_POD_OVERLAY = "t.node_name, t.scheduled_at, t.unschedulable"
+POD_OVERLAY: Final = "t.node_name, t.scheduled_at, t.unschedulable, t.eviction"
+"""The columns of a pod ``t`` that ``overlay`` takes."""
 _TIMER = """
        (SELECT (e.due_at, e.started_at, e.cause, e.taint_key, e.taint_effect)
         FROM eviction_timer e WHERE e.pod_id = t.id ORDER BY e.due_at LIMIT 1)"""
 _GET_POD = f"""
-SELECT d.text, t.revision, {_POD_OVERLAY}, {_TIMER}
+SELECT d.text, t.revision, {POD_OVERLAY}, {_TIMER}
 FROM pod t JOIN document d ON d.id = t.document_id
 WHERE t.namespace = %s AND t.name = %s
 """
@@ -215,7 +217,7 @@ def find(kind: Kind | str, namespace: str, name: str) -> bytes | None:
 
 
 _FIND_PODS = f"""
-SELECT k.position, d.text, t.revision, {_POD_OVERLAY}, {_TIMER}
+SELECT k.position, d.text, t.revision, {POD_OVERLAY}, {_TIMER}
 FROM unnest(%s, %s) WITH ORDINALITY AS k(namespace, name, position)
 JOIN pod t ON t.namespace = k.namespace AND t.name = k.name
 JOIN document d ON d.id = t.document_id
@@ -266,6 +268,7 @@ def _compose_now(
     node_name: str,
     scheduled_at: datetime | None,
     unschedulable: str | None,
+    eviction: Range[datetime] | None,
     timer: tuple[Any, ...] | None,
 ) -> bytes:
     """Return a pod as it is now: with its eviction to come, which is no part of its version.
@@ -273,7 +276,7 @@ def _compose_now(
     Lists and watches are exact as of a revision and leave it out: a timer that is set or moved
     changes no pod, so that no watch could tell of it.
     """
-    slots = overlay(node_name, scheduled_at, unschedulable)
+    slots = overlay(node_name, scheduled_at, unschedulable, eviction)
     if timer is not None:
         slots = msgspec.structs.replace(slots, leaving=_leaving(*timer))
     return document.compose(text, revision, slots)
@@ -296,13 +299,24 @@ def _leaving(
 
 
 def overlay(
-    node_name: str | None, scheduled_at: datetime | None, unschedulable: str | None
+    node_name: str | None,
+    scheduled_at: datetime | None,
+    unschedulable: str | None,
+    eviction: Range[datetime] | None,
 ) -> document.Overlay:
-    """Return the slots of a pod from its columns."""
-    if not node_name and scheduled_at is None and unschedulable is None:
+    """Return the slots of a pod, of now or of a change in the log, from its columns."""
+    if not node_name and scheduled_at is None and unschedulable is None and eviction is None:
         return document.EMPTY
+    evicted: document.Eviction | None = None
+    if eviction is not None:
+        assert eviction.lower is not None
+        assert eviction.upper is not None
+        evicted = document.Eviction(eviction.lower, eviction.upper)
     return document.Overlay(
-        node_name=node_name or "", scheduled_at=scheduled_at, unschedulable=unschedulable
+        node_name=node_name or "",
+        scheduled_at=scheduled_at,
+        unschedulable=unschedulable,
+        eviction=evicted,
     )
 
 
@@ -542,7 +556,8 @@ def _list_objects(
     else:
         _label_conditions(where, "t.labels", labels.requirements)
     _field_conditions(where, kind, chosen)
-    live_overlay = _POD_OVERLAY if pods else "NULL::text, NULL::timestamptz, NULL::text"
+    no_overlay = "NULL::text, NULL::timestamptz, NULL::text, NULL::tstzrange"
+    live_overlay = POD_OVERLAY if pods else no_overlay
     count = (limit or MAX_PAGE) + 1
     before = _Where()
     before.add("revision > %s::bigint AND kind = %s::int", revision, changes.KINDS[kind.name])
@@ -556,33 +571,31 @@ def _list_objects(
          WHERE {where.text()} ORDER BY {order} LIMIT %s)
         UNION ALL
         (SELECT r.verb, r.namespace, r.name, d.text, r.previous_revision, r.previous_node_name,
-                r.previous_scheduled_at, r.previous_unschedulable
+                r.previous_scheduled_at, r.previous_unschedulable, r.previous_eviction
          FROM (SELECT DISTINCT ON (object_id) * FROM change
                WHERE {before.text()} ORDER BY object_id, revision) r
          LEFT JOIN document d ON d.id = r.previous_document_id)
         UNION ALL
-        (SELECT -1, '', '', NULL, trimmed_revision, NULL, NULL, NULL FROM history WHERE id = 1)
+        (SELECT -1, '', '', NULL, trimmed_revision, {no_overlay} FROM history WHERE id = 1)
     """
     rows = sql.fetch(statement, [*where.parameters, count, *before.parameters])
     found: list[tuple[str, str, bytes]] = []
     earlier: list[tuple[str, str, bytes]] = []
     compose, slots = document.compose, overlay
-    for tag, row_namespace, name, text, number, node_name, scheduled_at, unschedulable in rows:
+    for tag, row_namespace, name, text, number, *columns in rows:
         if tag == 0:
             found.append(
                 (
                     row_namespace,
                     name,
-                    compose(text, number, slots(node_name, scheduled_at, unschedulable))
-                    if pods
-                    else compose(text, number),
+                    compose(text, number, slots(*columns)) if pods else compose(text, number),
                 )
             )
         elif tag == -1:
             if number > revision:
                 raise Expired(_EXPIRED_CONTINUE)
         elif tag != changes.ADDED and not leases and number is not None:
-            item = compose(text, number, slots(node_name, scheduled_at, unschedulable))
+            item = compose(text, number, slots(*columns))
             manifest = _decoder.decode(item)
             if labels.matches(
                 (manifest.get("metadata") or {}).get("labels") or {}
@@ -753,13 +766,11 @@ def pod_id(namespace: str, name: str) -> int | None:
 def pod_manifests(ids: Sequence[int]) -> dict[int, bytes]:
     """Return pods as JSON by id. Queries once."""
     rows = sql.fetch(
-        f"SELECT t.id, d.text, t.revision, {_POD_OVERLAY}"
+        f"SELECT t.id, d.text, t.revision, {POD_OVERLAY}"
         " FROM pod t JOIN document d ON d.id = t.document_id WHERE t.id = ANY(%s)",
         (sql.Int8s(list(ids)),),
     )
-    return {
-        row[0]: document.compose(row[1], row[2], overlay(row[3], row[4], row[5])) for row in rows
-    }
+    return {row[0]: document.compose(row[1], row[2], overlay(*row[3:])) for row in rows}
 
 
 def event_manifests(ids: Sequence[int]) -> dict[int, bytes]:

@@ -315,6 +315,20 @@ def next_due() -> datetime | None:
     return None if row is None else row[0]
 
 
+def due_taints(now: datetime, *, limit: int) -> list[tuple[int, datetime]]:
+    """Return pod and due time of the taints' timers that are due. Queries once, by index.
+
+    The earliest first; those of the same moment by pod.
+    """
+    rows = sql.fetch(
+        f"SELECT pod_id, due_at FROM eviction_timer"
+        f" WHERE due_at <= %s::timestamptz AND cause = '{TAINT}'"
+        " ORDER BY due_at, pod_id LIMIT %s::bigint",
+        (now, limit),
+    )
+    return [(pod_id, due_at) for pod_id, due_at in rows]
+
+
 def is_execution_due(now: datetime) -> bool:
     """Return whether a timer for node labels is due. Queries once, by an index of its own."""
     row = sql.fetch_one(

@@ -2,9 +2,9 @@
 
 A timer is a row, so it survives everything: restarts, a lost wake-up, an emptied Redis. It is also
 only a consequence: ``replan`` states for a set of nodes or pods which timers there are, and may be
-called again at any time. ``fire_taints`` claims what is due with SKIP LOCKED, judges each pod once
-more on what the rows say now, and removes timer and pod's place in one transaction: a pod is
-evicted once, never early, and never from a node that it is not on any more.
+called again at any time. ``fire_taints`` claims pods with SKIP LOCKED, judges each once more on
+what the rows say now, and removes timer and pod's place in one transaction: a pod is evicted once,
+never early, and never from a node that it is not on any more.
 
 Who judges comes in as a function: the rules belong to the controllers above.
 """
@@ -34,12 +34,6 @@ from clusterstate.timers import (
 
 COMPONENT: Final = "taint-eviction-controller"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
-TAINT_CONDITION: Final[Manifest] = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "DeletionByTaintManager",
-    "message": "Taint manager: deleting due to NoExecute taint",
-}
 EXECUTION_CONDITION: Final[Manifest] = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -86,6 +80,16 @@ class Fired(msgspec.Struct, frozen=True):
     news: list[Occurrence]
     due_at: list[datetime]
     """When each of ``evicted`` was due."""
+
+    def and_then(self, other: "Fired") -> "Fired":
+        """Return what became of both batches."""
+        return Fired(
+            self.evicted + other.evicted,
+            self.changed + other.changed,
+            self.busy + other.busy,
+            self.news + other.news,
+            self.due_at + other.due_at,
+        )
 
 
 # Planning -------------------------------------------------------------------------------------
@@ -192,91 +196,77 @@ def drop_other_nodes(node_names: Sequence[str]) -> int:
 
 # Firing ---------------------------------------------------------------------------------------
 
-# The cause is part of the statement, so that the few timers for labels have an index of their own.
-_CLAIM = {
-    cause: f"""
+# The cause is part of the statement: the few timers for labels have an index of their own.
+_CLAIM = f"""
     SELECT pod_id, due_at, node_name FROM eviction_timer
-    WHERE due_at <= %s::timestamptz AND cause = '{cause}'
+    WHERE due_at <= %s::timestamptz AND cause = '{DURING_EXECUTION}'
     ORDER BY due_at, pod_id LIMIT %s::bigint FOR UPDATE SKIP LOCKED
 """
-    for cause in (TAINT, DURING_EXECUTION)
-}
 _CONDEMNED = """
-    SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.node_name, p.phase, p.deletion_at,
-           d.text
+    SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.node_name,
+           p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed'), d.text
     FROM pod p JOIN document d ON d.id = p.document_id
     WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED
 """
-_REWRITE = f"""
+_EVICT = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
-        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, text, deletion_at)
-        WHERE opened = 1),
-    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
+        SELECT {changes.NEXT} AS revision, i.*
+        FROM gate CROSS JOIN unnest(%s, %s) AS i(pod_id, deletion_at) WHERE opened = 1),
     updated AS (
         UPDATE pod p
-        SET document_id = n.document_id, revision = n.revision,
-            deletion_at = coalesce(n.deletion_at, p.deletion_at)
+        SET revision = n.revision, deletion_at = n.deletion_at,
+            eviction = tstzrange(%s::timestamptz, n.deletion_at, '[]')
         FROM numbered n WHERE p.id = n.pod_id
         RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
                   new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
-                  old.revision AS old_revision, old.document_id AS old_document_id),
-    superseded AS (
-        INSERT INTO superseded_document (document_id, revision)
-        SELECT old_document_id, revision FROM updated),
-    {pods.TERMINATING},
-    done AS (
-        DELETE FROM eviction_timer t USING updated u
-        WHERE t.pod_id = u.id AND u.deletion_at IS NOT NULL),
+                  new.eviction, old.revision AS old_revision),
+    terminating AS (
+        INSERT INTO terminating_pod (pod_id, deletion_at) SELECT id, deletion_at FROM updated),
+    done AS (DELETE FROM eviction_timer t USING updated u WHERE t.pod_id = u.id),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             previous_document_id, previous_revision, class_id, previous_class_id,
                             node_name, previous_node_name, scheduled_at, previous_scheduled_at,
                             unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at)
+                            deletion_at, eviction)
         SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
-               namespace, name, document_id, old_document_id, old_revision, class_id, class_id,
+               namespace, name, document_id, document_id, old_revision, class_id, class_id,
                node_name, node_name, scheduled_at, scheduled_at, unschedulable, unschedulable,
-               phase, phase, deletion_at
+               phase, phase, deletion_at, eviction
         FROM updated)
     SELECT max(revision) FROM updated
 """
-_REWRITE = " ".join(_REWRITE.split())
+_EVICT = " ".join(_EVICT.split())
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_CREATED = '"creationTimestamp":"'
-_DELETED = '"deletionTimestamp":'
+_DISRUPTED = f'"{document.TAINT_EVICTION["type"]}"'
 _FINALIZERS = '"finalizers":['
-_GRACE = re.compile(r'"terminationGracePeriodSeconds":([0-9]+)')
+_GRACE = '"terminationGracePeriodSeconds":'
+_NUMBER = re.compile(r"-?[0-9]+(?=[,}])")
 NOTHING: Final = Fired([], 0, 0, [], [])
 
 
 def fire_taints(
-    *, now: datetime, limit: int, judge: Callable[[Sequence[Place]], Sequence[Plan]]
+    due: Mapping[int, datetime],
+    *,
+    now: datetime,
+    judge: Callable[[Sequence[Place]], Sequence[Plan]],
 ) -> Fired:
-    """Evict up to ``limit`` pods whose taint timers are due, in one transaction of five statements.
+    """Evict these pods, if taints send them away by now; one transaction of five statements.
 
-    ``judge`` says from the rows as they are now by when the pods of these places must leave. A pod
-    whose deadline moved gets its timer moved; one that may stay loses it.
+    ``due`` has the due time of each pod's timer, as it was when it was looked up. ``judge`` says
+    from the rows as they are now by when the pods of these places must leave. A pod whose deadline
+    moved gets its timer moved; one that may stay loses it.
     """
+    if not due:
+        return NOTHING
     with transaction.atomic():
-        claimed = sql.fetch(_CLAIM[TAINT], (now, limit))
-        if not claimed:
-            return NOTHING
-        due = {row[0]: row[1] for row in claimed}
         rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(due)),))
         places = {Place(row[5], row[4]) for row in rows if row[5]}
         plans = judge(sorted(places, key=lambda place: (place.node_name, place.class_id)))
-        late = {plan.place for plan in plans if plan.due_at <= now}
-        going = [
-            row
-            for row in rows
-            if row[7] is None
-            and row[6] not in pods.FINISHED
-            and row[5]
-            and Place(row[5], row[4]) in late
-        ]
+        late = {(plan.place.node_name, plan.place.class_id) for plan in plans if plan.due_at <= now}
+        going = [row for row in rows if row[6] and (row[5], row[4]) in late]
         evicted = [row[0] for row in going]
         held = {row[0] for row in rows}
         absent = [pod_id for pod_id in due if pod_id not in held]
@@ -284,7 +274,7 @@ def fire_taints(
         if stale:
             replan(TAINT, plans, pod_ids=stale)
         if going:
-            _evict(going, TAINT_CONDITION, now)
+            _evict([(row[0], row[7]) for row in going], now)
     news = [
         Occurrence(
             kind="Pod",
@@ -309,115 +299,60 @@ def _gone(pod_ids: Sequence[int]) -> set[int]:
     return set(pod_ids) - {row[0] for row in present}
 
 
-def rewrite(
-    pod_ids: Sequence[int],
-    texts: Sequence[str],
-    deletions: Sequence[datetime] | None = None,
-    *,
-    now: datetime,
-) -> int:
-    """Write new documents of locked pods in one statement; return the highest revision.
+def _evict(rows: Sequence[tuple[int, str]], now: datetime) -> None:
+    """Evict locked pods, by id and document; those with no grace period are removed.
 
-    Class, phase and slots stay. With ``deletions`` the pods terminate, and their timers go.
+    Why and by when a pod goes fills slots of its document, which stays as it is. Only one that
+    tells of a disruption already is written anew, without that.
     """
-    moments = [None] * len(pod_ids) if deletions is None else deletions
+    for pod_id, text in rows:
+        if _DISRUPTED in text:
+            pods.rewrite(pod_id, _undisrupted, now=now)
+    second = now.replace(microsecond=0)  # as the manifest has it
+    graces = [grace_seconds(text) for _, text in rows]
+    ends = {grace: second + timedelta(seconds=grace) for grace in set(graces)}
     found = sql.fetch_one(
-        _REWRITE, (sql.Int8s(list(pod_ids)), sql.Texts(texts), sql.Times(moments), now)
+        _EVICT,
+        (
+            sql.Int8s([pod_id for pod_id, _ in rows]),
+            sql.Times([ends[grace] for grace in graces]),
+            second,
+            now,
+        ),
     )
     assert found is not None  # the rows are locked
-    revision: int = found[0]
-    return revision
-
-
-def _evict(rows: Sequence[sql.Row], condition: Manifest, now: datetime) -> None:
-    """Write condition and deletion time of locked pods; those with no grace period are removed."""
-    sentence = Sentence(condition, now)
-    written = [sentence.pronounce(row[8]) for row in rows]
-    revision = rewrite(
-        [row[0] for row in rows],
-        [text for text, _, _ in written],
-        [moment for _, moment, _ in written],
-        now=now,
-    )
-    changes.announce(revision, ("Pod",))
-    at_once = [row[0] for row, (_, _, gone) in zip(rows, written, strict=True) if gone]
-    if at_once:
+    changes.announce(found[0], ("Pod",))
+    if 0 in ends:
+        at_once = [
+            pod_id
+            for (pod_id, text), grace in zip(rows, graces, strict=True)
+            if grace == 0 and _FINALIZERS not in text
+        ]
         pods.finish_deletions(at_once, now=now)
 
 
-class Sentence:
-    """What an eviction writes into a pod's document: why it goes, and by when.
+def grace_seconds(text: str) -> int:
+    """Return the grace period that a pod's document asks for; a negative one is the shortest.
 
-    A document is text, and nearly always its four places can be found in it: ten thousand pods a
-    second leave no time to parse each. ``slowly`` says what is meant; the fast way is taken where
-    it is the same.
+    Nearly always it can be found in the text: members are sorted, and of all that have a member of
+    this name the spec has it last.
     """
-
-    def __init__(self, condition: Manifest, now: datetime) -> None:
-        self._type: str = condition["type"]
-        self._stamped = {"lastTransitionTime": document.format_time(now), **condition}
-        self._text = _encode(self._stamped).decode()
-        # The column has what the document has: whole seconds.
-        self._second = now.replace(microsecond=0)
-        self._ends: dict[int, tuple[datetime, str]] = {}
-
-    def _end(self, grace: int) -> tuple[datetime, str]:
-        """Return by when a pod with this grace period goes, and the members that say so."""
-        found = self._ends.get(grace)
-        if found is None:
-            moment = self._second + timedelta(seconds=grace)
-            members = (
-                f'"deletionGracePeriodSeconds":{grace},'
-                f'"deletionTimestamp":"{document.format_time(moment)}",'
-            )
-            found = self._ends[grace] = (moment, members)
-        return found
-
-    def pronounce(self, text: str) -> tuple[str, datetime, bool]:
-        """Return the new document, when the pod goes, and whether nothing keeps it any longer."""
-        created = text.find(_CREATED)
-        parts = text.split(document.SLOT)
-        if (
-            created < 0
-            or text.find(_CREATED, created + 1) >= 0
-            or len(parts) != 4
-            or self._type in text
-            or _DELETED in text
-        ):
-            return self.slowly(text)
-        grace = pods.DEFAULT_GRACE_SECONDS
-        graces = _GRACE.findall(text)
-        if len(graces) > 1:
-            return self.slowly(text)
-        if graces:
-            grace = int(graces[0])
-        moment, members = self._end(grace)
-        # Members are sorted: the two that come with a deletion follow the creation's.
-        place = text.index(",", created) + 1
-        head, spec, status, tail = parts
-        head = f"{head[:place]}{members}{head[place:]}"
-        if status[-1] == "[":
-            tail = f"{self._text},{tail}"
-        else:
-            status += '"conditions":['
-            tail = f"{self._text}]{'' if tail[0] == '}' else ','}{tail}"
-        gone = grace == 0 and _FINALIZERS not in text
-        return document.SLOT.join((head, spec, status, tail)), moment, gone
-
-    def slowly(self, text: str) -> tuple[str, datetime, bool]:
-        """Return the same by way of the manifest."""
-        manifest = document.decode(text, 0)
-        spec = manifest.get("spec") or {}
+    place = text.rfind(_GRACE)
+    found = _NUMBER.match(text, place + len(_GRACE)) if place >= 0 else None
+    if found is not None:
+        grace = int(found[0])
+    else:
+        spec = document.decode(text, 0).get("spec") or {}
         grace = spec.get("terminationGracePeriodSeconds", pods.DEFAULT_GRACE_SECONDS) or 0
-        moment, _ = self._end(grace)
-        metadata = manifest["metadata"]
-        metadata["deletionTimestamp"] = document.format_time(moment)
-        metadata["deletionGracePeriodSeconds"] = grace
-        status = manifest.setdefault("status", {})
-        others = [one for one in status.get("conditions") or () if one.get("type") != self._type]
-        status["conditions"] = [self._stamped, *others]
-        gone = grace == 0 and not metadata.get("finalizers")
-        return document.encode("Pod", manifest)[0], moment, gone
+    return grace if grace >= 0 else 1
+
+
+def _undisrupted(manifest: Manifest) -> Manifest:
+    status = manifest["status"]
+    kept = [
+        one for one in status["conditions"] if one.get("type") != document.TAINT_EVICTION["type"]
+    ]
+    return {**manifest, "status": {**status, "conditions": kept}}
 
 
 def fire_executions(
@@ -437,7 +372,7 @@ def fire_executions(
     changed = busy = 0
     for _ in range(limit):
         with transaction.atomic():
-            claimed = sql.fetch(_CLAIM[DURING_EXECUTION], (now, 1))
+            claimed = sql.fetch(_CLAIM, (now, 1))
             if not claimed:
                 break
             pod_id, due_at, node_name = claimed[0]
@@ -525,7 +460,7 @@ def spread_executions(*, now: datetime, rate: float) -> int:
     So everybody can read who leaves when, and nobody asks again before.
     """
     with transaction.atomic():
-        claimed = sql.fetch(_CLAIM[DURING_EXECUTION], (now, 1_000_000))
+        claimed = sql.fetch(_CLAIM, (now, 1_000_000))
         turns = [now + timedelta(seconds=(place + 1) / rate) for place in range(len(claimed))]
         if claimed:
             _postpone([row[0] for row in claimed], turns, "eviction rate limit")

@@ -6,7 +6,6 @@ from datetime import datetime
 from django.db import transaction
 
 from clusterstate import changes, sql
-from clusterstate.actions import evictions
 from clusterstate.objects import document
 from clusterstate.timers import NODE_LEASES
 
@@ -56,6 +55,35 @@ _READY_PODS = """
     ORDER BY p.id LIMIT %s::bigint FOR NO KEY UPDATE OF p SKIP LOCKED
 """
 _AT_ONCE = 2000
+_REWRITE = f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
+        FROM gate CROSS JOIN unnest(%s, %s) AS i(pod_id, text) WHERE opened = 1),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
+    updated AS (
+        UPDATE pod p SET document_id = n.document_id, revision = n.revision
+        FROM numbered n WHERE p.id = n.pod_id
+        RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
+                  new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
+                  new.eviction, old.revision AS old_revision, old.document_id AS old_document_id),
+    superseded AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT old_document_id, revision FROM updated),
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, class_id, previous_class_id,
+                            node_name, previous_node_name, scheduled_at, previous_scheduled_at,
+                            unschedulable, previous_unschedulable, phase, previous_phase,
+                            deletion_at, eviction, previous_eviction)
+        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
+               namespace, name, document_id, old_document_id, old_revision, class_id, class_id,
+               node_name, node_name, scheduled_at, scheduled_at, unschedulable, unschedulable,
+               phase, phase, deletion_at, eviction, eviction
+        FROM updated)
+    SELECT max(revision) FROM updated
+"""
+_REWRITE = " ".join(_REWRITE.split())
 
 
 def mark_pods_not_ready(node_names: Sequence[str], *, now: datetime) -> int:
@@ -69,8 +97,11 @@ def mark_pods_not_ready(node_names: Sequence[str], *, now: datetime) -> int:
             rows = sql.fetch(_READY_PODS, (sql.Texts(list(node_names)), _READY, _AT_ONCE))
             if rows:
                 texts = [_not_ready(text, now) for _, text in rows]
-                revision = evictions.rewrite([row[0] for row in rows], texts, now=now)
-                changes.announce(revision, ("Pod",))
+                found = sql.fetch_one(
+                    _REWRITE, (sql.Int8s([row[0] for row in rows]), sql.Texts(texts), now)
+                )
+                assert found is not None  # the rows are locked
+                changes.announce(found[0], ("Pod",))
         total += len(rows)
         if len(rows) < _AT_ONCE:
             return total

@@ -624,13 +624,6 @@ _LOG_POD = f"""
            phase, deletion_at
 """
 
-TERMINATING: Final = """terminating AS (
-        INSERT INTO terminating_pod (pod_id, deletion_at)
-        SELECT id, deletion_at FROM updated WHERE deletion_at IS NOT NULL
-        ON CONFLICT (pod_id) DO UPDATE SET deletion_at = excluded.deletion_at
-        WHERE terminating_pod.deletion_at <> excluded.deletion_at)"""
-"""Goes wherever a pod's deletion time may be written, as ``updated``."""
-
 _RETURNING_POD = """
     RETURNING new.id, new.namespace, new.name, new.document_id, new.class_id, new.revision,
               new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
@@ -999,18 +992,23 @@ _UPDATE = f"""
         UPDATE pod p
         SET document_id = n.document_id, revision = n.revision, class_id = %s::bigint,
             node_name = %s::text, phase = %s::text, scheduled_at = %s::timestamptz,
-            unschedulable = %s::text, nominated_node_name = %s::text, deletion_at = %s::timestamptz
+            unschedulable = %s::text, nominated_node_name = %s::text, deletion_at = %s::timestamptz,
+            eviction = %s::text::tstzrange
         FROM numbered n WHERE p.id = %s::bigint
         RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
                   new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
                   old.revision AS old_revision, old.document_id AS old_document_id,
                   old.class_id AS old_class_id, old.node_name AS old_node_name,
                   old.scheduled_at AS old_scheduled_at, old.unschedulable AS old_unschedulable,
-                  old.phase AS old_phase),
+                  old.phase AS old_phase, new.eviction, old.eviction AS old_eviction),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
-    {TERMINATING},
+    terminating AS (
+        INSERT INTO terminating_pod (pod_id, deletion_at)
+        SELECT id, deletion_at FROM updated WHERE deletion_at IS NOT NULL
+        ON CONFLICT (pod_id) DO UPDATE SET deletion_at = excluded.deletion_at
+        WHERE terminating_pod.deletion_at <> excluded.deletion_at),
     unqueued AS (
         DELETE FROM pending_pod q USING updated u
         WHERE q.pod_id = u.id AND (u.node_name <> '' OR u.phase IN ('Succeeded', 'Failed'))),
@@ -1027,11 +1025,11 @@ _UPDATE = f"""
                             previous_document_id, previous_revision, class_id, previous_class_id,
                             node_name, previous_node_name, scheduled_at, previous_scheduled_at,
                             unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at)
+                            deletion_at, eviction, previous_eviction)
         SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
                namespace, name, document_id, old_document_id, old_revision, class_id, old_class_id,
                node_name, old_node_name, scheduled_at, old_scheduled_at, unschedulable,
-               old_unschedulable, phase, old_phase, deletion_at
+               old_unschedulable, phase, old_phase, deletion_at, eviction, old_eviction
         FROM updated)
     SELECT revision FROM updated
 """
@@ -1063,6 +1061,7 @@ def _write(
             overlay.unschedulable,
             status.get("nominatedNodeName") or "",
             document.parse_time(deletion) if deletion else None,
+            _range(overlay.eviction),
             row.id,
             ungated,
             place,
@@ -1072,6 +1071,13 @@ def _write(
     assert found is not None  # the row is locked
     revision: int = found[0]
     return revision
+
+
+def _range(eviction: document.Eviction | None) -> str | None:
+    """Return how PostgreSQL writes both moments and the time between them."""
+    if eviction is None:
+        return None
+    return f"[{eviction.at.isoformat()},{eviction.until.isoformat()}]"
 
 
 def _class_id(digest: bytes, spec: str) -> int:
@@ -1185,11 +1191,11 @@ _DELETE = f"""
                             previous_document_id, previous_revision, class_id, previous_class_id,
                             node_name, previous_node_name, scheduled_at, previous_scheduled_at,
                             unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at)
+                            deletion_at, eviction, previous_eviction)
         SELECT deleted_revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.DELETED}, id,
                namespace, name, document_id, document_id, revision, class_id, class_id, node_name,
                node_name, scheduled_at, scheduled_at, unschedulable, unschedulable, phase, phase,
-               deletion_at
+               deletion_at, eviction, eviction
         FROM deleted)
     SELECT id, deleted_revision FROM deleted ORDER BY deleted_revision
 """

@@ -31,7 +31,7 @@ from clusterstate.objects.kinds import Kind
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity
-from clusterstate.queries import TABLES, kind_of, not_found, overlay
+from clusterstate.queries import POD_OVERLAY, TABLES, kind_of, not_found, overlay
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 KEEPS_STATUS: Final = frozenset({"Node"})
@@ -529,9 +529,7 @@ def _lock_statements(kind_name: str, *, namespaced: bool) -> tuple[str, str]:
     where = "t.namespace = %s AND t.name = %s" if namespaced else "t.name = %s"
     namespace = "t.namespace" if namespaced else "''"
     pod = (
-        ", t.node_name, t.scheduled_at, t.unschedulable, t.class_id, t.phase, t.nominated_node_name"
-        if kind_name == "Pod"
-        else ""
+        f", {POD_OVERLAY}, t.class_id, t.phase, t.nominated_node_name" if kind_name == "Pod" else ""
     )
     read = (
         f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{pod}"
@@ -562,9 +560,8 @@ def lock_row(kind: Kind, namespace: str, name: str) -> Row:
     id_, uid, row_namespace, row_name, document_id, revision, text, *more = found
     row = Row(id_, uid, row_namespace, row_name, document_id, revision, text)
     if kind.name == "Pod":
-        node_name, scheduled_at, unschedulable, row.class_id, row.phase, nominated = more
-        row.nominated_node_name = nominated
-        row.overlay = overlay(node_name, scheduled_at, unschedulable)
+        *slots, row.class_id, row.phase, row.nominated_node_name = more
+        row.overlay = overlay(*slots)
     return row
 
 

@@ -1,5 +1,6 @@
 """The change log, and two one-row tables beside it."""
 
+from django.contrib.postgres.fields import DateTimeRangeField
 from django.db import models
 
 from clusterstate.models.base import name_field
@@ -36,6 +37,8 @@ class Change(models.Model):
     phase = models.TextField(null=True)  # noqa: DJ001
     previous_phase = models.TextField(null=True)  # noqa: DJ001
     deletion_at = models.DateTimeField(null=True)
+    eviction = DateTimeRangeField(null=True)
+    previous_eviction = DateTimeRangeField(null=True)
 
     class Meta:
         db_table = "change"

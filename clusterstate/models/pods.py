@@ -1,6 +1,6 @@
 """Pods, what they ask of the scheduler, and the queue of those that wait."""
 
-from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.fields import ArrayField, DateTimeRangeField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
@@ -43,7 +43,8 @@ class Pod(models.Model):
     Labels are those of the scheduling class. ``node_name`` is empty while unbound; it may name a
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
     ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
-    JSON text of the False one. They and ``node_name`` fill the slots of the document.
+    JSON text of the False one. ``eviction`` is since when a NoExecute taint evicts the pod, and by
+    when it has to end. They and ``node_name`` fill the slots of the document.
 
     No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay keeps its place in
     every index (measured: evictions cost half). Terminating pods are found by ``TerminatingPod``.
@@ -67,6 +68,7 @@ class Pod(models.Model):
     nominated_node_name = models.TextField(default="")
     created_at = models.DateTimeField()
     deletion_at = models.DateTimeField(null=True)
+    eviction = DateTimeRangeField(null=True)
 
     class Meta:
         db_table = "pod"

@@ -4,17 +4,20 @@ A *document* is the manifest as compact JSON with sorted members. A raw control 
 which JSON text can never contain, marks the places whose value lives in columns of the narrow row:
 
 * every kind: the value of ``metadata.resourceVersion`` (the row's revision),
-* pods: the ``spec.nodeName`` member and the PodScheduled entry of ``status.conditions``.
+* pods: the ``spec.nodeName`` member and the PodScheduled entry of ``status.conditions``; and what
+  an eviction for a taint says, which is the deletion's two members of ``metadata`` and the
+  DisruptionTarget entry of ``status.conditions``.
 
-So binding a pod, or finding that it does not fit, writes a narrow row and leaves the document
-alone; and GET, LIST and WATCH join strings and never parse. ``compose`` is a split and a join.
+So binding a pod, finding that it does not fit, or evicting it, writes a narrow row and leaves the
+document alone; and GET, LIST and WATCH join strings and never parse. ``compose`` is a split and a
+join.
 
 Two manifests that differ in nothing but the slots and the order of members have the same text,
 which is how an update that changes nothing is recognised. PodScheduled is always given out as the
 first condition.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +31,16 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 _decoder: Final = msgspec.json.Decoder()
 
 
+class Eviction(msgspec.Struct, frozen=True):
+    """A NoExecute taint sent the pod away at ``at``; it has until ``until`` to end.
+
+    Both are whole seconds, and what is between them is the grace period.
+    """
+
+    at: datetime
+    until: datetime
+
+
 class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     """What fills a pod's slots.
 
@@ -38,11 +51,19 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduled_at: datetime | None = None
     unschedulable: str | None = None
+    eviction: "Eviction | None" = None
     leaving: str = ""
     """A condition that is given out and never stored, as JSON text: the pod's eviction to come."""
 
 
 LEAVING: Final = "stowage.dev/EvictionScheduled"
+TAINT_EVICTION: Final[Manifest] = {
+    "message": "Taint manager: deleting due to NoExecute taint",
+    "reason": "DeletionByTaintManager",
+    "status": "True",
+    "type": "DisruptionTarget",
+}
+"""The condition of an ``Eviction``, without its time."""
 EMPTY: Final = Overlay()
 
 
@@ -84,7 +105,7 @@ def encode(kind: str, manifest: Manifest) -> tuple[str, Overlay]:
     spec: str | None = None
     status: str | None = None
     if kind == "Pod":
-        spec, status, overlay = _pod_parts(manifest)
+        spec, status, overlay = _pod_parts(manifest, metadata)
     else:
         if "spec" in manifest:
             spec = _json(manifest["spec"])
@@ -148,22 +169,30 @@ def _json(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
-def _pod_parts(manifest: Manifest) -> tuple[str, str, Overlay]:
+def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overlay]:
+    """Return spec, status and what was in the slots; what of it ``metadata`` has is dropped."""
     spec = dict(manifest.get("spec") or ())
     node_name = spec.pop("nodeName", None) or ""
     status = dict(manifest.get("status") or ())
     scheduled_at: datetime | None = None
     unschedulable: str | None = None
+    eviction: Eviction | None = None
     others: list[Any] = []
     for condition in status.pop("conditions", None) or ():
         if condition.get("type") == LEAVING:
             continue  # given out with the pod, and maybe sent back
         if condition.get("type") != "PodScheduled":
-            others.append(condition)
+            found = None if eviction is not None else _eviction(metadata, condition)
+            if found is None:
+                others.append(condition)
+            else:
+                eviction = found
         elif condition.get("status") == "True" and condition.get("lastTransitionTime"):
             scheduled_at, unschedulable = parse_time(condition["lastTransitionTime"]), None
         else:
             scheduled_at, unschedulable = None, _json(condition)
+    if eviction is not None:
+        del metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"]
     if others:
         status["conditions"] = others
         # Sorted members put conditions first or behind others; the slot stands inside the list.
@@ -172,11 +201,30 @@ def _pod_parts(manifest: Manifest) -> tuple[str, str, Overlay]:
     else:
         status_text = "{" + SLOT + _json(status)[1:]
     overlay = (
-        Overlay(node_name=node_name, scheduled_at=scheduled_at, unschedulable=unschedulable)
-        if node_name or scheduled_at or unschedulable
+        Overlay(
+            node_name=node_name,
+            scheduled_at=scheduled_at,
+            unschedulable=unschedulable,
+            eviction=eviction,
+        )
+        if node_name or scheduled_at or unschedulable or eviction
         else EMPTY
     )
     return "{" + SLOT + _json(spec)[1:], status_text, overlay
+
+
+def _eviction(metadata: Manifest, condition: Manifest) -> Eviction | None:
+    """Return the eviction that, composed, gives this condition and the metadata's deletion."""
+    if condition.get("reason") != TAINT_EVICTION["reason"]:
+        return None
+    since, until = condition.get("lastTransitionTime"), metadata.get("deletionTimestamp")
+    if not since or not until or condition != {**TAINT_EVICTION, "lastTransitionTime": since}:
+        return None
+    found = Eviction(parse_time(since), parse_time(until))
+    grace = metadata.get("deletionGracePeriodSeconds")
+    if found.until - found.at != timedelta(seconds=-1 if grace is None else grace):
+        return None
+    return found if (format_time(found.at), format_time(found.until)) == (since, until) else None
 
 
 def _split_conditions(status: Manifest, others: list[Any]) -> tuple[str, str]:
@@ -202,6 +250,17 @@ def _true_since(moment: datetime) -> str:
     return f'{{"lastTransitionTime":"{since}","status":"True","type":"PodScheduled"}}'
 
 
+@lru_cache(maxsize=4096)
+def _evicted(at: datetime, until: datetime) -> tuple[str, str]:
+    """Return what follows the resourceVersion in an evicted pod's metadata, and its condition.
+
+    The former begins by closing the version's quotes and leaves its own last ones to the document.
+    """
+    grace = (until - at) // timedelta(seconds=1)
+    ending = f'","deletionGracePeriodSeconds":{grace},"deletionTimestamp":"{format_time(until)}'
+    return ending, _json({**TAINT_EVICTION, "lastTransitionTime": format_time(at)})
+
+
 @lru_cache(maxsize=16384)
 def _node_member(name: str) -> str:
     return f'"nodeName":{_json(name)}'
@@ -217,6 +276,10 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
     if overlay.node_name:
         node = _node_member(overlay.node_name) + ("" if status[0] == "}" else ",")
     condition = scheduled_condition(overlay)
+    ending = ""
+    if overlay.eviction is not None:
+        ending, disrupted = _evicted(overlay.eviction.at, overlay.eviction.until)
+        condition += f",{disrupted}" if condition else disrupted
     if overlay.leaving:
         condition += f",{overlay.leaving}" if condition else overlay.leaving
     if condition:
@@ -224,7 +287,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
             condition += ","
         else:
             condition = f'"conditions":[{condition}]' + ("" if tail[0] == "}" else ",")
-    return f"{head}{revision}{spec}{node}{status}{condition}{tail}".encode()
+    return f"{head}{revision}{ending}{spec}{node}{status}{condition}{tail}".encode()
 
 
 def decode(text: str, revision: int, overlay: Overlay = EMPTY) -> Manifest:

@@ -68,13 +68,14 @@ def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
     assert due_at is not None
     assert due_at == base + timedelta(seconds=5)
     sql.run("CHECKPOINT")
-    time.sleep(max(0.0, due_at.timestamp() - time.time()))
     late: list[float] = []
     batches, cpu = 0, time.process_time()
-    while len(late) < count:
-        volley = firing.fire(time.time)
-        late += volley.lateness
-        batches += volley.batches
+    with firing.Crew() as crew:
+        time.sleep(max(0.0, due_at.timestamp() - time.time()))
+        while len(late) < count:
+            volley = crew.fire(time.time)
+            late += volley.lateness
+            batches += volley.batches
     cpu = time.process_time() - cpu
     late.sort()
     fired = {
@@ -150,9 +151,9 @@ def _sparse() -> dict[str, Any]:
     evictions.follow(_now())
     evictions.replan_nodes(nodes)
     late: list[float] = []
-    with wake.Subscription(wake.TIMERS) as subscription:
+    with wake.Subscription(wake.TIMERS) as subscription, firing.Crew() as crew:
         while len(late) < len(nodes):
-            late += firing.fire(time.time).lateness
+            late += crew.fire(time.time).lateness
             evictions.follow(_now())
             following = timers.next_due()
             if following is not None:

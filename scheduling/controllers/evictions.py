@@ -24,8 +24,7 @@ from django.db import transaction
 
 from clusterstate import changes, timers
 from clusterstate.actions import evictions
-from clusterstate.actions.events import Occurrence
-from clusterstate.actions.evictions import Plan
+from clusterstate.actions.evictions import Fired, Plan
 from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.pod import Pod, Toleration
 from clusterstate.timers import DURING_EXECUTION, TAINT, Place
@@ -270,46 +269,17 @@ def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 # Firing ---------------------------------------------------------------------------------------
 
 
-class Pass(msgspec.Struct, frozen=True):
-    """What one batch did. ``news`` are events to record; ``again``: more is due at once.
-
-    ``due_at`` is when each of ``evicted`` was due; ``busy``: somebody else holds a due pod.
-    """
-
-    evicted: list[int]
-    news: list[Occurrence]
-    due_at: list[datetime]
-    again: bool
-    busy: bool
-
-
-def fire(now: datetime) -> Pass:
+def fire(now: datetime) -> Fired:
     """Evict one batch of what is due."""
-    taints = fire_taints(now)
-    labels = _fire_executions(now)
-    return Pass(
-        evicted=taints.evicted + labels.evicted,
-        news=taints.news + labels.news,
-        due_at=taints.due_at + labels.due_at,
-        again=taints.again,
-        busy=taints.busy,
-    )
+    return fire_executions(now).and_then(fire_taints(timers.due_taints(now, limit=BATCH), now))
 
 
-def fire_taints(now: datetime) -> Pass:
-    """Evict one batch of those whom taints send away; any number of connections may at a time."""
-    fired = evictions.fire_taints(now=now, limit=BATCH, judge=plans)
-    done = len(fired.evicted) + fired.changed + fired.busy
-    return Pass(
-        evicted=fired.evicted,
-        news=fired.news,
-        due_at=fired.due_at,
-        again=done >= BATCH and fired.busy < BATCH,
-        busy=fired.busy > 0,
-    )
+def fire_taints(due: Sequence[tuple[int, datetime]], now: datetime) -> Fired:
+    """Evict those whom taints send away, of these; any number of connections may at a time."""
+    return evictions.fire_taints(dict(due), now=now, judge=plans)
 
 
-def _fire_executions(now: datetime) -> evictions.Fired:
+def fire_executions(now: datetime) -> Fired:
     """Evict for labels as fast as the limit allows; the rest get their turns."""
     if not timers.is_execution_due(now):
         return evictions.NOTHING

@@ -48,12 +48,12 @@ def run(
     news: list[Occurrence] = []
     late: list[float] = []
     try:
-        with wake.Subscription(wake.TIMERS) as subscription:
+        with wake.Subscription(wake.TIMERS) as subscription, firing.Crew() as crew:
             end = clock() + longest
             while (seconds := clock()) < end and not stopping():
                 now = datetime.fromtimestamp(seconds, UTC)
                 # What is due first: each is judged again on the rows, news or not.
-                done = firing.fire(clock)
+                done = crew.fire(clock)
                 evicted += len(done.evicted)
                 news += done.news
                 late += done.lateness

@@ -106,7 +106,9 @@ def everything_since(cursor: int, kind: str | None = None) -> list[Change]:
 
 def composed(change: Change) -> dict[str, Any]:
     assert change.text is not None
-    overlay = queries.overlay(change.node_name, change.scheduled_at, change.unschedulable)
+    overlay = queries.overlay(
+        change.node_name, change.scheduled_at, change.unschedulable, change.eviction
+    )
     return document.decode(change.text, change.revision, overlay)
 
 

@@ -1,14 +1,17 @@
-"""An eviction writes documents as text; what it writes is what the manifest would say."""
+"""What an eviction for a taint says fills slots of the document, which stays as it is."""
 
 import datetime as dt
 
 import pytest
 
-from clusterstate.actions.evictions import TAINT_CONDITION, Sentence
+from clusterstate.actions.evictions import grace_seconds
 from clusterstate.objects import document
+from clusterstate.objects.document import Eviction, Overlay
 
-NOW = dt.datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=dt.UTC)
+AT = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
 READY = {"type": "Ready", "status": "True"}
+EVICTED = {**document.TAINT_EVICTION, "lastTransitionTime": "2026-11-21T12:00:00Z"}
+DELETED = {"deletionTimestamp": "2026-11-21T12:00:05Z", "deletionGracePeriodSeconds": 5}
 
 
 def pod(metadata=None, spec=None, status=None):
@@ -33,35 +36,82 @@ def pod(metadata=None, spec=None, status=None):
         pod(status={"phase": "Running"}),
         pod(status={}),
         pod(status={"phase": "Running", "conditions": [READY], "podIP": "1.2.3.4"}),
-        pod(status={"conditions": [READY]}),
         pod(status={"conditions": [READY, {"type": "PodScheduled", "status": "False"}]}),
-        pod(spec={"terminationGracePeriodSeconds": 0}, status={"phase": "Running"}),
-        pod({"finalizers": ["a/b"]}, {"terminationGracePeriodSeconds": 0}, {"phase": "Running"}),
-        pod({"annotations": {"creationTimestamp": "x"}}, status={"phase": "Running"}),
-        pod({"annotations": {"a": 'say "creationTimestamp":"x", \u0001'}}, status={}),
-        pod({"labels": {"creationTimestamp": "y", "z": "w"}}, status={"phase": "Running"}),
-        pod(
-            spec={
+        pod({"annotations": {"a": 'say "deletionTimestamp":"x", \u0001'}}, status={}),
+        pod({"finalizers": ["a/b"]}, status={"phase": "Running", "conditions": [READY]}),
+    ],
+)
+def test_an_evicted_pods_document_is_the_same_and_its_manifest_tells_of_it(manifest):
+    text, overlay = document.encode("Pod", manifest)
+    slots = Overlay(
+        node_name="n",
+        scheduled_at=AT,
+        unschedulable=None,
+        eviction=Eviction(AT, AT + dt.timedelta(seconds=5)),
+    )
+    found = document.decode(text, 7, slots)
+    assert {**found["metadata"], **DELETED} == found["metadata"]
+    scheduled, evicted, *others = found["status"]["conditions"]
+    assert scheduled["type"] == "PodScheduled"
+    assert evicted == EVICTED
+    assert others == [
+        one
+        for one in (manifest.get("status") or {}).get("conditions") or ()
+        if one["type"] != "PodScheduled"
+    ]
+    assert document.encode("Pod", found) == (text, slots)
+    assert overlay.eviction is None
+
+
+@pytest.mark.parametrize(
+    ("deletion", "condition"),
+    [
+        ({}, {}),
+        ({"deletionGracePeriodSeconds": 4}, {}),
+        ({"deletionGracePeriodSeconds": None}, {}),
+        ({"deletionTimestamp": "2026-11-21T12:00:05+00:00"}, {}),
+        ({}, {"status": "False"}),
+        ({}, {"lastTransitionTime": "2026-11-21T12:00:00.5Z"}),
+        ({}, {"observedGeneration": 3}),
+        ({}, {"reason": "EvictionByEvictionAPI"}),
+    ],
+)
+def test_whatever_else_a_pod_tells_of_its_end_comes_back_as_it_was(deletion, condition):
+    conditions = [{**EVICTED, **condition}, READY]
+    manifest = pod({**DELETED, **deletion}, status={"conditions": conditions})
+    text, overlay = document.encode("Pod", manifest)
+    assert (overlay.eviction is not None) == (not deletion and not condition)
+    found = document.decode(text, 1, overlay)
+    del found["metadata"]["resourceVersion"]
+    assert found == manifest
+
+
+@pytest.mark.parametrize(
+    ("spec", "metadata", "seconds"),
+    [
+        ({"terminationGracePeriodSeconds": 7}, {}, 7),
+        ({"terminationGracePeriodSeconds": 0}, {}, 0),
+        ({"terminationGracePeriodSeconds": -3}, {}, 1),
+        ({}, {}, 30),
+        ({}, {"labels": {"terminationGracePeriodSeconds": "7"}}, 30),
+        (
+            {
                 "terminationGracePeriodSeconds": 5,
                 "containers": [{"livenessProbe": {"terminationGracePeriodSeconds": 9}}],
             },
-            status={"phase": "Running"},
+            {},
+            5,
         ),
-        pod(status={"conditions": [{"type": "DisruptionTarget", "status": "False"}, READY]}),
-        pod({"labels": {"terminationGracePeriodSeconds": "7"}}, status={"phase": "Running"}),
+        (
+            {
+                "terminationGracePeriodSeconds": 5,
+                "volumes": [{"csi": {"volumeAttributes": {"terminationGracePeriodSeconds": "9"}}}],
+            },
+            {},
+            5,
+        ),
     ],
 )
-def test_the_fast_way_is_the_slow_way(manifest):
-    text, _ = document.encode("Pod", manifest)
-    sentence = Sentence(TAINT_CONDITION, NOW)
-    assert sentence.pronounce(text) == sentence.slowly(text)
-
-
-def test_whole_seconds_in_document_and_column():
-    text, _ = document.encode("Pod", pod(status={"phase": "Running"}))
-    written, moment, gone = Sentence(TAINT_CONDITION, NOW).pronounce(text)
-    found = document.decode(written, 1)
-    assert moment == dt.datetime(2026, 11, 21, 12, 0, 30, tzinfo=dt.UTC)
-    assert found["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:30Z"
-    assert found["status"]["conditions"][0]["type"] == "DisruptionTarget"
-    assert not gone
+def test_the_grace_period_is_found_in_the_text(spec, metadata, seconds):
+    text, _ = document.encode("Pod", pod(metadata, spec, {"phase": "Running"}))
+    assert grace_seconds(text) == seconds

@@ -42,10 +42,15 @@ def departures():
     return dict(rows)
 
 
+def fire(clock):
+    with firing.Crew() as crew:
+        return crew.fire(clock)
+
+
 @pytest.mark.parametrize("connections", [1, 3])
 def test_each_pod_leaves_once_however_many_connections_fire(condemned, settings, connections):
     settings.TIMER_CONNECTIONS = connections
-    done = firing.fire(after(11).timestamp)
+    done = fire(after(11).timestamp)
     assert sorted(done.evicted) == sorted(condemned)
     assert done.batches >= PODS / 4
     assert min(done.lateness) == max(done.lateness) == 1
@@ -60,14 +65,14 @@ def test_a_clock_that_jumps_back_delays_and_one_that_jumps_on_hurries_and_nobody
     """The rows hold the due times; the clock only says which have come."""
     readings = iter([9.0, 9.9, -3600.0, 5.0, 9.99])
     for seconds in readings:
-        assert firing.fire(after(seconds).timestamp).evicted == []
+        assert fire(after(seconds).timestamp).evicted == []
         evictions.follow(after(seconds))
     assert timers.count() == PODS
-    assert len(firing.fire(after(86400).timestamp).evicted) == PODS
+    assert len(fire(after(86400).timestamp).evicted) == PODS
     for seconds in (0.0, 11.0, 86401.0):
         evictions.follow(after(seconds))
         evictions.replan_everything(after(seconds))
-        assert firing.fire(after(seconds).timestamp).evicted == []
+        assert fire(after(seconds).timestamp).evicted == []
     assert departures() == dict.fromkeys(condemned, 1)
 
 
