@@ -21,6 +21,7 @@ from clusterstate.objects.pod import LabelSelector, Toleration
 
 REMEMBER_SECONDS: Final = 5.0
 _MOST: Final = 1024
+_ASKING: Final = frozenset({"nodeSelector", "affinity", "tolerations", "topologySpreadConstraints"})
 _SYSTEM: Final = "node.kubernetes.io/"
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -47,6 +48,8 @@ def about(kind: str, manifest: Manifest, now: float) -> list[str]:
         if not isinstance(template, dict):
             return []
         spec, path = template.get("spec") or {}, "spec.template.spec"
+    if _ASKING.isdisjoint(spec):
+        return []
     found = [
         *_selectors(spec, path, now),
         *_tolerations(spec, path, now),
