@@ -218,7 +218,7 @@ class Scheduler:
     def _sort_key(self, pod: PendingPod, queued_at: float) -> tuple[float, ...]:
         """Return the pod's place among the active ones: QueueSort, the same in all profiles."""
         framework = next(iter(self._profiles.frameworks.values()))
-        if not framework.third_party.isdisjoint(framework.profile.names("queueSort")):
+        if framework.sorts_by_itself:
             try:
                 return framework.sort_key(self.mirror.info(pod.class_id), queued_at)
             except PluginFailed as failure:
@@ -228,7 +228,7 @@ class Scheduler:
     def _pre_enqueue(self, pod: PendingPod) -> str:
         """Return the plugin that does not let the pod in yet, empty if it may be tried."""
         framework = self._profiles.frameworks.get(pod.spec.spec.scheduler_name)
-        if framework is None or framework.profile.names("preEnqueue") == ("SchedulingGates",):
+        if framework is None or framework.only_gates:
             return scheduling_gates(pod)
         try:
             return framework.pre_enqueue(self.mirror.info(pod.class_id)).plugin

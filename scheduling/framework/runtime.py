@@ -7,6 +7,7 @@ pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -303,6 +304,16 @@ class Framework:
         """Whether each pod must be reserved and permitted before the next one is decided."""
         plugins = (self.reserve_plugins, self.permit_plugins, self.post_bind_plugins)
         return any(plugins) or self.works_before_binding
+
+    @cached_property
+    def sorts_by_itself(self) -> bool:
+        """Whether a plugin of another package orders the queue."""
+        return any(plugin.name in self.third_party for plugin in self.queue_sort)
+
+    @cached_property
+    def only_gates(self) -> bool:
+        """Whether nothing but scheduling gates keeps a pod out of the active queue."""
+        return self.profile.names("preEnqueue") == ("SchedulingGates",)
 
     @property
     def chooses_by_itself(self) -> bool:
