@@ -315,18 +315,22 @@ def next_due() -> datetime | None:
     return None if row is None else row[0]
 
 
-def due_taints(now: datetime, *, limit: int) -> list[tuple[int, datetime]]:
-    """Return pod and due time of the taints' timers that are due. Queries once, by index.
+DueTaint = tuple[int, datetime, int | None]
+"""Pod, due time and grace period of a taint's timer."""
+
+
+def due_taints(now: datetime, *, limit: int) -> list[DueTaint]:
+    """Return the taints' timers that are due. Queries once, by index.
 
     The earliest first; those of the same moment by pod.
     """
     rows = sql.fetch(
-        f"SELECT pod_id, due_at FROM eviction_timer"
+        f"SELECT pod_id, due_at, grace_seconds FROM eviction_timer"
         f" WHERE due_at <= %s::timestamptz AND cause = '{TAINT}'"
         " ORDER BY due_at, pod_id LIMIT %s::bigint",
         (now, limit),
     )
-    return [(pod_id, due_at) for pod_id, due_at in rows]
+    return [(pod_id, due_at, grace) for pod_id, due_at, grace in rows]
 
 
 def is_execution_due(now: datetime) -> bool:

@@ -9,7 +9,6 @@ never early, and never from a node that it is not on any more.
 Who judges comes in as a function: the rules belong to the controllers above.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -27,6 +26,7 @@ from clusterstate.timers import (
     DURING_EXECUTION,
     FIGURES,
     TAINT,
+    DueTaint,
     Figures,
     Place,
     controller_state,
@@ -94,6 +94,12 @@ class Fired(msgspec.Struct, frozen=True):
 
 # Planning -------------------------------------------------------------------------------------
 
+# Members are sorted, and of all that may have a member of this name the spec has it last.
+_GRACE: Final = '"terminationGracePeriodSeconds":'
+_GRACE_IN_TEXT = (
+    f"substring(split_part(d.text, '{_GRACE}', -1) from '^-?[0-9]{{1,18}}(?=[,}}])')::bigint"
+)
+
 
 def _replan_statement(cause: str, scope: str) -> str:
     """Return the statement for the timers of one cause on some nodes, of some pods, or all.
@@ -118,8 +124,9 @@ def _replan_statement(cause: str, scope: str) -> str:
             SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s)
                 AS g(node_name, class_id, taint_key, taint_effect, seconds, started_at, due_at)),
         wanted AS MATERIALIZED (
-            SELECT p.id AS pod_id, g.*
+            SELECT p.id AS pod_id, {_GRACE_IN_TEXT} AS grace_seconds, g.*
             FROM plan g JOIN pod p ON p.node_name = g.node_name AND p.class_id = g.class_id
+            JOIN document d ON d.id = p.document_id
             WHERE p.node_name <> '' AND p.deletion_at IS NULL
               AND p.phase NOT IN ('Succeeded', 'Failed') {pods_in}),
         dropped AS (
@@ -129,15 +136,16 @@ def _replan_statement(cause: str, scope: str) -> str:
             RETURNING 1),
         written AS (
             INSERT INTO eviction_timer AS t (pod_id, cause, node_name, taint_key, taint_effect,
-                                             seconds, started_at, due_at, blocked_by)
-            SELECT pod_id, '{cause}', node_name, taint_key, taint_effect, seconds, started_at,
-                   due_at, ''
+                                             seconds, grace_seconds, started_at, due_at,
+                                             blocked_by)
+            SELECT pod_id, '{cause}', node_name, taint_key, taint_effect, seconds, grace_seconds,
+                   started_at, due_at, ''
             FROM wanted ORDER BY pod_id
             ON CONFLICT (pod_id, cause) DO UPDATE
             SET node_name = excluded.node_name, taint_key = excluded.taint_key,
                 taint_effect = excluded.taint_effect, seconds = excluded.seconds,
-                started_at = excluded.started_at, due_at = excluded.due_at, blocked_by = '',
-                landing = NULL
+                grace_seconds = excluded.grace_seconds, started_at = excluded.started_at,
+                due_at = excluded.due_at, blocked_by = '', landing = NULL
             WHERE {again}
             RETURNING due_at)
         SELECT (SELECT count(*) FROM dropped), count(*), min(due_at) FROM written
@@ -203,10 +211,9 @@ _CLAIM = f"""
     ORDER BY due_at, pod_id LIMIT %s::bigint FOR UPDATE SKIP LOCKED
 """
 _CONDEMNED = """
-    SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.node_name,
-           p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed'), d.text
-    FROM pod p JOIN document d ON d.id = p.document_id
-    WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED
+    SELECT id, uid::text, namespace, name, class_id, node_name,
+           deletion_at IS NULL AND phase NOT IN ('Succeeded', 'Failed')
+    FROM pod WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 _EVICT = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
@@ -240,41 +247,38 @@ _EVICT = f"""
 _EVICT = " ".join(_EVICT.split())
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_DISRUPTED = f'"{document.TAINT_EVICTION["type"]}"'
-_FINALIZERS = '"finalizers":['
-_GRACE = '"terminationGracePeriodSeconds":'
-_NUMBER = re.compile(r"-?[0-9]+(?=[,}])")
 NOTHING: Final = Fired([], 0, 0, [], [])
 
 
 def fire_taints(
-    due: Mapping[int, datetime],
+    due: Sequence[DueTaint],
     *,
     now: datetime,
     judge: Callable[[Sequence[Place]], Sequence[Plan]],
 ) -> Fired:
     """Evict these pods, if taints send them away by now; one transaction of five statements.
 
-    ``due`` has the due time of each pod's timer, as it was when it was looked up. ``judge`` says
-    from the rows as they are now by when the pods of these places must leave. A pod whose deadline
-    moved gets its timer moved; one that may stay loses it.
+    ``due`` are their timers as they were when they were looked up. ``judge`` says from the rows as
+    they are now by when the pods of these places must leave. A pod whose deadline moved gets its
+    timer moved; one that may stay loses it.
     """
     if not due:
         return NOTHING
+    timers = {pod_id: (due_at, grace) for pod_id, due_at, grace in due}
     with transaction.atomic():
-        rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(due)),))
+        rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(timers)),))
         places = {Place(row[5], row[4]) for row in rows if row[5]}
         plans = judge(sorted(places, key=lambda place: (place.node_name, place.class_id)))
         late = {(plan.place.node_name, plan.place.class_id) for plan in plans if plan.due_at <= now}
         going = [row for row in rows if row[6] and (row[5], row[4]) in late]
         evicted = [row[0] for row in going]
         held = {row[0] for row in rows}
-        absent = [pod_id for pod_id in due if pod_id not in held]
+        absent = [pod_id for pod_id in timers if pod_id not in held]
         stale = sorted((held - set(evicted)) | _gone(absent))
         if stale:
             replan(TAINT, plans, pod_ids=stale)
         if going:
-            _evict([(row[0], row[7]) for row in going], now)
+            _evict(evicted, [timers[pod_id][1] for pod_id in evicted], now)
     news = [
         Occurrence(
             kind="Pod",
@@ -287,8 +291,8 @@ def fire_taints(
         )
         for _, uid, namespace, name, *_ in going
     ]
-    busy = len(due) - len(evicted) - len(stale)
-    return Fired(evicted, len(stale), busy, news, [due[pod_id] for pod_id in evicted])
+    busy = len(timers) - len(evicted) - len(stale)
+    return Fired(evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in evicted])
 
 
 def _gone(pod_ids: Sequence[int]) -> set[int]:
@@ -299,60 +303,44 @@ def _gone(pod_ids: Sequence[int]) -> set[int]:
     return set(pod_ids) - {row[0] for row in present}
 
 
-def _evict(rows: Sequence[tuple[int, str]], now: datetime) -> None:
-    """Evict locked pods, by id and document; those with no grace period are removed.
+def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) -> None:
+    """Evict locked pods with these grace periods; those with none are removed.
 
-    Why and by when a pod goes fills slots of its document, which stays as it is. Only one that
-    tells of a disruption already is written anew, without that.
+    Why and by when a pod goes fills slots of its document, which is not looked at.
     """
-    for pod_id, text in rows:
-        if _DISRUPTED in text:
-            pods.rewrite(pod_id, _undisrupted, now=now)
+    if None in graces:
+        graces = _graces(pod_ids)
     second = now.replace(microsecond=0)  # as the manifest has it
-    graces = [grace_seconds(text) for _, text in rows]
-    ends = {grace: second + timedelta(seconds=grace) for grace in set(graces)}
+    ends = {grace: second + timedelta(seconds=_period(grace)) for grace in set(graces)}
     found = sql.fetch_one(
-        _EVICT,
-        (
-            sql.Int8s([pod_id for pod_id, _ in rows]),
-            sql.Times([ends[grace] for grace in graces]),
-            second,
-            now,
-        ),
+        _EVICT, (sql.Int8s(pod_ids), sql.Times([ends[grace] for grace in graces]), second, now)
     )
     assert found is not None  # the rows are locked
     changes.announce(found[0], ("Pod",))
     if 0 in ends:
-        at_once = [
-            pod_id
-            for (pod_id, text), grace in zip(rows, graces, strict=True)
-            if grace == 0 and _FINALIZERS not in text
-        ]
-        pods.finish_deletions(at_once, now=now)
+        pods.finish_deletions(
+            [pod_id for pod_id, grace in zip(pod_ids, graces, strict=True) if grace == 0], now=now
+        )
 
 
-def grace_seconds(text: str) -> int:
-    """Return the grace period that a pod's document asks for; a negative one is the shortest.
-
-    Nearly always it can be found in the text: members are sorted, and of all that have a member of
-    this name the spec has it last.
-    """
-    place = text.rfind(_GRACE)
-    found = _NUMBER.match(text, place + len(_GRACE)) if place >= 0 else None
-    if found is not None:
-        grace = int(found[0])
-    else:
-        spec = document.decode(text, 0).get("spec") or {}
-        grace = spec.get("terminationGracePeriodSeconds", pods.DEFAULT_GRACE_SECONDS) or 0
+def _period(grace: int | None) -> int:
+    """Return a grace period in seconds; a negative one is the shortest there is."""
+    if grace is None:
+        return pods.DEFAULT_GRACE_SECONDS
     return grace if grace >= 0 else 1
 
 
-def _undisrupted(manifest: Manifest) -> Manifest:
-    status = manifest["status"]
-    kept = [
-        one for one in status["conditions"] if one.get("type") != document.TAINT_EVICTION["type"]
-    ]
-    return {**manifest, "status": {**status, "conditions": kept}}
+def _graces(pod_ids: Sequence[int]) -> list[int | None]:
+    """Return what the specs of pods say, of those whose timers do not. Queries once."""
+    found = {
+        pod_id: (document.decode(text, 0).get("spec") or {}).get("terminationGracePeriodSeconds")
+        for pod_id, text in sql.fetch(
+            "SELECT p.id, d.text FROM pod p JOIN document d ON d.id = p.document_id"
+            " WHERE p.id = ANY(%s)",
+            (sql.Int8s(pod_ids),),
+        )
+    }
+    return [found.get(pod_id) for pod_id in pod_ids]
 
 
 def fire_executions(

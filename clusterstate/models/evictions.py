@@ -11,6 +11,7 @@ class EvictionTimer(models.Model):
 
     ``cause`` is ``taint`` (a NoExecute taint, named by key and effect, that the pod tolerates for
     ``seconds`` from ``started_at``) or ``requiredDuringExecution`` (node labels no longer match).
+    ``grace_seconds`` is how long the pod may take to end, as its spec has it; NULL: look there.
     ``blocked_by`` says why it did not leave when it should have: a budget, or the rate limit.
     ``landing`` is where the pod would go (``status``, ``nodeName``, ``message``), worked out before
     a pod leaves for node labels; NULL if not yet.
@@ -25,6 +26,7 @@ class EvictionTimer(models.Model):
     taint_key = models.TextField(default="")
     taint_effect = models.TextField(default="")
     seconds = models.BigIntegerField(default=0)
+    grace_seconds = models.BigIntegerField(null=True)
     started_at = models.DateTimeField()
     due_at = models.DateTimeField()
     blocked_by = models.TextField(default="")

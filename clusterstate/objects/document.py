@@ -64,6 +64,7 @@ TAINT_EVICTION: Final[Manifest] = {
     "type": "DisruptionTarget",
 }
 """The condition of an ``Eviction``, without its time."""
+_DISRUPTED: Final = f'"{TAINT_EVICTION["type"]}"'
 EMPTY: Final = Overlay()
 
 
@@ -278,6 +279,9 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
     condition = scheduled_condition(overlay)
     ending = ""
     if overlay.eviction is not None:
+        if _DISRUPTED in text:
+            parts = _undisrupted(text).split(SLOT)
+            head, spec, status, tail = parts
         ending, disrupted = _evicted(overlay.eviction.at, overlay.eviction.until)
         condition += f",{disrupted}" if condition else disrupted
     if overlay.leaving:
@@ -288,6 +292,16 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
         else:
             condition = f'"conditions":[{condition}]' + ("" if tail[0] == "}" else ",")
     return f"{head}{revision}{ending}{spec}{node}{status}{condition}{tail}".encode()
+
+
+def _undisrupted(text: str) -> str:
+    """Return a pod's document without the disruptions it tells of: the eviction's takes over."""
+    manifest = decode(text, 0)
+    status = dict(manifest.get("status") or ())
+    status["conditions"] = [
+        one for one in status.get("conditions") or () if one.get("type") != TAINT_EVICTION["type"]
+    ]
+    return encode("Pod", {**manifest, "status": status})[0]
 
 
 def decode(text: str, revision: int, overlay: Overlay = EMPTY) -> Manifest:

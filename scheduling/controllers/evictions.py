@@ -274,9 +274,9 @@ def fire(now: datetime) -> Fired:
     return fire_executions(now).and_then(fire_taints(timers.due_taints(now, limit=BATCH), now))
 
 
-def fire_taints(due: Sequence[tuple[int, datetime]], now: datetime) -> Fired:
+def fire_taints(due: Sequence[timers.DueTaint], now: datetime) -> Fired:
     """Evict those whom taints send away, of these; any number of connections may at a time."""
-    return evictions.fire_taints(dict(due), now=now, judge=plans)
+    return evictions.fire_taints(due, now=now, judge=plans)
 
 
 def fire_executions(now: datetime) -> Fired:

@@ -25,7 +25,7 @@ from scheduling.controllers import evictions
 MOST = 20_000
 """Pods after which a volley ends, so that following the log gets its turn."""
 
-Batch = Sequence[tuple[int, datetime]]
+Batch = Sequence[timers.DueTaint]
 
 
 class Volley(msgspec.Struct):

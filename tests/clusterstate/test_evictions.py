@@ -3,10 +3,13 @@
 import datetime as dt
 
 import pytest
+from django.db import transaction
 
-from clusterstate.actions.evictions import grace_seconds
+from clusterstate import queries, sql, timers
+from clusterstate.actions import bootstrap, evictions, pods
 from clusterstate.objects import document
 from clusterstate.objects.document import Eviction, Overlay
+from clusterstate.timers import TAINT, Place
 
 AT = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
 READY = {"type": "Ready", "status": "True"}
@@ -86,32 +89,45 @@ def test_whatever_else_a_pod_tells_of_its_end_comes_back_as_it_was(deletion, con
     assert found == manifest
 
 
+def test_the_evictions_disruption_takes_the_place_of_one_that_the_pod_told_of():
+    other = {"type": "DisruptionTarget", "status": "False", "reason": "x"}
+    text, _ = document.encode("Pod", pod(status={"conditions": [other, READY]}))
+    found = document.decode(text, 1, Overlay(eviction=Eviction(AT, AT + dt.timedelta(seconds=5))))
+    assert found["status"]["conditions"] == [EVICTED, READY]
+
+
+DEFAULTED = {"terminationGracePeriodSeconds": 30}
+PROBED = {"name": "main", "livenessProbe": {"terminationGracePeriodSeconds": 9}}
+VOLUME = {"name": "v", "csi": {"volumeAttributes": {"terminationGracePeriodSeconds": "9"}}}
+
+
 @pytest.mark.parametrize(
-    ("spec", "metadata", "seconds"),
+    ("spec", "labels", "seconds"),
     [
         ({"terminationGracePeriodSeconds": 7}, {}, 7),
-        ({"terminationGracePeriodSeconds": 0}, {}, 0),
+        ({}, {"terminationGracePeriodSeconds": "7"}, 30),
+        ({"terminationGracePeriodSeconds": 5, "containers": [PROBED]}, {}, 5),
+        ({"terminationGracePeriodSeconds": 5, "volumes": [VOLUME]}, {}, 5),
         ({"terminationGracePeriodSeconds": -3}, {}, 1),
-        ({}, {}, 30),
-        ({}, {"labels": {"terminationGracePeriodSeconds": "7"}}, 30),
-        (
-            {
-                "terminationGracePeriodSeconds": 5,
-                "containers": [{"livenessProbe": {"terminationGracePeriodSeconds": 9}}],
-            },
-            {},
-            5,
-        ),
-        (
-            {
-                "terminationGracePeriodSeconds": 5,
-                "volumes": [{"csi": {"volumeAttributes": {"terminationGracePeriodSeconds": "9"}}}],
-            },
-            {},
-            5,
-        ),
     ],
 )
-def test_the_grace_period_is_found_in_the_text(spec, metadata, seconds):
-    text, _ = document.encode("Pod", pod(metadata, spec, {"phase": "Running"}))
-    assert grace_seconds(text) == seconds
+@pytest.mark.django_db
+def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
+    bootstrap.ensure(now=AT)
+    spoken = {"nodeName": "n", "containers": [{"name": "main", "image": "nginx:1"}]}
+    pods.create_pods([pod(spec=spoken)], now=AT)
+    text, _ = document.encode("Pod", pod({"labels": labels}, {**DEFAULTED, **spec}, {}))
+    sql.run("UPDATE document SET text = %s WHERE id = (SELECT document_id FROM pod)", (text,))
+    (row,) = sql.fetch("SELECT id, class_id FROM pod")
+    plan = evictions.Plan(place=Place("n", row[1]), started_at=AT, due_at=AT)
+    evictions.replan(TAINT, [plan], node_names=["n"])
+    (timer,) = timers.due_taints(AT, limit=9)
+    unknown = (row[0], AT, None)
+    for one in (timer, unknown):
+        with transaction.atomic():
+            fired = evictions.fire_taints([one], now=AT, judge=lambda _: [plan])
+            assert fired.evicted == [row[0]]
+            found = queries.get_manifest("Pod", "default", "p")
+            assert found["metadata"]["deletionGracePeriodSeconds"] == seconds
+            assert found["status"]["conditions"][1] == EVICTED
+            transaction.set_rollback(True)
