@@ -113,11 +113,12 @@ what they raise is logged and swallowed, since the transaction is already durabl
 """
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One change. ``kind`` is a kind's name, ``verb`` ADDED, MODIFIED or DELETED (integers).
 
-    The fields from ``class_id`` on are of pods. ``text`` and ``previous_text`` are documents with
-    slots, ``None`` unless asked for (or, for previous, there was none).
+    The fields are the table's columns, in their order, then two texts; those from ``class_id`` on
+    are of pods. ``text`` and ``previous_text`` are documents with slots, ``None`` unless asked for
+    (or, for previous, there was none).
     """
 
     revision: int
@@ -155,13 +156,8 @@ class Changes(msgspec.Struct, frozen=True):
     more: bool
 
 
-COLUMNS = (
-    "revision, at, kind, verb, object_id, namespace, name, document_id, previous_document_id,"
-    " previous_revision, class_id, previous_class_id, node_name, previous_node_name, scheduled_at,"
-    " previous_scheduled_at, unschedulable, previous_unschedulable, phase, previous_phase,"
-    " deletion_at, eviction, previous_eviction"
-)
-_FIELDS = COLUMNS.replace(" ", "").split(",")
+_FIELDS = Change.__struct_fields__[:-2]
+_COLUMNS = ", ".join(_FIELDS)
 _SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
 
 # The subquery hides the cursor from the planner: seen, it makes a plan for each cursor anew.
@@ -169,7 +165,7 @@ _READ = f"""
 SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED},
        d.text, p.text
 FROM (SELECT 1) one
-LEFT JOIN (SELECT {COLUMNS} FROM change
+LEFT JOIN (SELECT {_COLUMNS} FROM change
            WHERE revision > (SELECT %s::bigint)
              AND revision <= current_setting('stowage.mark')::bigint
              AND (%s OR kind = ANY(%s))
@@ -245,39 +241,7 @@ def _codes(kinds: Collection[str] | None) -> list[int]:
 
 
 def _change(row: tuple[Any, ...]) -> Change:
-    (
-        _, revision, at, kind, verb, object_id, namespace, name, document_id, previous_document_id,
-        previous_revision, class_id, previous_class_id, node_name, previous_node_name, scheduled_at,
-        previous_scheduled_at, unschedulable, previous_unschedulable, phase, previous_phase,
-        deletion_at, eviction, previous_eviction, text, previous_text,
-    ) = row  # fmt: skip
-    return Change(
-        revision=revision,
-        at=at,
-        kind=KIND_NAMES[kind],
-        verb=verb,
-        object_id=object_id,
-        namespace=namespace,
-        name=name,
-        document_id=document_id,
-        previous_document_id=previous_document_id,
-        previous_revision=previous_revision,
-        class_id=class_id,
-        previous_class_id=previous_class_id,
-        node_name=node_name,
-        previous_node_name=previous_node_name,
-        scheduled_at=scheduled_at,
-        previous_scheduled_at=previous_scheduled_at,
-        unschedulable=unschedulable,
-        previous_unschedulable=previous_unschedulable,
-        phase=phase,
-        previous_phase=previous_phase,
-        deletion_at=deletion_at,
-        eviction=eviction,
-        previous_eviction=previous_eviction,
-        text=text,
-        previous_text=previous_text,
-    )
+    return Change(row[1], row[2], KIND_NAMES[row[3]], *row[4:])
 
 
 @contextmanager
