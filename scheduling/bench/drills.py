@@ -242,6 +242,7 @@ def outage(*, nodes: int, pods: int, lost: int, rate: float, grace: float, say: 
             scratch, agents, start=start, count=count, there={row[0] for row in there},
             chosen=chosen,
             taints=scratch.query(tainted), rate=rate, kills=list(kills.values()),
+            worker_killed_at=next(at for what, at in kills.items() if what.startswith("worker")),
         ) | {
             "nodes": nodes,
             "killed": list(kills),
@@ -264,6 +265,7 @@ def _audit_outage(
     taints: Sequence[tuple[Any, ...]],
     rate: float,
     kills: Sequence[float],
+    worker_killed_at: float,
 ) -> Result:
     added_at = {name: at.timestamp() for name, _, at in taints}
     _require(set(added_at) == set(chosen), "exactly the lost nodes are tainted")
@@ -273,7 +275,14 @@ def _audit_outage(
     zones = {}
     for zone, moments in sorted(by_zone.items()):
         span = moments[-1] - moments[0] + 1  # whole seconds on the wire
-        zones[zone] = {"nodes": len(moments), "per_second": round((len(moments) - 1) / span, 2)}
+        # While the worker is away nobody taints; until then the limit is what counts.
+        before = [at for at in moments if at < worker_killed_at]
+        calm_span = max(1.0, worker_killed_at - before[0]) if before else 1.0
+        zones[zone] = {
+            "nodes": len(moments),
+            "per_second": round((len(moments) - 1) / span, 2),
+            "per_second_until_the_kill": round(len(before) / calm_span, 2),
+        }
         _require(len(moments) <= rate * (span + 1) + 1, f"zone {zone} is tainted no faster")
     left = scratch.query(_DEPARTURES, (NAMESPACE, start))
     often = Counter(row[0] for row in left)

@@ -276,6 +276,7 @@ def _zones(kept: Mapping[str, Any]) -> dict[str, Zone]:
                 at=datetime.fromisoformat(one["at"]),
                 burst=one["burst"],
             ),
+            waited=one.get("waited", False),
         )
         for name, one in kept.get("zones", {}).items()
     }
@@ -289,4 +290,5 @@ def _zone_wire(zone: Zone) -> dict[str, Any]:
         "tokens": bucket.tokens,
         "at": bucket.at.isoformat(),
         "burst": bucket.burst,
+        "waited": zone.waited,
     }

@@ -50,7 +50,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     large_cluster_size: int = 50
     """A partially disrupted zone of at most this many nodes gets no NoExecute taints at all."""
     pass_seconds: float = 0
-    """How long after one pass the next comes; the tokens of that time may gather, one at least."""
+    """How long after one pass the next comes. In a zone where nobody waits the tokens of that time
+    may gather, one at least. Where somebody does, so do those of a pass that came late: else each
+    delay would slow the taints down for good."""
 
 
 # --- conditions to taints ------------------------------------------------------------------------
@@ -212,12 +214,12 @@ class TokenBucket(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     tokens: float
     at: datetime
-    burst: int = 1
+    burst: float = 1
 
     def filled(self, now: datetime) -> "TokenBucket":
         """Return the bucket as it is at ``now``; a clock that went back adds nothing."""
         elapsed = max((now - self.at).total_seconds(), 0.0)
-        tokens = min(self.tokens + elapsed * self.rate, float(self.burst))
+        tokens = min(self.tokens + elapsed * self.rate, self.burst)
         return msgspec.structs.replace(self, tokens=tokens, at=now)
 
     def take(self, now: datetime) -> tuple["TokenBucket", bool]:
@@ -257,6 +259,8 @@ class Zone(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: ZoneState
     bucket: TokenBucket
+    waited: bool = False
+    """Whether some of its nodes waited for their NoExecute taint."""
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,7 +350,12 @@ def monitor(
                     taints=new_taints,
                 )
             )
-    upcoming += _turns(current, set(waiting), next_zones)
+    late = set(waiting)
+    late = set(waiting)
+    waited = {zone_of(n.metadata.labels) for n in current if n.metadata.name in late}
+    for zone in waited:
+        next_zones[zone] = msgspec.structs.replace(next_zones[zone], waited=True)
+    upcoming += [at for zone in waited if (at := next_zones[zone].bucket.next_at()) is not None]
     return Pass(
         changes=tuple(changes),
         zones=next_zones,
@@ -377,13 +386,6 @@ def _with_no_execute(
     if key is None or any(t.key == key and t.effect == NO_EXECUTE for t in kept):
         return kept
     return (*kept, Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
-
-
-def _turns(nodes: Sequence[Node], waiting: set[str], zones: Mapping[str, Zone]) -> list[datetime]:
-    """Return when the zones in which nodes wait have their next token."""
-    names = {zone_of(n.metadata.labels) for n in nodes if n.metadata.name in waiting}
-    moments = [zones[name].bucket.next_at() for name in names]
-    return [moment for moment in moments if moment is not None]
 
 
 def _take(zones: dict[str, Zone], node: Node, now: datetime) -> bool:
@@ -419,7 +421,10 @@ def _next_zones(
         bucket = full_bucket(rate, now) if kept is None else kept.bucket
         if bucket.rate != rate:
             bucket = bucket.with_rate(rate, now)
-        burst = max(1, int(rate * settings.pass_seconds))
+        gathered = rate * settings.pass_seconds
+        burst: float = max(1, int(gathered))
+        if kept is not None and kept.waited:
+            burst += gathered
         bucket = msgspec.structs.replace(bucket, burst=burst)
         result[name] = Zone(name=name, state=state, bucket=bucket)
     return result, all_disrupted, were_disrupted and not all_disrupted

@@ -200,6 +200,32 @@ def test_taints_come_one_in_ten_seconds_per_zone():
     assert all(("not-ready", "NoExecute") in taints_of(n) for n in apply(nodes, result)[:2])
 
 
+@pytest.mark.parametrize("gaps", [[1.0], [1.3], [1.0, 1.0, 1.9], [0.7, 1.4]])
+def test_passes_that_come_late_do_not_slow_the_taints_down(gaps):
+    limits = Settings(eviction_rate=2, pass_seconds=1)
+    nodes = [node(f"n{i}", ready="False" if i < 80 else "True") for i in range(200)]
+    zones, seconds, tainted = {}, 0.0, []
+    for place in range(25):
+        heard = dict.fromkeys((n.metadata.name for n in nodes), later(seconds))
+        result = monitor(nodes, heard_at=heard, zones=zones, now=later(seconds), settings=limits)
+        zones, nodes = result.zones, apply(nodes, result)
+        tainted.append((seconds, 80 - len(result.waiting)))
+        seconds += gaps[place % len(gaps)]
+    assert all(2 * at - 1 < count <= 1 + 2 * at + 1e-6 for at, count in tainted)
+
+
+def test_a_zone_where_nobody_waited_gives_the_tokens_of_one_pass_at_once():
+    limits = Settings(eviction_rate=2, pass_seconds=1)
+    lost = [node(f"n{i}", ready="False" if i < 8 else "True") for i in range(50)]
+    calm = [node(f"n{i}") for i in range(50)]
+    zones = {}
+    for seconds, nodes in ((0, calm), (1, calm), (600, lost)):
+        heard = dict.fromkeys((n.metadata.name for n in nodes), later(seconds))
+        result = monitor(nodes, heard_at=heard, zones=zones, now=later(seconds), settings=limits)
+        zones = result.zones
+    assert len(result.waiting) == 6
+
+
 def test_zones_have_limits_of_their_own():
     nodes = [node(z, z, ready="False") for z in ("a", "b")] + [node(z + "2", z) for z in ("a", "b")]
     assert run(nodes).waiting == ()
