@@ -19,15 +19,11 @@ _MOST_BEFORE = 50_000
 """More decisions than the scheduler ever has between deciding and binding."""
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A decision as stored; ``body`` and ``table`` are packed (`scheduling.engine.record`)."""
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """What was decided about a pod, as the table ``decision`` has it; ``body`` is packed."""
 
-    id: int
-    at: datetime
     pod_id: int
-    pod_uid: str
-    namespace: str
-    name: str
+    at: datetime
     class_id: int
     snapshot_revision: int
     profile: str
@@ -45,6 +41,18 @@ class Record(msgspec.Struct, frozen=True):
     feasible: int
     message: str
     body: bytes
+
+
+class Record(Decided, frozen=True, gc=False):
+    """A decision as stored, with what the pod was called.
+
+    ``body`` and the table of ``table_digest`` are packed (`scheduling.engine.record`).
+    """
+
+    id: int
+    pod_uid: str
+    namespace: str
+    name: str
     table_digest: bytes | None
 
 

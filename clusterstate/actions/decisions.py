@@ -14,6 +14,7 @@ import msgspec
 from django.conf import settings
 
 from clusterstate import sql
+from clusterstate.decisions import Decided
 
 PARTITION: Final = timedelta(hours=6)
 _ORIGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -30,31 +31,9 @@ else:  # web processes never import NumPy
     Integers = Sequence[int]
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A decision to record; the fields are the columns of the table ``decision``.
+class Made(Decided, frozen=True, gc=False):
+    """A decision to record; ``table``: the packed full table of a pod that could not be placed."""
 
-    ``table``: the packed full table of a pod that could not be placed.
-    """
-
-    pod_id: int
-    at: datetime
-    class_id: int
-    snapshot_revision: int
-    profile: str
-    profile_revision: int
-    seed: int
-    draw: int
-    start: int
-    outcome: str
-    node_name: str
-    total: int
-    margin: int | None
-    ties: int
-    node_count: int
-    evaluated: int
-    feasible: int
-    message: str
-    body: bytes
     table: bytes | None = None
 
 
