@@ -24,7 +24,7 @@ def test_the_example_gives_what_the_guide_shows(project: Path) -> None:
     blocks = guide_blocks()
     (at,) = [n for n, (kind, text) in enumerate(blocks) if kind == "sh" and "simulate" in text]
     command, shown = blocks[at][1].split(), blocks[at + 1][1]
-    assert command[:3] == ["python", "manage.py", "simulate"]
+    assert command[:3] == [".venv/bin/python", "manage.py", "simulate"]
     found = subprocess.run(
         [sys.executable, *command[1:3], str(project / command[3])],
         cwd=ROOT,
