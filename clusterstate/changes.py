@@ -90,7 +90,7 @@ NEXT = "nextval('change_revision')"
 
 WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
 
-_WATERMARK = f"""
+WATERMARK = f"""
 SELECT least(s.last, (
     SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
     FROM pg_locks l
@@ -100,8 +100,9 @@ SELECT least(s.last, (
       AND l.pid <> pg_backend_pid()))
 FROM (SELECT pg_sequence_last_value('change_revision') AS last OFFSET 0) s
 """
+"""The query that ``watermark`` asks, for a statement that wants it among other things."""
 
-_MARK = f"SELECT mark, set_config('stowage.mark', mark::text, false) FROM ({_WATERMARK}) m(mark)"
+_MARK = f"SELECT mark, set_config('stowage.mark', mark::text, false) FROM ({WATERMARK}) m(mark)"
 """The watermark, kept for the statement that is sent together with this one."""
 
 
@@ -183,7 +184,7 @@ def watermark() -> int:
     Every change up to it is visible to a statement that starts later, or was rolled back. Changes
     of this connection's own open transaction count as made.
     """
-    row = sql.fetch_one(_WATERMARK)
+    row = sql.fetch_one(WATERMARK)
     assert row is not None
     mark: int = row[0]
     return mark

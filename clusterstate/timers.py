@@ -172,6 +172,48 @@ def budget_namespaces() -> list[str]:
     return [row[0] for row in rows]
 
 
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether there is anything to do for those who look at the log, without reading it.
+
+    ``revisions`` and ``states`` are what the controllers keep, by name, of those that ever looked.
+    """
+
+    mark: int
+    unjudged: bool
+    """Some node reported its use, and nobody looked at that."""
+    terminating_namespaces: bool
+    revisions: dict[str, int]
+    states: dict[str, dict[str, Any]]
+
+    def is_behind(self, name: str) -> bool:
+        """Return whether the log is complete beyond what this controller acted on."""
+        return self.revisions.get(name, -1) < self.mark
+
+
+_UNJUDGED = "judged_at IS NULL OR judged_at < reported_at"
+_GLANCE = f"""
+SELECT g.mark, g.unjudged, g.terminating, c.name, c.revision, c.state::text
+FROM (SELECT ({changes.WATERMARK}) AS mark,
+             EXISTS (SELECT 1 FROM node_usage WHERE {_UNJUDGED}) AS unjudged,
+             EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating) g
+LEFT JOIN controller_cursor c ON c.name = ANY(%s)
+"""
+
+
+def glance(names: Sequence[str]) -> Glance:
+    """Return what there may be to do for these controllers. Queries once."""
+    rows = sql.fetch(_GLANCE, (sql.Texts(list(names)),))
+    kept = [(row[3], row[4], row[5]) for row in rows if row[3] is not None]
+    mark, unjudged, terminating, *_ = rows[0]
+    return Glance(
+        mark=mark,
+        unjudged=unjudged,
+        terminating_namespaces=terminating,
+        revisions={name: revision for name, revision, _ in kept},
+        states={name: msgspec.json.decode(state) for name, _, state in kept},
+    )
+
+
 # Whom it concerns -----------------------------------------------------------------------------
 
 _LIVE = "p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed')"
@@ -502,9 +544,7 @@ _REPORTED = "SELECT node_name, usage::text, reported_at, outcome::text, judged_a
 
 def unjudged() -> list[Reported]:
     """Return the reports that nobody has looked at. Queries once."""
-    rows = sql.fetch(
-        f"{_REPORTED} WHERE judged_at IS NULL OR judged_at < reported_at ORDER BY reported_at"
-    )
+    rows = sql.fetch(f"{_REPORTED} WHERE {_UNJUDGED} ORDER BY reported_at")
     return [_reported(row) for row in rows]
 
 

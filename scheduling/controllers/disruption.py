@@ -6,7 +6,7 @@ budgets or controllers changed have the status of their budgets computed again
 second old never lets two pods go for one; it is only late to allow the next.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
 from clusterstate.objects.meta import Manifest, OwnerReference
 from clusterstate.objects.pod import LabelSelector, Pod
+from clusterstate.timers import Glance
 from scheduling.controllers.disruption_rules import Budget, BudgetStatus, budget_status
 
 logger = structlog.get_logger(__name__)
@@ -37,6 +38,16 @@ def follow(now: datetime) -> int:
         return _pass(now) if mine else 0
 
 
+def must_recheck(seen: Glance, now: datetime) -> bool:
+    """Return whether a budget waits for nothing but the time."""
+    return bool(_due(seen.states.get(NAME, {}), now))
+
+
+def _due(recheck: Mapping[str, str], now: datetime) -> list[str]:
+    """Return the namespaces to look at again by now."""
+    return [name for name, at in recheck.items() if document.parse_time(at) <= now]
+
+
 def _pass(now: datetime) -> int:
     cursor = evictions.cursor(NAME)
     recheck = evictions.state(NAME)
@@ -44,8 +55,7 @@ def _pass(now: datetime) -> int:
     if cursor is None or (found := timers.changed_namespaces(cursor, mark, FOLLOWED)) is None:
         namespaces = timers.budget_namespaces()
     else:
-        due = [name for name, at in recheck.items() if document.parse_time(at) <= now]
-        namespaces = sorted({*found, *due} & set(timers.budget_namespaces()))
+        namespaces = sorted({*found, *_due(recheck, now)} & set(timers.budget_namespaces()))
     written = 0
     for namespace in namespaces:
         at, count = sync(namespace, now)

@@ -1,20 +1,31 @@
 """Runs the controllers that look at the log once a second, as kube-controller-manager does.
 
 They are passes of a few queries each, so one task runs all: a message for each would cost more
-than what they find. Nodes are judged, and pods evicted and bound, by tasks of their own.
+than what they find. Most seconds nothing happened, so the pass begins with one query that tells
+which of them have something to look at. Nodes are judged, and pods evicted and bound, by tasks of
+their own.
 """
 
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+import msgspec
 import structlog
 
-from clusterstate import queries, sql
+from clusterstate import queries, sql, timers
 from clusterstate.actions import namespaces
+from clusterstate.timers import Glance
 from scheduling.controllers import disruption, pressure, replicas, runtime_classes
 
 logger = structlog.get_logger(__name__)
+
+
+class Controller(msgspec.Struct, frozen=True):
+    """A pass, and what tells by a glance whether it would find anything."""
+
+    look: Callable[[datetime], object]
+    has_work: Callable[[Glance, datetime], bool]
 
 
 def _finish_namespaces(now: datetime) -> None:
@@ -22,20 +33,32 @@ def _finish_namespaces(now: datetime) -> None:
         namespaces.finish_deletion(name, now=now)
 
 
-CONTROLLERS: Final[dict[str, Callable[[datetime], object]]] = {
-    "disruption": disruption.follow,
-    "pressure": pressure.run,
-    "runtime-classes": runtime_classes.follow,
-    "replicas": replicas.follow,
-    "namespaces": _finish_namespaces,
+CONTROLLERS: Final[dict[str, Controller]] = {
+    disruption.NAME: Controller(
+        disruption.follow,
+        lambda seen, now: seen.is_behind(disruption.NAME) or disruption.must_recheck(seen, now),
+    ),
+    "pressure": Controller(pressure.run, lambda seen, now: seen.unjudged),
+    runtime_classes.NAME: Controller(
+        runtime_classes.follow, lambda seen, now: seen.is_behind(runtime_classes.NAME)
+    ),
+    replicas.NAME: Controller(replicas.follow, lambda seen, now: seen.is_behind(replicas.NAME)),
+    "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),
 }
 
 
-def run(now: datetime) -> None:
-    """Let each controller look at what is new; one that fails is logged, and the rest goes on."""
-    for name, look in CONTROLLERS.items():
+def run(now: datetime) -> list[str]:
+    """Let each controller look that has something to look at; return their names.
+
+    One that fails is logged, and the rest goes on. Queries once when nothing happened.
+    """
+    sql.drop_dead_connection()
+    seen = timers.glance(list(CONTROLLERS))
+    looked = [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
+    for name in looked:
         sql.drop_dead_connection()
         try:
-            look(now)
+            CONTROLLERS[name].look(now)
         except Exception:
             logger.exception("controller_failed", controller=name)
+    return looked

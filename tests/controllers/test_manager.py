@@ -1,12 +1,13 @@
 """The pass over all controllers: one that fails does not keep the others from their work."""
 
+import msgspec
 import pytest
 from django.db import DatabaseError, connection
 
 from clusterstate import queries, sql
-from clusterstate.actions import objects, pods
-from scheduling.controllers import evictions, manager
-from tests.controllers.support import NOW
+from clusterstate.actions import objects, pods, usage
+from scheduling.controllers import disruption, evictions, manager, replicas, runtime_classes
+from tests.controllers.support import NOW, after, make_node, make_pod
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +29,8 @@ def test_one_that_fails_is_passed_over(failing, monkeypatch):
 
     assert connection.in_atomic_block
     if failing:
-        monkeypatch.setitem(manager.CONTROLLERS, failing, fail)
+        kept = manager.CONTROLLERS[failing]
+        monkeypatch.setitem(manager.CONTROLLERS, failing, msgspec.structs.replace(kept, look=fail))
     objects.create("Namespace", "", {"metadata": {"name": "old"}}, now=NOW)
     objects.delete("Namespace", "", "old", now=NOW)
     template = {
@@ -50,3 +52,31 @@ def test_one_that_fails_is_passed_over(failing, monkeypatch):
     assert namespace_left("old") == (failing == "namespaces")
     made = len(list(queries.list_page("Pod", "default").items))
     assert made == (0 if failing == "replicas" else 2)
+
+
+def test_nobody_looks_when_nothing_happened():
+    while manager.run(NOW):
+        pass
+    assert manager.run(after(60)) == []
+    make_node("n")
+    make_pod("p", "n")
+    followers = [disruption.NAME, runtime_classes.NAME, replicas.NAME]
+    assert manager.run(after(61)) == followers
+    assert manager.run(after(62)) == []
+    objects.create("Namespace", "", {"metadata": {"name": "old", "finalizers": ["a/b"]}}, now=NOW)
+    objects.delete("Namespace", "", "old", now=NOW)
+    assert manager.run(after(63)) == [*followers, "namespaces"]
+    while disruption.NAME in (looked := manager.run(after(64))):
+        pass  # the namespace's status is a change, too
+    assert looked == ["namespaces"]
+    usage.report("n", {"memory": {"available": 9, "threshold": 1}}, now=after(64))
+    assert "pressure" in manager.run(after(65))
+    assert "pressure" not in manager.run(after(66))
+
+
+def test_a_budget_that_waits_for_the_time_is_looked_at_then():
+    while manager.run(NOW):
+        pass
+    evictions.evictions.set_state(disruption.NAME, {"default": after(10).isoformat()})
+    assert manager.run(after(9)) == []
+    assert manager.run(after(10)) == [disruption.NAME]
