@@ -18,9 +18,9 @@ _NOTE = f"""
     forgotten AS (
         DELETE FROM node_heartbeat h WHERE NOT EXISTS (SELECT 1 FROM seen WHERE name = h.node_name))
     INSERT INTO node_heartbeat AS h (node_name, sign, heard_at)
-    SELECT name, sign, CASE WHEN leased THEN %s::timestamptz END FROM seen
-    WHERE leased OR sign <> '|'
-       OR EXISTS (SELECT 1 FROM node_heartbeat k WHERE k.node_name = seen.name)
+    SELECT name, s.sign, CASE WHEN leased THEN %s::timestamptz END
+    FROM seen s LEFT JOIN node_heartbeat k ON k.node_name = s.name
+    WHERE CASE WHEN k.node_name IS NULL THEN leased OR s.sign <> '|' ELSE k.sign <> s.sign END
     ORDER BY name
     ON CONFLICT (node_name) DO UPDATE SET sign = excluded.sign, heard_at = %s::timestamptz
     WHERE h.sign <> excluded.sign

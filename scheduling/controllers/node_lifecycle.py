@@ -25,11 +25,13 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, NodeCondition, Taint
 from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
 from scheduling.controllers.node_lifecycle_rules import (
+    Looked,
     NodeChange,
     Settings,
     TokenBucket,
     Zone,
     ZoneState,
+    look,
     monitor,
 )
 
@@ -42,8 +44,15 @@ _CONDITION_OF = {
     key: condition for condition, keys in BY_CONDITION.items() for key in keys.values()
 }
 
-_known: dict[int, tuple[int, Node]] = {}
-"""Decoded nodes by id, with their revision; what did not change is not read again."""
+
+class _Known(msgspec.Struct, frozen=True):
+    revision: int
+    sign: str
+    looked: Looked
+
+
+_known: dict[int, _Known] = {}
+"""Nodes by id; what did not change is not read, nor looked at, again."""
 
 
 def forget() -> None:
@@ -51,12 +60,17 @@ def forget() -> None:
     _known.clear()
 
 
-def _nodes() -> list[tuple[int, Node]]:
-    """Return all nodes with their revisions, oldest first. Queries once, twice if some changed."""
+def _nodes() -> list[_Known]:
+    """Return all nodes, oldest first. Queries once, twice if some changed."""
     rows = timers.node_revisions()
-    changed = [id_ for id_, revision in rows if _known.get(id_, (0,))[0] != revision]
+    changed = [
+        id_
+        for id_, revision in rows
+        if (known := _known.get(id_)) is None or known.revision != revision
+    ]
     for id_, revision, manifest in timers.nodes_by_id(changed):
-        _known[id_] = (revision, _decode_node(manifest))
+        node = _decode_node(manifest)
+        _known[id_] = _Known(revision, _sign(node), look(node))
     for id_ in _known.keys() - {row[0] for row in rows}:
         del _known[id_]
     return [_known[row[0]] for row in rows if row[0] in _known]
@@ -83,13 +97,13 @@ def run(now: datetime) -> int:
 def _pass(now: datetime) -> int:
     kept = evictions.state(NAME)
     nodes = _nodes()
-    signs = {node.metadata.name: _sign(node) for _, node in nodes}
+    signs = {one.looked.node.metadata.name: one.sign for one in nodes}
     heard_at = heartbeats.note(signs, now=now)
     if _was_away(kept, now):
         heartbeats.reset(now=now)
         heard_at = dict.fromkeys(heard_at, now)
     result = monitor(
-        [node for _, node in nodes],
+        [one.looked for one in nodes],
         heard_at=heard_at,
         zones=_zones(kept),
         now=now,
@@ -105,13 +119,12 @@ def _pass(now: datetime) -> int:
     }
     # Tokens are spent before the taints are written: a crash between loses some, and gives none.
     evictions.set_state(NAME, state)
-    revisions = {node.metadata.name: revision for revision, node in nodes}
-    before = {node.metadata.name: node for _, node in nodes}
+    before = {one.looked.node.metadata.name: one for one in nodes} if result.changes else {}
     written = 0
     news: list[Occurrence] = []
     for change in result.changes:
         name = change.name
-        node = before[name]
+        node = before[name].looked.node
         taints = change.taints
         if taints is not None and name not in heard_at:
             taints = _with_foreign(node, taints)
@@ -119,7 +132,7 @@ def _pass(now: datetime) -> int:
             taints = None
         if change.conditions is None and taints is None:
             continue
-        if _write(name, revisions[name], change.conditions, taints, now):
+        if _write(name, before[name].revision, change.conditions, taints, now):
             written += 1
             news += _tell(node, change, taints)
     lost = sorted(set(result.unready) - set(kept.get("unready", ())))

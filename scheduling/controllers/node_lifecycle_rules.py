@@ -1,7 +1,8 @@
 """What a node's conditions and silence mean: taints, zones, and how fast taints may come.
 
-Pure: nodes, zones and the time in; changes out. ``monitor`` is one pass over all nodes and calls
-the rest; a controller loads the values, calls it and writes what differs. Rules:
+Pure: nodes, zones and the time in; changes out. ``look`` says what can be said of a node by itself,
+once for each version of it; ``monitor`` is one pass over all nodes and calls the rest; a controller
+loads the values, calls it and writes what differs. Rules:
 pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36 (R126-R134, C17, C23).
 
 * A node that has not been heard of for the grace period gets the conditions ``Unknown``.
@@ -253,6 +254,31 @@ def full_bucket(rate: float, now: datetime) -> TokenBucket:
 # --- one pass ------------------------------------------------------------------------------------
 
 
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says by itself. ``asked`` is the key of the NoExecute taint that it should have.
+
+    ``settled``: it is ready and has the taints that it should have, so that a pass in which it is
+    not silent changes nothing about it.
+    """
+
+    node: Node
+    zone: str
+    asked: str | None
+    settled: bool
+
+
+def look(node: Node) -> Looked:
+    """Return what the node says by itself."""
+    asked = no_execute_key(condition_status(node.status.conditions, "Ready"))
+    taints = node.spec.taints
+    settled = asked is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
+    return Looked(node=node, zone=zone_of(node.metadata.labels), asked=asked, settled=settled)
+
+
+def _evicting_keys(taints: Iterable[Taint]) -> list[str]:
+    return [t.key for t in taints if t.effect == NO_EXECUTE and t.key in _EVICTING]
+
+
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a zone between passes."""
 
@@ -292,7 +318,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def monitor(
-    nodes: Sequence[Node],
+    nodes: Sequence[Looked],
     *,
     heard_at: Mapping[str, datetime],
     zones: Mapping[str, Zone],
@@ -310,38 +336,41 @@ def monitor(
     """
     settings = settings or Settings()
     conditions: dict[str, tuple[NodeCondition, ...]] = {}
-    current: list[Node] = []
+    current: list[Looked] = []
     upcoming: list[datetime] = []
-    for node in nodes:
-        name = node.metadata.name
-        silent_at = silent_since(node, heard_at.get(name), settings=settings)
+    for before in nodes:
+        one, name = before, before.node.metadata.name
+        silent_at = silent_since(one.node, heard_at.get(name), settings=settings)
         if silent_at is not None and silent_at <= now:
-            unknown = with_unknown_conditions(node, now)
-            if unknown != node.status.conditions:
+            unknown = with_unknown_conditions(one.node, now)
+            if unknown != one.node.status.conditions:
                 conditions[name] = unknown
+                one = look(_with_conditions(one.node, unknown))
         elif silent_at is not None:
             upcoming.append(silent_at)
-        current.append(_with_conditions(node, conditions.get(name)))
+        current.append(one)
 
     next_zones, all_disrupted, returned = _next_zones(current, zones, now, settings)
     changes: list[NodeChange] = []
     waiting: list[str] = []
+    waited: set[str] = set()
     unready: list[str] = []
-    for before, node in zip(nodes, current, strict=True):
-        name = node.metadata.name
-        ready = condition_status(node.status.conditions, "Ready")
-        asked = no_execute_key(ready)
-        if asked is not None:
+    for before, one in zip(nodes, current, strict=True):
+        if one.settled and one is before:
+            continue
+        name = one.node.metadata.name
+        if one.asked is not None:
             unready.append(name)
-        taints = with_condition_taints(node)
-        present = [t.key for t in taints if t.effect == NO_EXECUTE and t.key in _EVICTING]
-        key = None if all_disrupted else asked
+        taints = with_condition_taints(one.node)
+        present = _evicting_keys(taints)
+        key = None if all_disrupted else one.asked
         if present != ([] if key is None else [key]):
-            if key is not None and not present and not _take(next_zones, node, now):
+            if key is not None and not present and not _take(next_zones, one.zone, now):
                 waiting.append(name)
+                waited.add(one.zone)
             else:
                 taints = _with_no_execute(taints, key, now)
-        new_taints = taints if taints != before.spec.taints else None
+        new_taints = taints if taints != before.node.spec.taints else None
         if name in conditions or new_taints is not None:
             changes.append(
                 NodeChange(
@@ -350,9 +379,6 @@ def monitor(
                     taints=new_taints,
                 )
             )
-    late = set(waiting)
-    late = set(waiting)
-    waited = {zone_of(n.metadata.labels) for n in current if n.metadata.name in late}
     for zone in waited:
         next_zones[zone] = msgspec.structs.replace(next_zones[zone], waited=True)
     upcoming += [at for zone in waited if (at := next_zones[zone].bucket.next_at()) is not None]
@@ -366,9 +392,7 @@ def monitor(
     )
 
 
-def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...] | None) -> Node:
-    if conditions is None:
-        return node
+def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
     status = msgspec.structs.replace(node.status, conditions=conditions)
     return msgspec.structs.replace(node, status=status)
 
@@ -388,24 +412,23 @@ def _with_no_execute(
     return (*kept, Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
 
 
-def _take(zones: dict[str, Zone], node: Node, now: datetime) -> bool:
-    zone = zones[zone_of(node.metadata.labels)]
+def _take(zones: dict[str, Zone], name: str, now: datetime) -> bool:
+    zone = zones[name]
     bucket, taken = zone.bucket.take(now)
     zones[zone.name] = msgspec.structs.replace(zone, bucket=bucket)
     return taken
 
 
 def _next_zones(
-    nodes: Sequence[Node], zones: Mapping[str, Zone], now: datetime, settings: Settings
+    nodes: Sequence[Looked], zones: Mapping[str, Zone], now: datetime, settings: Settings
 ) -> tuple[dict[str, Zone], bool, bool]:
     """Return the zones as they are now, whether all are fully disrupted, whether that just ended.
 
     Rule: handleDisruption. A zone that no node is in any more is forgotten.
     """
     counts: dict[str, list[int]] = {}
-    for node in nodes:
-        count = counts.setdefault(zone_of(node.metadata.labels), [0, 0])
-        count[no_execute_key(condition_status(node.status.conditions, "Ready")) is None] += 1
+    for one in nodes:
+        counts.setdefault(one.zone, [0, 0])[one.asked is None] += 1
     states = {
         name: zone_state(ready=ready, not_ready=not_ready, settings=settings)
         for name, (not_ready, ready) in counts.items()

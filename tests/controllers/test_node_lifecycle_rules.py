@@ -14,6 +14,7 @@ from scheduling.controllers.node_lifecycle_rules import (
     TokenBucket,
     ZoneState,
     full_bucket,
+    look,
     monitor,
     with_condition_taints,
     zone_of,
@@ -56,9 +57,13 @@ def taints_of(node_or_change):
     return {(t.key.rpartition("/")[2], t.effect) for t in taints}
 
 
+def judge(nodes, **more):
+    return monitor([look(one) for one in nodes], **more)
+
+
 def run(nodes, now=T0, heard=None, zones=None):
     heard = dict.fromkeys((n.metadata.name for n in nodes), now) if heard is None else heard
-    return monitor(nodes, heard_at=heard, zones=zones or {}, now=now)
+    return judge(nodes, heard_at=heard, zones=zones or {}, now=now)
 
 
 def apply(nodes, result):
@@ -143,7 +148,7 @@ def test_a_node_that_never_reported_has_the_startup_grace_period():
 
     def changes(now):
         heard = {"n2": now}
-        return monitor(nodes, heard_at=heard, zones={}, now=now, settings=patient).changes
+        return judge(nodes, heard_at=heard, zones={}, now=now, settings=patient).changes
 
     assert changes(later(59)) == ()
     [change] = changes(later(60))
@@ -207,7 +212,7 @@ def test_passes_that_come_late_do_not_slow_the_taints_down(gaps):
     zones, seconds, tainted = {}, 0.0, []
     for place in range(25):
         heard = dict.fromkeys((n.metadata.name for n in nodes), later(seconds))
-        result = monitor(nodes, heard_at=heard, zones=zones, now=later(seconds), settings=limits)
+        result = judge(nodes, heard_at=heard, zones=zones, now=later(seconds), settings=limits)
         zones, nodes = result.zones, apply(nodes, result)
         tainted.append((seconds, 80 - len(result.waiting)))
         seconds += gaps[place % len(gaps)]
@@ -222,7 +227,7 @@ def test_a_zone_where_nobody_waited_gives_the_tokens_of_one_pass_at_once():
     zones = {}
     for seconds, nodes in ((0, calm), (1, calm), (600, lost)):
         heard = dict.fromkeys((n.metadata.name for n in nodes), later(seconds))
-        result = monitor(nodes, heard_at=heard, zones=zones, now=later(seconds), settings=limits)
+        result = judge(nodes, heard_at=heard, zones=zones, now=later(seconds), settings=limits)
         zones = result.zones
     assert len(result.waiting) == 6
 
