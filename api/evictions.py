@@ -32,7 +32,8 @@ KIND = Kind(
     singular="eviction",
     wire_type=msgspec.Struct,
 )
-_PAGE = 500
+_MOST = 10_000
+"""Timers in one answer; there may be a million, and the token leads to the rest."""
 _SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")
 
 
@@ -61,14 +62,14 @@ class EvictionsView(StatusView):
             queries.get("Pod", namespace, pod)
         query = request.query_params
         chosen = _fields(query.get("fieldSelector", ""))
-        limit = wire.integer(query.get("limit"), "limit") or None
+        limit = min(wire.integer(query.get("limit"), "limit") or _MOST, _MOST)
         revision = changes.watermark()
         found = timers.waiting(
             namespace=namespace or chosen.get("metadata.namespace", ""),
             name=name or pod or chosen.get("metadata.name", ""),
             node_name=node or chosen.get("spec.nodeName", ""),
             after=_read_token(query.get("continue", "")),
-            limit=(limit or queries.MAX_PAGE) + 1,
+            limit=limit + 1,
         )
         table = negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE
         include = replies.include_object(query.get("includeObject"))
@@ -89,7 +90,7 @@ class EvictionsView(StatusView):
                 return replies.reply(replies.encode(shown))
             return self._plain(request, item)
         token = ""
-        if limit and len(found) > limit:
+        if len(found) > limit:
             found = found[:limit]
             token = _write_token(found[-1])
         metadata = replies.list_metadata(revision, token)

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
+from django.contrib.admin.views.main import SEARCH_VAR
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -12,8 +13,10 @@ from django.utils.safestring import SafeString
 from clusterstate.admin import look
 from clusterstate.admin.base import ReadOnlyAdmin, display
 from clusterstate.admin.clock import now
-from clusterstate.models import Eviction, EvictionTimer, Node
+from clusterstate.models import Eviction, EvictionTimer, Node, Pod
 
+_MOST = 1000
+"""Timers that the list goes through; there may be a million."""
 _CAUSES = {"taint": "NoExecute taint", "requiredDuringExecution": "node labels"}
 
 
@@ -37,19 +40,23 @@ class CauseFilter(admin.SimpleListFilter):
 
 @admin.register(Eviction)
 class EvictionAdmin(ReadOnlyAdmin[Eviction]):
-    """Pods with a timer, the earliest first; a pod's name leads to the pod."""
+    """Pods with a timer, the earliest first, a thousand at most; a name leads to the pod."""
 
     list_display = ("name", "namespace", "node", "why", "leaves", "due", "held", "lands")
     list_filter = (CauseFilter, "namespace")
     list_display_links = None
     search_fields = ("name", "node_name")
-    search_help_text = "Name of a pod or of its node"
+    search_help_text = f"Name of a pod or of its node. Without it, the first {_MOST:,} to leave."
     list_per_page = 50
     list_fullwidth = True
     show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Eviction]:
-        """Return the pods that must leave, with what their earliest timer says."""
+        """Return the pods that must leave, with what their earliest timer says.
+
+        Of a million that wait those are looked up that leave first, among what the filters leave;
+        a search looks at all.
+        """
         timers = EvictionTimer.objects.filter(pod_id=OuterRef("id"))
         first = timers.order_by("due_at", "cause")
         node = Node.objects.filter(name=OuterRef("node_name")).values("id")[:1]
@@ -57,11 +64,23 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
         return (
             super()
             .get_queryset(request)
-            .filter(Exists(timers), deletion_at__isnull=True)
+            .filter(self._shown(request, timers), deletion_at__isnull=True)
             .annotate(
                 **{name: Subquery(first.values(name)[:1]) for name in said}, node_id=Subquery(node)
             )
         )
+
+    def _shown(self, request: HttpRequest, timers: QuerySet[EvictionTimer]) -> Q:
+        """Return what chooses the pods of the list, ``timers`` being those of one pod."""
+        if request.GET.get(SEARCH_VAR):
+            return Q(Exists(timers))
+        first = EvictionTimer.objects.order_by("due_at", "pod_id")
+        if request.GET.get("cause") in _CAUSES:
+            first = first.filter(cause=request.GET["cause"])
+        if namespace := request.GET.get("namespace"):
+            pod = Pod.objects.filter(id=OuterRef("pod_id"), namespace=namespace)
+            first = first.filter(Exists(pod))
+        return Q(id__in=first.values("pod_id")[:_MOST])
 
     def get_ordering(self, request: HttpRequest) -> tuple[Any, ...]:
         """Return the earliest first; ``ordering`` cannot name an annotation."""

@@ -2,8 +2,10 @@
 
 import datetime as dt
 
+import pytest
 from django.test import Client
 
+from clusterstate.admin import evictions as screen
 from clusterstate.admin.clock import now
 from scheduling import whatif
 from scheduling.controllers import evictions
@@ -48,6 +50,20 @@ def test_it_can_be_narrowed(administrator: Client) -> None:
     page = text(administrator.get(f"{PAGE}?cause=taint&q=n1"))
     assert "patient" in page
     assert "picky" not in page
+
+
+def test_without_a_search_it_has_those_that_leave_first(
+    administrator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving()
+    monkeypatch.setattr(screen, "_MOST", 1)
+    first = text(administrator.get(PAGE))
+    assert "picky" in first
+    assert "patient" not in first
+    for query in ("cause=taint", "namespace=default&cause=taint", "q=patient"):
+        assert "patient" in text(administrator.get(f"{PAGE}?{query}"))
+    assert "patient" not in text(administrator.get(f"{PAGE}?namespace=default"))
+    assert "patient" not in text(administrator.get(f"{PAGE}?namespace=elsewhere&cause=taint"))
 
 
 def test_whoever_sees_pods_sees_it_and_nobody_changes_it(

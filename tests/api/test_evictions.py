@@ -3,6 +3,7 @@
 import pytest
 
 from api import clock
+from api import evictions as evictions_api
 from clusterstate import queries
 from clusterstate.actions import pods
 from scheduling.controllers import evictions
@@ -66,6 +67,17 @@ def test_pages(waiting):
     assert [item["metadata"]["name"] for item in page["items"]] == ["q", "p1", "p2"]
     token = page["metadata"]["continue"]
     assert names(waiting.get(f"{EVICTIONS}?limit=3&continue={token}")) == ["p0"]
+
+
+@pytest.mark.parametrize("limit", ["", "limit=9&"])
+def test_one_answer_has_only_so_many_and_the_token_leads_to_the_rest(waiting, monkeypatch, limit):
+    monkeypatch.setattr(evictions_api, "_MOST", 2)
+    page = waiting.get(f"{EVICTIONS}?{limit}").ok()
+    assert [item["metadata"]["name"] for item in page["items"]] == ["q", "p1"]
+    token = page["metadata"]["continue"]
+    rest = waiting.get(f"{EVICTIONS}?{limit}continue={token}").ok()
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["p2", "p0"]
+    assert not rest["metadata"].get("continue")
 
 
 def test_the_table_that_kubectl_prints(waiting):
