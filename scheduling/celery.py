@@ -79,10 +79,9 @@ def _warm_up(**_: object) -> None:
     from clusterstate import collector
 
     if settings.PROCESS == "scheduler":
-        from scheduling.engine import plain, runs
+        from scheduling.engine import class_cache
 
-        runs.warm()
-        plain.warm()
+        class_cache.warm()
     collector.calm()
 
 

@@ -28,7 +28,7 @@ from clusterstate.objects.errors import StatusError
 from scheduling import profiles, reserved, wake
 from scheduling.binder import Binder
 from scheduling.controllers import node_admission
-from scheduling.engine import plain, runs
+from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import (
     Options,
@@ -355,8 +355,7 @@ _warm: dict[str, Scheduler] = {}
 
 def _scheduler() -> Scheduler:
     if "scheduler" not in _warm:
-        runs.warm()
-        plain.warm()
+        class_cache.warm()
         revision, configuration = profiles.in_force()
         _warm["scheduler"] = Scheduler(
             configuration, lambda: secrets.randbits(63), revision=revision

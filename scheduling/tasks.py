@@ -1,7 +1,7 @@
 """Celery's entry points: keyword-only, idempotent, one call each.
 
 The runner is imported by the task that needs it: beat and the other worker know this module too,
-and do without NumPy and the compiled kernels.
+and do without NumPy and the compiled loops.
 """
 
 from datetime import UTC, datetime, timedelta

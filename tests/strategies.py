@@ -413,3 +413,28 @@ def clusters(draw: st.DrawFn, *, most_nodes: int = 5, most_pods: int = 6) -> Man
     world["replicaSets"] = draw(st.lists(replica_sets, max_size=1))
     world["pdbs"] = draw(st.lists(budgets, max_size=1))
     return world
+
+
+def happenings(
+    *places: st.SearchStrategy[Any], fewest: int, most: int, **others: int
+) -> st.SearchStrategy[list[tuple[str, Any]]]:
+    """What happens to a cluster, step by step.
+
+    Args:
+        places: which pods are placed in a step; each is as likely as another kind of step.
+        fewest: steps.
+        most: steps.
+        others: by what else happens (``remove_node``: "remove node"), the highest number it is
+            told.
+    """
+    return st.lists(
+        st.one_of(
+            *(st.tuples(st.just("place"), which) for which in places),
+            *(
+                st.tuples(st.just(what.replace("_", " ")), st.integers(0, highest))
+                for what, highest in others.items()
+            ),
+        ),
+        min_size=fewest,
+        max_size=most,
+    )

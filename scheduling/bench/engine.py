@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from clusterstate import collector
 from clusterstate.objects import scheduling_class
 from clusterstate.objects.node import Node
 from scheduling.bench.workloads import Manifest, Template, Workload
-from scheduling.engine import plain, runs
+from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.requirements import from_class
@@ -72,8 +73,7 @@ class _World:
 def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
     """Run a workload once and return its figures: decisions a second of wall and of CPU."""
     say(f"{workload.name}: {nodes} nodes")
-    runs.warm()
-    plain.warm()
+    class_cache.warm()
     world = _World(workload, nodes)
     init = workload.init(nodes)
     if init and workload.init_pod is not None:
@@ -85,6 +85,7 @@ def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
     warm = world.pods(workload.pod, 20_000_000, min(workload.classes, 200))
     if not workload.preempts:
         world.place(warm)  # the first pod of a class builds what the others use
+    collector.calm()  # as the scheduling worker does
     began, cpu = time.perf_counter(), time.process_time()
     placed, nominated = world.place(pods, preempt=workload.preempts)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu

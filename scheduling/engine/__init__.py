@@ -5,7 +5,8 @@
     cycle                     one pod, or a batch, through the extension points
     class_cache               the same decisions from what earlier pods of a class left behind
     plain                     runs of pods that only ask for resources, in a compiled loop
-    runs                      runs of pods that look at pods as well: pool, slots, shapes, kernels
+    runs                      runs of pods that look at pods as well: pool, slots, shapes
+    compiled                  the loops of both, and how they are compiled
     decision                  the record of what was decided and why
     queue                     which pending pod is next, and what wakes the others
     copying                   a snapshot of one's own, for what-if

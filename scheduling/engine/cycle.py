@@ -15,7 +15,6 @@ from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from scheduling.engine.decision import (
     ERROR,
@@ -28,6 +27,7 @@ from scheduling.engine.decision import (
     full_table,
 )
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int64, Mask
 from scheduling.framework.interface import CycleState, Rows
 from scheduling.framework.runtime import (
     Filtered,
@@ -87,6 +87,16 @@ def mix(seed: int, number: int) -> int:
 def draw_below(seed: int, number: int, count: int) -> int:
     """Return a number below ``count``, uniform over seeds (bias below 2**-40 for any cluster)."""
     return (mix(seed, number) * count) >> 64
+
+
+def draws(seed: int, first: int, count: int) -> tuple[Int64, Int64]:
+    """Return ``mix`` of consecutive numbers as upper and lower 32 bits, int64 (count,)."""
+    numbers = np.arange(count, dtype=np.uint64) + np.uint64((first + 1) & _MASK)
+    z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & _MASK)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(32)).astype(np.int64), (z & np.uint64(2**32 - 1)).astype(np.int64)
 
 
 def schedule_pod(
@@ -396,7 +406,7 @@ class _Cycle:
         )
 
 
-def enough(feasible: npt.NDArray[np.bool_], wanted: int) -> int:
+def enough(feasible: Mask, wanted: int) -> int:
     """Return how many nodes were looked at when ``wanted`` feasible ones were found, or all."""
     found = np.flatnonzero(feasible)
     wanted = max(wanted, 1)

@@ -1,32 +1,20 @@
-"""What ``engine.runs`` decides: the decisions of a run as columns, written out on demand.
+"""What ``engine.runs`` decides, as columns."""
 
-The same face as ``plain_run.PlainRun``: a sequence of ``Decision`` for who looks at some, columns
-and ``bodies`` for who handles many.
-"""
-
-from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Hashable
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from scheduling.engine.decision import SCHEDULED, BestScores, Decision, Rejection, in_order
-from scheduling.engine.record import LARGEST_BODY, encode_body, pack, pack_rejections
+from scheduling.engine.decision import BestScores, Rejection, in_order
+from scheduling.engine.run_columns import LAST, RunColumns, Scores
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int32
 from scheduling.framework.status import Status
 from scheduling.framework.terms import PlainFilter
 from scheduling.framework.types import PodInfo
 
-Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
-
 TAKEN = 2**30
-"""As ``kernels.TAKEN``: rejected by a counter, before NodeResourcesFit."""
-
-
-_ALIKE = 6
+"""As ``compiled.grouped.TAKEN``: rejected by a counter, before NodeResourcesFit."""
 
 
 class Line(msgspec.Struct, kw_only=True):
@@ -60,15 +48,12 @@ class Line(msgspec.Struct, kw_only=True):
         return Status(code, reasons, self.fit_name)
 
 
-class LineRun(Sequence[Decision]):
-    """The decisions of a run; each is written out when it is asked for.
+class LineRun(RunColumns):
+    """The decisions of a run.
 
-    ``told`` int32 (pods, 7): row, total, ties, margin (-1: nothing was compared), chosen rows,
-    feasible rows, plugins (bits) that score all chosen rows alike. ``chosen`` (pods, 10): rows of
-    the best nodes; ``scores`` (pods, plugins, 10): weighted. ``refused`` (pods, reasons): nodes
-    refused for their group, then by kind of row filters' bits, which are in ``kinds``, by line.
-
-    Node names are looked up in the snapshot: a run must be read, or ``named``, before nodes go.
+    ``LAST`` of ``told``: plugins (bits) that score all chosen rows alike. ``scores`` int32 (pods,
+    plugins, 10): of the chosen rows, weighted. ``refused`` (pods, reasons): nodes refused for their
+    group, then by kind of row filters' bits, which are in ``kinds``, by line.
     """
 
     def __init__(
@@ -87,135 +72,46 @@ class LineRun(Sequence[Decision]):
         scores: Int32,
         refused: Int32,
     ) -> None:
-        self.seed = seed
-        self.draw = draw
-        self.scheduler_name = scheduler_name
+        super().__init__(snapshot, scheduler_name, seed=seed, draw=draw, start=start)
         self.keys = keys
+        self.infos = [line.info for line in lines]
         self.lines = lines
         self.told = told
         self.chosen = chosen
         self.scores = scores
         self.refused = refused
-        self.revision = snapshot.revision
-        self.node_count = snapshot.node_count
         self._kinds = kinds
-        self._snapshot = snapshot
-        self._names = snapshot.names
-        self._start = start
         self._rejections: dict[tuple[int, bytes], tuple[Rejection, ...]] = {}
 
-    def __len__(self) -> int:
-        return len(self.keys)
+    def _evaluated(self) -> list[int]:
+        return [line.evaluated for line in self.lines]
 
-    def __getitem__(self, number: int | slice) -> Any:
-        if isinstance(number, slice):
-            return [self._decision(at) for at in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(number)
-        return self._decision(number % len(self))
+    def _plugins(self, number: int) -> tuple[str, ...]:
+        return self.lines[number].plugins
 
-    def __iter__(self) -> Iterator[Decision]:
-        return map(self._decision, range(len(self)))
-
-    # --- columns ---------------------------------------------------------------------------------
-
-    @cached_property
-    def infos(self) -> list[PodInfo]:
-        """The classes of the pods."""
-        return [line.info for line in self.lines]
-
-    @cached_property
-    def evaluated(self) -> Int64:
-        """How many nodes were judged for each pod, int64 (pods,)."""
-        return np.array([line.evaluated for line in self.lines], np.int64)
-
-    @cached_property
-    def next_starts(self) -> Int64:
-        """Where the search of each pod's successor begins, int64 (pods,)."""
-        found: Int64 = (self._start + np.cumsum(self.evaluated)) % self.node_count
-        return found
-
-    @property
-    def next_start(self) -> int:
-        """Where the search of the pod after these begins."""
-        return int(self.next_starts[-1])
-
-    def node_names(self) -> list[str]:
-        """Return the node that was chosen for each pod."""
-        names = self._names
-        return [names[row] for row in self.told[:, 0].tolist()]
-
-    def named(self) -> "LineRun":
-        """Keep the names that the nodes have now."""
-        self._names = self._snapshot.names.copy()
-        return self
-
-    def bodies(self) -> list[bytes]:
-        """Return what ``record.pack`` makes of each decision."""
-        found = []
-        names = self._names
-        chosen, firsts = self.chosen.tolist(), self.scores[:, :, 0].tolist()
+    def _scores(self) -> Callable[[int, list[int]], Scores]:
+        firsts = self.scores[:, :, 0].tolist()
+        alike = self.told[:, LAST].tolist()
         # Lists only of what differs somewhere: most plugins say the same of all nodes.
-        always = int(np.bitwise_and.reduce(self.told[:, _ALIKE], initial=-1))
+        always = int(np.bitwise_and.reduce(self.told[:, LAST], initial=-1))
         scores = [
             [] if always >> at & 1 else self.scores[:, at].tolist()
             for at in range(self.scores.shape[1])
         ]
-        packed: dict[int, msgspec.Raw] = {}
-        for number, (_, _, _, margin, count, _, alike) in enumerate(self.told.tolist()):
-            told = self.rejections(number)
-            rejected = packed.get(id(told))
-            if rejected is None:
-                rejected = packed[id(told)] = pack_rejections(told)
-            if margin < 0:
-                found.append(encode_body((), (), (), rejected))
-                continue
-            plugins = self.lines[number].plugins
-            columns = [
-                firsts[number][at] if alike >> at & 1 else scores[at][number][:count]
-                for at in range(len(plugins))
+
+        def of(number: int, rows: list[int]) -> Scores:
+            same, first, count = alike[number], firsts[number], len(rows)
+            return [
+                first[at] if same >> at & 1 else scores[at][number][:count]
+                for at in range(len(self.lines[number].plugins))
             ]
-            best = [names[row] for row in chosen[number][:count]]
-            body = encode_body(plugins, best, columns, rejected)
-            found.append(body if len(body) <= LARGEST_BODY else pack(self[number]))
-        return found
 
-    # --- writing out -----------------------------------------------------------------------------
+        return of
 
-    def _decision(self, number: int) -> Decision:
-        line = self.lines[number]
-        names = self._names
-        row, total, ties, margin, count, feasible, alike = self.told[number].tolist()
-        compared = margin >= 0
-        best: BestScores | None = None
-        if compared:
-            best = BestScores(
-                tuple([names[at] for at in self.chosen[number, :count].tolist()]),
-                self.scores[number, :, :count],
-                range(len(line.plugins)),
-                alike=alike,
-            )
-        return Decision(
-            key=self.keys[number],
-            class_digest=line.info.digest,
-            outcome=SCHEDULED,
-            node_name=names[row],
-            row=row,
-            total=total,
-            margin=margin if compared else None,
-            ties=ties,
-            node_count=self.node_count,
-            evaluated=line.evaluated,
-            feasible=feasible,
-            plugins=line.plugins if compared else (),
-            best_scores=best,
-            rejections=self.rejections(number),
-            seed=self.seed,
-            draw=self.draw + number,
-            next_start=int(self.next_starts[number]),
-            snapshot_revision=self.revision,
-            profile=self.scheduler_name,
-        )
+    def _best(self, number: int, rows: Int32, names: tuple[str, ...]) -> BestScores:
+        scores = self.scores[number, :, : len(rows)]
+        plugins = range(len(self.lines[number].plugins))
+        return BestScores(names, scores, plugins, alike=int(self.told[number, LAST]))
 
     def rejections(self, number: int) -> tuple[Rejection, ...]:
         """Return why other nodes were rejected."""

@@ -3,7 +3,7 @@
 Most of what plugins say of a node does not depend on all of the pod. Each plugin names what it
 looks at (``Aspected``): tolerations, node selector and affinity, images. Pods whose aspects are
 equal share a ``Plan``: the verdicts and scores that depend on nodes alone, worked out once until
-nodes change. What is left is resources, compared and scored by ``plain_kernels.decide``: a *line*
+nodes change. What is left is resources, compared and scored by ``compiled.plain.decide``: a *line*
 of totals for each distinct request under a plan, followed from pod to pod by the rows that changed,
 or scored anew in a few microseconds. So a pod that is like no other costs no more than the
 arithmetic, and its labels matter only where some pod's terms look at them.
@@ -22,15 +22,15 @@ import os
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from types import ModuleType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from scheduling.engine.cycle import Options, PodToPlace
+from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.decision import Rejection
 from scheduling.engine.plain_run import KINDS, PlainRun, Plan
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Float64, Int8, Int32, Int64, Mask, UInt64
 from scheduling.framework.interface import (
     Cacheable,
     CycleState,
@@ -45,17 +45,12 @@ from scheduling.framework.status import Code
 from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
 from scheduling.framework.types import PodInfo
 
-Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
-Float64 = npt.NDArray[np.float64]
-
 _LOW = -(2**30)
 _BLOCK = 64
 _FIELDS = 9
 _CHECKS = 8
 _MOST_GROUPS = 64
 _LARGEST_AMOUNT = 2**50
-_WORD = 2**64 - 1
 _LOWEST_PRIORITY = -(2**31)
 _NO_GUESTS = 2**31
 _PADDING = (-1,) * _CHECKS
@@ -67,31 +62,32 @@ _LONGEST = 1024
 _SHORTEST = 16
 _instances = itertools.count()
 
-_kernels: ModuleType | None = None
+_loops: ModuleType | None = None
+_link: Any = None
 
 
 def warm() -> bool:
     """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
-    global _kernels  # noqa: PLW0603
-    if _kernels is None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+    global _loops, _link
+    if _loops is None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
         try:
-            from scheduling.engine import plain_kernels
+            from scheduling.engine.compiled import plain, shared
         except ImportError:
             return False
-        _kernels = plain_kernels
+        _loops, _link = plain, shared.link
         _compile()
-    return _kernels is not None
+    return _loops is not None
 
 
 def cool() -> None:
     """Turn the compiled loop off again."""
-    global _kernels  # noqa: PLW0603
-    _kernels = None
+    global _loops, _link  # noqa: PLW0603
+    _loops = _link = None
 
 
 def enabled() -> bool:
     """Whether the compiled loop is on."""
-    return _kernels is not None
+    return _loops is not None
 
 
 @runtime_checkable
@@ -183,7 +179,7 @@ class Plans:
         self._by_aspects: dict[tuple[Hashable, ...], Plan | None] = {}
         self.base_count = 0
         self.bases: Int32 = np.zeros((0, self.rows), np.int32)
-        self.group: npt.NDArray[np.int8] = np.zeros((0, self.rows), np.int8)
+        self.group: Int8 = np.zeros((0, self.rows), np.int8)
         self.group_count: Int32 = np.zeros(0, np.int32)
         self.hint: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
         self.open_rows: Int64 = np.zeros(0, np.int64)
@@ -329,7 +325,7 @@ class Lines:
     """The totals of each distinct request under a plan, the least recently used given away.
 
     ``total`` int32 (lines, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
-    ``plain_kernels.fit_bits``. ``highest`` and ``tied`` (lines, blocks): of each 64 rows the
+    ``shared.fit_bits``. ``highest`` and ``tied`` (lines, blocks): of each 64 rows the
     highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew.
     """
 
@@ -351,14 +347,14 @@ class Lines:
         self.cursor: Int64 = np.zeros(0, np.int64)
         self.amounts: Int64 = np.zeros((0, _CHECKS), np.int64)
         self.columns: Int64 = np.zeros((0, _CHECKS), np.int64)
-        self.more: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.more: Mask = np.zeros(0, np.bool_)
         self.terms: Float64 = np.zeros((0, 9), np.float64)
         self.weights: Int32 = np.zeros((0, 2), np.int32)
         self.asked: Int64 = np.zeros((0, 4), np.int64)
         self.vectors: Int64 = np.zeros((0, self.width), np.int64)
         self.nonzero: Int64 = np.zeros((0, 2), np.int64)
         self.base_of: Int32 = np.zeros(0, np.int32)
-        self.mask_of: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.mask_of: UInt64 = np.zeros(0, np.uint64)
         self.plan_of: Int32 = np.zeros(0, np.int32)
         self.witness: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
 
@@ -391,7 +387,7 @@ class PlainRuns:
         self._lines = Lines(snapshot, self._plans.rows)
         rows = self._plans.rows
         self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
-        self._odd: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self._odd: Mask = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // _BLOCK, np.int32)
         self._guest_requested: Int64 = np.zeros_like(snapshot.requested)
         self._guest_count: Int64 = np.zeros_like(snapshot.pod_count)
@@ -531,7 +527,7 @@ class PlainRuns:
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
         """
-        assert _kernels is not None
+        assert _loops is not None
         snapshot = self._snapshot
         if self._stamp != self._now() or self._plans.full:
             self._clear()
@@ -570,7 +566,7 @@ class PlainRuns:
         del keys[done:], infos[done:]
         lines, plans = self._lines, self._plans.plans
         found.finish(keys, infos, [plans[i] for i in lines.plan_of[run[:done]].tolist()])
-        snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _kernels.link)
+        snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _link)
         return found
 
     def _look_ahead(
@@ -626,29 +622,22 @@ class PlainRuns:
 
     def _loop(self, found: PlainRun, run: Int32, log: Int32, filled: int) -> int:
         """Run the compiled loop; return for how many pods it decided."""
-        assert _kernels is not None
+        assert _loops is not None
         snapshot, lines, plans = self._snapshot, self._lines, self._plans
         self._sync()
         if snapshot.log_start:
             # Cursors are positions in the log's array while the loop runs.
             lines.cursor -= snapshot.log_start
-        seed, draw = np.uint64(found.seed & _WORD), np.uint64(found.draw & _WORD)
+        high, low = draws(found.seed, found.draw, len(run))
+        told = _loops.Told(found.told, found.chosen, found.chosen_scores, found.kinds, found.masks)
         done = 0
         try:
             while True:
-                done, why, mask = _kernels.decide(
-                    done, run, seed, draw,
-                    lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
-                    lines.feasible, lines.cursor, lines.amounts, lines.columns, lines.more,
-                    lines.terms, lines.weights, lines.asked, lines.vectors, lines.nonzero,
-                    lines.base_of, lines.mask_of, lines.plan_of, plans.bases, plans.group,
-                    plans.group_count, plans.hint, lines.witness, plans.open_rows, self._mirror,
-                    self._odd, self._odd_in, snapshot.allocatable, snapshot.requested,
-                    snapshot.nonzero_requested, snapshot.allowed_pods, snapshot.pod_count,
-                    self._guest_requested, self._guest_count, log, filled, found.told,
-                    found.chosen, found.chosen_scores, found.kinds, found.masks,
+                done, why, mask = _loops.decide(
+                    done, run, high, low, _columns(lines, _loops.Lines),
+                    _columns(plans, _loops.Plans), *self._nodes(), log, filled, told,
                 )  # fmt: skip
-                if why != _kernels.OTHER_GROUPS:
+                if why != _loops.OTHER_GROUPS:
                     break
                 line = int(run[done])
                 plan = plans.plans[int(lines.plan_of[line])]
@@ -677,18 +666,28 @@ class PlainRuns:
 
     def _sync(self) -> None:
         """Bring the mirror up to date with the snapshot."""
-        assert _kernels is not None
+        assert _loops is not None
         snapshot = self._snapshot
         touched = None if self._cursor < 0 else snapshot.touched_since(self._cursor)
         if touched is None or len(touched) > snapshot.capacity:
             touched = np.arange(snapshot.capacity, dtype=np.int32)
         self._cursor = snapshot.log_end
         if len(touched):
-            _kernels.mirror_rows(
-                touched, self._mirror, self._odd, self._odd_in, snapshot.allocatable,
-                snapshot.requested, snapshot.nonzero_requested, snapshot.allowed_pods,
-                snapshot.pod_count, self._guest_count,
-            )  # fmt: skip
+            _loops.mirror_rows(touched, *self._nodes())
+
+    def _nodes(self) -> tuple[Any, Any, Any]:
+        """Return the mirror, the snapshot's columns and the guests, as the loops take them."""
+        assert _loops is not None
+        return (
+            _loops.Mirror(self._mirror, self._odd, self._odd_in),
+            _columns(self._snapshot, _loops.Nodes),
+            _loops.Guests(self._guest_requested, self._guest_count),
+        )
+
+
+def _columns(of: object, kind: Any) -> Any:
+    """Return the arrays that are called as the fields of a tuple of the loops'."""
+    return kind(*[getattr(of, name) for name in kind._fields])
 
 
 def _locality(plugin: Plugin) -> Locality:
@@ -712,5 +711,5 @@ def _compile() -> None:
     log, filled = snapshot.log_room(0)
     run = PlainRun(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
     runs._loop(run, np.zeros(0, np.int32), log, filled)
-    assert _kernels is not None
-    _kernels.link(*[np.zeros(0, np.int32)] * 5)
+    assert _loops is not None
+    _link(*[np.zeros(0, np.int32)] * 5)

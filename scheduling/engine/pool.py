@@ -22,12 +22,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.engine import kernels
+from scheduling.engine.compiled import grouped, shared
 from scheduling.engine.decision import Rejection
 from scheduling.engine.line_run import Line
 from scheduling.engine.shapes import CHECKS, Shape, Shapes, columns
 from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int32, Mask
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Cacheable,
@@ -55,9 +56,8 @@ from scheduling.framework.terms import Rejection as Reason
 if TYPE_CHECKING:
     from scheduling.engine.class_cache import ClassState
 
-Int64 = npt.NDArray[np.int64]
 
-_MOST_GROUPS = 2**kernels.SHIFT - 2
+_MOST_GROUPS = 2**grouped.SHIFT - 2
 _MOST_RULES = 32
 _MOST_WATCHES = 8
 _BYTES = 256 * 2**20
@@ -69,11 +69,11 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
     "standing": (np.int32, ("rows",)),
     "closed": (np.int32, ("rows", 3)),
     "fixed": (np.int32, ("fixed", "rows")),
-    "entry_group": (np.int16, (kernels.BLOCK, "blocks")),
-    "entry_top": (np.int32, (kernels.BLOCK, "blocks")),
-    "entry_ties": (np.int16, (kernels.BLOCK, "blocks")),
+    "entry_group": (np.int16, (grouped.BLOCK, "blocks")),
+    "entry_top": (np.int32, (grouped.BLOCK, "blocks")),
+    "entry_ties": (np.int16, (grouped.BLOCK, "blocks")),
     "entries": (np.int16, ("blocks",)),
-    "form": (np.int64, (kernels.FORM,)),
+    "form": (np.int64, (grouped.FORM,)),
     "plan": (np.int64, ("plugins", 3)),
     "raw": (np.int64, ("plugins", "groups")),
     "rules": (np.int64, ("rules", 8)),
@@ -83,13 +83,13 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
     "base": (np.int32, ("groups",)),
     "size": (np.int32, ("groups",)),
     "members": (np.int32, ("groups",)),
-    "kind": (np.int32, (kernels.KINDS,)),
-    "kind_count": (np.int32, (kernels.KINDS,)),
+    "kind": (np.int32, (grouped.KINDS,)),
+    "kind_count": (np.int32, (grouped.KINDS,)),
     "vectors": (np.int64, ("resources",)),
     "nonzero": (np.int64, (2,)),
     "cursor": (np.int64, ()),
 }
-"""Of the fields of ``kernels.Lines``, without the first dimension, which is the line."""
+"""Of the fields of ``grouped.Lines``, without the first dimension, which is the line."""
 
 
 class _Plan(msgspec.Struct, kw_only=True):
@@ -115,7 +115,7 @@ class Pool:
         self._snapshot = snapshot
         self.capacity = snapshot.capacity
         self.width = snapshot.requested.shape[1]
-        blocks = -(-self.capacity // kernels.BLOCK)
+        blocks = -(-self.capacity // grouped.BLOCK)
         self._sizes: dict[str, int] = {
             "lines": 0,
             "rows": self.capacity,
@@ -127,15 +127,15 @@ class Pool:
             "rules": 4,
             "watches": 2,
         }
-        # Scores must leave room for a group's number; see ``kernels.Lines.standing``.
+        # Scores must leave room for a group's number; see ``grouped.Lines.standing``.
         highest = sum(framework.weights.values()) * MAX_NODE_SCORE
-        self._fits = highest < 2 ** (31 - kernels.SHIFT)
+        self._fits = highest < 2 ** (31 - grouped.SHIFT)
         self.slots = Slots(snapshot)
         self.shapes = Shapes(snapshot)
         self.states: list[ClassState | None] = []
         self.lines: list[Line | None] = []
         self.generation = 0
-        self.arrays = kernels.Lines(
+        self.arrays = grouped.Lines(
             **{
                 name: np.zeros((0, *self._shape(shape)), kind)
                 for name, (kind, shape) in _SHAPES.items()
@@ -178,7 +178,7 @@ class Pool:
             new = np.zeros((self._sizes["lines"], *self._shape(shape)), kind)
             new[tuple(slice(0, size) for size in old.shape)] = old
             arrays[name] = new
-        self.arrays = kernels.Lines(**arrays)
+        self.arrays = grouped.Lines(**arrays)
         return True
 
     # --- lines -----------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Pool:
     def free(self, state: "ClassState") -> None:
         """Give a class's line back."""
         if 0 <= state.line < len(self.states) and self.states[state.line] is state:
-            self.shapes.leave(int(self.arrays.form[state.line, kernels.SHAPE]))
+            self.shapes.leave(int(self.arrays.form[state.line, grouped.SHAPE]))
             self.states[state.line] = self.lines[state.line] = None
         state.line = -1
 
@@ -234,10 +234,10 @@ class Pool:
         self.generation += 1
         shape = self.shapes.take(plan.shape)
         if self.states[number] is state:
-            self.shapes.leave(int(self.arrays.form[number, kernels.SHAPE]))
+            self.shapes.leave(int(self.arrays.form[number, grouped.SHAPE]))
         self.states[number] = state if shape >= 0 else None
         self.arrays.form[number] = 0
-        self.arrays.form[number, kernels.SHAPE] = shape
+        self.arrays.form[number, grouped.SHAPE] = shape
         if shape < 0 or not self._fill(state, number, plan, slots[: len(plan.terms)], taken_slot):
             self.free(state)
             return False
@@ -247,7 +247,7 @@ class Pool:
             plugins=plan.names,
             skipped=plan.skipped,
             slots=used,
-            fixed=_fixed_rejections(state, self.arrays.closed[number, :, kernels.AFTER]),
+            fixed=_fixed_rejections(state, self.arrays.closed[number, :, grouped.AFTER]),
             refusals=plan.refusals,
             statuses=state.statuses,
             fit=plan.plain,
@@ -282,11 +282,11 @@ class Pool:
             return False
         arrays = self.arrays
         form = arrays.form[number]
-        form[kernels.RULES] = len(rules)
-        form[kernels.WATCHES] = len(watches)
-        form[kernels.PLUGINS] = len(plan.sources)
-        form[kernels.TAKEN_SLOT] = taken
-        form[kernels.AFFINITY_FIRST] = plan.affinity_first
+        form[grouped.RULES] = len(rules)
+        form[grouped.WATCHES] = len(watches)
+        form[grouped.PLUGINS] = len(plan.sources)
+        form[grouped.TAKEN_SLOT] = taken
+        form[grouped.AFFINITY_FIRST] = plan.affinity_first
         for at, source in enumerate(plan.sources):
             arrays.plan[number, at] = source
         for at, rule in enumerate(rules):
@@ -301,21 +301,21 @@ class Pool:
         for at, line in enumerate(plan.fixed):
             arrays.fixed[number, at] = state.scores[line]
         if arrays.fixed[number, : len(plan.fixed)].any():
-            form[kernels.FIXED] = len(plan.fixed)
+            form[grouped.FIXED] = len(plan.fixed)
         closed = arrays.closed[number]
-        closed[:, kernels.AFTER] = -1
-        closed[open_rows, kernels.AFTER] = state.static[open_rows]
-        kernels.judge_rows(number, arrays, self.shapes.arrays, self.slots.arrays)
-        bits = closed[open_rows, kernels.BITS]
+        closed[:, grouped.AFTER] = -1
+        closed[open_rows, grouped.AFTER] = state.static[open_rows]
+        grouped.judge_rows(number, arrays, self.shapes.arrays, self.slots.arrays)
+        bits = closed[open_rows, grouped.BITS]
         kinds, counts = np.unique(bits[bits != 0], return_counts=True)
-        if len(kinds) > kernels.KINDS // 2:
+        if len(kinds) > grouped.KINDS // 2:
             return False
         arrays.kind[number] = arrays.kind_count[number] = 0
         arrays.kind[number, : len(kinds)] = kinds
         arrays.kind_count[number, : len(kinds)] = counts
         if not self._group(state, number, plan, list(watches), open_rows, bits == 0):
             return False
-        kernels.index(number, self.arrays)
+        grouped.index(number, self.arrays)
         self.arrays.cursor[number] = snapshot.log_end
         return True
 
@@ -326,7 +326,7 @@ class Pool:
         plan: _Plan,
         watches: list[tuple[int, bool]],
         rows: npt.NDArray[np.intp],
-        passing: npt.NDArray[np.bool_],
+        passing: Mask,
     ) -> bool:
         """Write a line's bases and groups."""
         counts = self.slots.arrays
@@ -339,7 +339,7 @@ class Pool:
         joint = base_of
         values = np.zeros((len(watches), len(rows)), np.int64)
         for at, (slot, clipped) in enumerate(watches):
-            offset, place = counts.slots[slot, [kernels.OFFSET, kernels.PLACES]]
+            offset, place = counts.slots[slot, [grouped.OFFSET, grouped.PLACES]]
             found = np.where(counts.where[place, rows] >= 0, counts.counts[offset + rows], 0)
             values[at] = found > 0 if clipped else found
             numbers = np.unique(values[at], return_inverse=True)[1]
@@ -350,8 +350,8 @@ class Pool:
         if room > _MOST_GROUPS or not self.reserve(groups=room):
             return False
         arrays = self.arrays
-        arrays.form[number, kernels.GROUPS] = len(groups)
-        arrays.closed[number, rows, kernels.GROUP] = group_of
+        arrays.form[number, grouped.GROUPS] = len(groups)
+        arrays.closed[number, rows, grouped.GROUP] = group_of
         arrays.standing[number, rows[passing]] += group_of[passing]
         arrays.base[number, : len(groups)] = base_of[member]
         arrays.values[number, : len(groups), : len(watches)] = values[:, member].T
@@ -363,7 +363,7 @@ class Pool:
             ids = term.table.column.ids[at_rows]
             arrays.place[number, at, : len(bases)] = np.minimum(ids, 0) if term.single else ids
         for at, ((source, _, _), scorer) in enumerate(zip(plan.sources, plan.scorers, strict=True)):
-            if source in (kernels.SCALED, kernels.REVERSED):
+            if source in (grouped.SCALED, grouped.REVERSED):
                 arrays.raw[number, at, : len(bases)] = state.raw_scores(scorer, at_rows)
         return True
 
@@ -379,7 +379,7 @@ def _status(reason: Reason, plugin: str) -> Status:
     return Status(code, reasons, plugin)
 
 
-def _fixed_rejections(state: "ClassState", after: npt.NDArray[np.int32]) -> list[Rejection]:
+def _fixed_rejections(state: "ClassState", after: Int32) -> list[Rejection]:
     """Return how many nodes are rejected before the filters that follow pods, and why."""
     rows = state.snapshot.rows()
     numbers = state.static[rows][after[rows] < 0]
@@ -409,7 +409,7 @@ def _plan(state: "ClassState") -> _Plan | None:
     if untouched is None:
         return None
     terms: list[Term] = []
-    refusals = [Status()] * kernels.REFUSALS
+    refusals = [Status()] * grouped.REFUSALS
     order: list[str] = []
     filters_by = {plugin.name for plugin in state.group_filters}
     scores_by = {plugin.name for plugin in state.dynamic}
@@ -423,12 +423,12 @@ def _plan(state: "ClassState") -> _Plan | None:
             if name in untouched:
                 terms += plugin.untouched_terms(info, snapshot)
             for at, reason in enumerate(plugin.affinity_rejections):
-                refusals[kernels.NOT_NEAR + at] = _status(reason, plugin.name)
+                refusals[grouped.NOT_NEAR + at] = _status(reason, plugin.name)
             order.append("affinity")
         elif isinstance(plugin, SpreadTerms):
             stated = plugin.spread_terms(info, snapshot)
             for at, reason in enumerate(plugin.spread_rejections):
-                refusals[kernels.SKEWED + at] = _status(reason, plugin.name)
+                refusals[grouped.SKEWED + at] = _status(reason, plugin.name)
             order.append("spread")
         else:
             return None
@@ -443,28 +443,28 @@ def _plan(state: "ClassState") -> _Plan | None:
             continue
         at = -1
         if line.line >= 0 and not line.follows_pods:
-            source, at = kernels.OF_NODE, len(fixed)
+            source, at = grouped.OF_NODE, len(fixed)
             fixed.append(line.line)
         elif line.line >= 0 and isinstance(scorer, LeastAllocatedScore):
             asked = scorer.least_allocated_terms(info)
             if asked is None or least[-1] or weight <= 0:
                 return None
-            source, at, least = kernels.OF_SHAPE, kernels.LEAST, (*asked, weight)
+            source, at, least = grouped.OF_SHAPE, grouped.LEAST, (*asked, weight)
         elif line.line >= 0 and isinstance(scorer, BalancedScore):
             amounts = scorer.balanced_terms(info)
             if amounts is None or balanced[-1] or weight <= 0:
                 return None
-            source, at, balanced = kernels.OF_SHAPE, kernels.BALANCED, (*amounts, weight)
+            source, at, balanced = grouped.OF_SHAPE, grouped.BALANCED, (*amounts, weight)
         elif line.line >= 0:
             return None
         elif line.of_node:
             if not isinstance(scorer, ScaledScore):
                 return None
-            source = kernels.REVERSED if scorer.scaled_in_reverse else kernels.SCALED
+            source = grouped.REVERSED if scorer.scaled_in_reverse else grouped.SCALED
         elif scorer.name not in scores_by:
             return None
         else:
-            source = kernels.AFFINITY if isinstance(scorer, AffinityTerms) else kernels.SPREAD
+            source = grouped.AFFINITY if isinstance(scorer, AffinityTerms) else grouped.SPREAD
         sources.append((source, at, weight))
         scorers.append(scorer)
     return _Plan(
@@ -500,7 +500,7 @@ def skipped_now(state: "ClassState") -> frozenset[str] | None:
 def compile_loops() -> None:
     """Compile or load every loop for the arrays that it will get, by calls that do nothing."""
     snapshot = Snapshot(capacity=4)
-    arrays = kernels.Lines(
+    arrays = grouped.Lines(
         **{
             name: np.zeros((1, *(1 if isinstance(of, str) else of for of in shape)), kind)
             for name, (kind, shape) in _SHAPES.items()
@@ -509,7 +509,7 @@ def compile_loops() -> None:
     counts = Slots(snapshot).arrays
     none, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32)
     log, filled = snapshot.log_room(0)
-    told = kernels.Told(
+    told = grouped.Told(
         numbers=np.zeros((0, 1), np.int32),
         chosen=np.zeros((0, 1), np.int32),
         scores=np.zeros((0, 1, 1), np.int32),
@@ -517,8 +517,8 @@ def compile_loops() -> None:
     )
     nodes, shapes = columns(snapshot), Shapes(snapshot).arrays
     arrays.closed[:] = -1
-    kernels.mark_rows(nothing, 0, shapes, nodes)
-    kernels.judge_rows(0, arrays, shapes, counts)
-    kernels.index(0, arrays)
-    kernels.decide(nothing, none, none, arrays, shapes, counts, nodes, log, 0, filled, told)
-    snapshot.assume_run([], [], nothing, kernels.link)
+    grouped.mark_rows(nothing, 0, shapes, nodes)
+    grouped.judge_rows(0, arrays, shapes, counts)
+    grouped.index(0, arrays)
+    grouped.decide(nothing, none, none, arrays, shapes, counts, nodes, log, 0, filled, told)
+    snapshot.assume_run([], [], nothing, shared.link)

@@ -1,12 +1,12 @@
 """Runs of pods, decided in one compiled loop each.
 
-A run is decided and accounted for by ``kernels.decide`` with nothing but numbers; the records are
+A run is decided and accounted for by ``compiled.grouped`` with nothing but numbers; the records are
 written afterwards, together. ``pool`` says which classes are covered and keeps a line of numbers
 for each of them, ``slots`` the counts of pods that they look at. What the loop cannot do it does
 not do: it stops before the pod, ``class_cache`` decides that one, and the next run goes on.
 Decisions are the same.
 
-    pods, classes ---> runs ---> kernels ---> runs ---> decisions
+    pods, classes ---> runs ---> compiled ----> runs ---> decisions
                         | |                     |
           class_cache --+ +-- pool, slots <-- snapshot
 
@@ -20,9 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from scheduling.engine.cycle import Options, PodToPlace
+from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.decision import BEST_KEPT
 from scheduling.engine.line_run import Line, LineRun
 from scheduling.engine.snapshot import Snapshot
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from scheduling.engine.pool import Pool
 
 __all__ = ["BalancedScore", "LeastAllocatedScore", "PlainFilter", "Runs", "cool", "enabled", "warm"]
-
-Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
 
 _LONGEST = 1024
 _SHORTEST = 16
@@ -142,7 +138,7 @@ class Runs:
             PluginFailed: a plugin failed; nothing was decided.
         """
         assert _pool is not None
-        kernels = _pool.kernels
+        loops = _pool.grouped
         snapshot, pool = self._snapshot, self._pool()
         log, filled = snapshot.log_room(_LONGEST)  # first: lines may fall behind by it
         keys: list[Hashable] = []
@@ -165,14 +161,14 @@ class Runs:
         running = list(ready.values())
         used = {slot for state in running for slot in _line(pool, state).slots}
         pool.slots.prepare(used, running, len(pool.arrays.cursor), pool.generation)
-        told = kernels.Told(
+        told = loops.Told(
             numbers=np.empty((count, 7), np.int32),
             chosen=np.empty((count, BEST_KEPT), np.int32),
             scores=np.empty((count, pool.plugins, BEST_KEPT), np.int32),
-            refused=np.empty((count, kernels.REFUSALS + kernels.KINDS), np.int32),
+            refused=np.empty((count, loops.REFUSALS + loops.KINDS), np.int32),
         )
-        high, low = _random(options.seed, draw, count)
-        done = kernels.decide(
+        high, low = draws(options.seed, draw, count)
+        done = loops.decide(
             lines, high, low, pool.arrays, pool.shapes.arrays, pool.slots.arrays,
             _pool.columns(snapshot), log,
             snapshot.log_start, filled, told,
@@ -180,13 +176,13 @@ class Runs:
         self._length = (
             min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
         )
-        if done < count and pool.arrays.form[lines[done], kernels.STUCK]:
+        if done < count and pool.arrays.form[lines[done], loops.STUCK]:
             run[done].synced = False
         if not done:
             return None
         rows = told.numbers[:done, 0].copy()
         del keys[done:]
-        snapshot.assume_run(keys, [state.info for state in run[:done]], rows, kernels.link)
+        snapshot.assume_run(keys, [state.info for state in run[:done]], rows, _pool.shared.link)
         pool.slots.ran(used)
         return LineRun(
             snapshot,
@@ -211,13 +207,3 @@ def _line(pool: "Pool", state: "ClassState") -> Line:
     line = pool.lines[state.line]
     assert line is not None
     return line
-
-
-def _random(seed: int, draw: int, count: int) -> tuple[Int64, Int64]:
-    """Return ``cycle.mix`` of consecutive draws as upper and lower 32 bits, int64 (count,)."""
-    numbers = np.arange(count, dtype=np.uint64) + np.uint64((draw + 1) & (2**64 - 1))
-    z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    return (z >> np.uint64(32)).astype(np.int64), (z & np.uint64(2**32 - 1)).astype(np.int64)

@@ -1,14 +1,14 @@
 """What follows from a pod's requests alone, kept once for all classes that ask for the same.
 
 A *shape* is what is asked for and how NodeResourcesFit and NodeResourcesBalancedAllocation score
-it. Of every row it knows whether the requests fit (``kernels.fit_bits``) and what the row scores,
+it. Of every row it knows whether the requests fit (``shared.fit_bits``) and what the row scores,
 weighted; it follows the snapshot's log by itself, in the loop.
 """
 
 import msgspec
 import numpy as np
 
-from scheduling.engine import kernels
+from scheduling.engine.compiled import grouped, shared
 from scheduling.engine.snapshot import Snapshot
 
 CHECKS = 8
@@ -38,11 +38,11 @@ class Shapes:
         self._users: list[int] = []
         self.arrays = self._allocate(1)
 
-    def _allocate(self, size: int) -> kernels.Shapes:
-        return kernels.Shapes(
+    def _allocate(self, size: int) -> grouped.Shapes:
+        return grouped.Shapes(
             amounts=np.zeros((size, CHECKS), np.int64),
             columns=np.full((size, CHECKS), -1, np.int64),
-            terms=np.zeros((size, kernels.TERMS), np.int64),
+            terms=np.zeros((size, grouped.TERMS), np.int64),
             marks=np.zeros((size, self._snapshot.capacity, 4), np.int32),
             cursor=np.full(size, -1, np.int64),
         )
@@ -77,7 +77,7 @@ class Shapes:
                 if 2 * size * 16 * self._snapshot.capacity > _BYTES:
                     return -1
                 wider = self._allocate(2 * size)
-                for name in kernels.Shapes._fields:
+                for name in grouped.Shapes._fields:
                     getattr(wider, name)[:size] = getattr(self.arrays, name)
                 self.arrays = wider
             self._shapes.append(None)
@@ -98,13 +98,13 @@ class Shapes:
         touched = snapshot.touched_since(cursor) if cursor >= 0 else None
         if touched is None or len(touched) > snapshot.capacity:
             touched = np.arange(snapshot.capacity, dtype=np.int32)
-        kernels.mark_rows(touched, number, self.arrays, columns(snapshot))
+        grouped.mark_rows(touched, number, self.arrays, columns(snapshot))
         self.arrays.cursor[number] = snapshot.log_end
 
 
-def columns(snapshot: Snapshot) -> kernels.Nodes:
+def columns(snapshot: Snapshot) -> shared.Nodes:
     """Return the columns that loops read and account in."""
-    return kernels.Nodes(
+    return shared.Nodes(
         snapshot.allocatable,
         snapshot.requested,
         snapshot.nonzero_requested,

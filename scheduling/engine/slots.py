@@ -10,15 +10,13 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from scheduling.engine import kernels
+from scheduling.engine.compiled import grouped
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Float64
 from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Term
 from scheduling.framework.types import PodInfo
-
-Int64 = npt.NDArray[np.int64]
 
 _NO_MINIMUM = 2**31 - 1
 _SUMMED = (Kind.NEAR, Kind.UNTOUCHED, Kind.HARD)
@@ -64,11 +62,9 @@ class Slots:
         self._bumps: tuple[tuple[int, ...], int] | None = None
         """The lines in the run, and the pool's generation, for which bumps are noted."""
         self._filled = 0
-        self._logarithms: npt.NDArray[np.float64] = np.array(
-            [0.0, *map(math.log, range(1, capacity + 4))]
-        )
-        self.arrays = kernels.Counts(
-            slots=np.zeros((4, kernels.SLOT_COLUMNS), np.int64),
+        self._logarithms: Float64 = np.array([0.0, *map(math.log, range(1, capacity + 4))])
+        self.arrays = grouped.Counts(
+            slots=np.zeros((4, grouped.SLOT_COLUMNS), np.int64),
             counts=np.zeros(64, np.int64),
             present=np.zeros(64, np.bool_),
             where=np.zeros((1, capacity), np.int32),
@@ -123,15 +119,15 @@ class Slots:
         self._of_counter.setdefault(id(counter), []).append(number)
         self._bumps = None
         if number == len(self.arrays.slots):
-            more = np.zeros((2 * number, kernels.SLOT_COLUMNS), np.int64)
+            more = np.zeros((2 * number, grouped.SLOT_COLUMNS), np.int64)
             more[:number] = self.arrays.slots
             self.arrays = self.arrays._replace(slots=more)
         slot = self.arrays.slots[number]
         slot[:] = 0
-        slot[kernels.OFFSET] = self._filled
-        slot[kernels.BY_ROW] = by_row
-        slot[kernels.PLACES] = place
-        slot[kernels.LENGTH] = size
+        slot[grouped.OFFSET] = self._filled
+        slot[grouped.BY_ROW] = by_row
+        slot[grouped.PLACES] = place
+        slot[grouped.LENGTH] = size
         span = slice(self._filled, self._filled + size)
         self._filled += size
         present = self.arrays.present[span]
@@ -254,11 +250,11 @@ class Slots:
         if slot.kind is Kind.HARD:
             there = counts[self.arrays.present[first : first + len(counts)]]
             lowest = int(there.min(initial=_NO_MINIMUM))
-            line[kernels.LOWEST] = lowest
-            line[kernels.AT_LOWEST] = np.count_nonzero(there == lowest)
+            line[grouped.LOWEST] = lowest
+            line[grouped.AT_LOWEST] = np.count_nonzero(there == lowest)
         elif slot.kind is not None:
             assert table is not None
-            line[kernels.TOTAL] = table.counts.sum()
+            line[grouped.TOTAL] = table.counts.sum()
 
     def ran(self, used: Collection[int]) -> None:
         """Note that the loop bumped these slots and the snapshot what they are copies of."""

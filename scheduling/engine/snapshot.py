@@ -35,6 +35,7 @@ from clusterstate.objects.workloads import (
     StatefulSet,
 )
 from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
+from scheduling.framework.arrays import Float64, Int32, Int64, Mask
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import (
     AffinityTerm,
@@ -45,7 +46,6 @@ from scheduling.framework.types import (
 )
 
 T = TypeVar("T", bound=np.generic)
-Int64 = npt.NDArray[np.int64]
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
@@ -70,9 +70,9 @@ class Snapshot:
         self.nonzero_requested: Int64 = np.zeros((size, 2), np.int64, order="F")
         self.allowed_pods: Int64 = np.zeros(size, np.int64)
         self.pod_count: Int64 = np.zeros(size, np.int64)
-        self.unschedulable: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
-        self.alive: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
-        self.taint_set: npt.NDArray[np.int32] = np.zeros(size, np.int32)
+        self.unschedulable: Mask = np.zeros(size, np.bool_)
+        self.alive: Mask = np.zeros(size, np.bool_)
+        self.taint_set: Int32 = np.zeros(size, np.int32)
         self._taints: Interner[tuple[Taint, ...]] = Interner(((),))
         self.taint_sets: list[tuple[Taint, ...]] = self._taints.values
         self._columns: dict[str, LabelColumn] = {}
@@ -101,14 +101,14 @@ class Snapshot:
         self._detached: set[int] = set()
         self._guests: list[tuple[PodInfo, int]] = []
         self._free_slots: list[int] = []
-        self._pod_class: npt.NDArray[np.int32] = np.zeros(64, np.int32)
-        self._pod_row: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
-        self._pod_terminating: npt.NDArray[np.bool_] = np.zeros(64, np.bool_)
-        self._pod_started: npt.NDArray[np.float64] = np.full(64, np.nan)
+        self._pod_class: Int32 = np.zeros(64, np.int32)
+        self._pod_row: Int32 = np.full(64, -1, np.int32)
+        self._pod_terminating: Mask = np.zeros(64, np.bool_)
+        self._pod_started: Float64 = np.full(64, np.nan)
         # A doubly linked list of slots per row: removal in O(1) without an object per pod.
-        self._next: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
-        self._previous: npt.NDArray[np.int32] = np.full(64, -1, np.int32)
-        self._first: npt.NDArray[np.int32] = np.full(size, -1, np.int32)
+        self._next: Int32 = np.full(64, -1, np.int32)
+        self._previous: Int32 = np.full(64, -1, np.int32)
+        self._first: Int32 = np.full(size, -1, np.int32)
         self._homeless: dict[str, dict[int, None]] = {}
         self._node_of_slot: dict[int, str] = {}
         self._assumed: set[Hashable] = set()
@@ -122,7 +122,7 @@ class Snapshot:
         self._controllers: dict[tuple[str, str, str], Selector] = {}
         self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
 
-        self._log: npt.NDArray[np.int32] = np.zeros(_LOG_LIMIT, np.int32)
+        self._log: Int32 = np.zeros(_LOG_LIMIT, np.int32)
         self._log_filled = 0
         self.log_start = 0
         self.node_version = 0
@@ -402,7 +402,7 @@ class Snapshot:
         """Position after the last log entry; the first kept entry has ``log_start``."""
         return self.log_start + self._log_filled
 
-    def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
+    def touched_since(self, position: int) -> Int32 | None:
         """Return rows whose pods or capacity changed since a position, in order, with repeats.
 
         ``None``: the log does not reach back so far. The array is a view.
@@ -638,7 +638,7 @@ class Snapshot:
         if key in self._nominated_node:
             self.unnominate(key)
 
-    def log_room(self, count: int) -> tuple[npt.NDArray[np.int32], int]:
+    def log_room(self, count: int) -> tuple[Int32, int]:
         """Return the log and its length, with room for ``count`` more entries; see ``assume_run``.
 
         At most half of ``log_limit`` entries.
@@ -655,12 +655,12 @@ class Snapshot:
         self,
         keys: Sequence[Hashable],
         infos: Sequence[PodInfo],
-        rows: npt.NDArray[np.int32],
+        rows: Int32,
         link: Callable[..., None],
     ) -> None:
         """Note pods that were just decided, accounted for on their rows and written to the log.
 
-        Counters follow here. ``link``: ``kernels.link``.
+        Counters follow here. ``link``: ``compiled.shared.link``.
         """
         count = len(keys)
         reused = min(count, len(self._free_slots))
@@ -714,11 +714,11 @@ class Snapshot:
     def add_pods(
         self,
         keys: Sequence[Hashable],
-        classes: npt.NDArray[np.int32],
-        rows: npt.NDArray[np.int32],
+        classes: Int32,
+        rows: Int32,
         *,
-        started: npt.NDArray[np.float64] | None = None,
-        terminating: npt.NDArray[np.bool_] | None = None,
+        started: Float64 | None = None,
+        terminating: Mask | None = None,
     ) -> None:
         """Add many pods on known rows at once (cold start); none may be known already.
 
@@ -885,7 +885,7 @@ class Snapshot:
         priorities = self._priorities()
         at = np.arange(len(rows))
         slot = self._first[rows]
-        found: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.int32]]] = []
+        found: list[tuple[npt.NDArray[np.intp], Int32]] = []
         while len(at):
             there = slot >= 0
             at, slot = at[there], slot[there]
@@ -923,7 +923,7 @@ class Snapshot:
         """Return all known pods."""
         return (self._record(slot) for slot in self._slot_of.values())
 
-    def rows_with_pods_below(self, priority: int) -> npt.NDArray[np.bool_]:
+    def rows_with_pods_below(self, priority: int) -> Mask:
         """Return which rows have a pod of lower priority, bool (capacity,)."""
         found = np.zeros(self._capacity, np.bool_)
         lower = self._priorities() < priority
@@ -963,7 +963,7 @@ class Snapshot:
             self._guests = before
             self._seat(rows, -1)
 
-    def _seat(self, rows: Mapping[int, npt.NDArray[np.int32]], sign: int) -> None:
+    def _seat(self, rows: Mapping[int, Int32], sign: int) -> None:
         for index, there in rows.items():
             info = self.classes[index]
             np.add.at(self.requested, there, sign * self._vectors[index])

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.framework.arrays import Int64
 from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
@@ -57,7 +58,6 @@ from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
 
 P = TypeVar("P", bound=Plugin)
 R = TypeVar("R")
-Int64 = npt.NDArray[np.int64]
 
 _FEW = 64
 """Up to this many rejections a dictionary is faster than sorting an array."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Hashable
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.framework.arrays import Mask
 from scheduling.framework.types import PodInfo
-
-Mask = npt.NDArray[np.bool_]
 
 
 class LabelColumn:

@@ -17,10 +17,9 @@ from clusterstate.objects.matching import (
     TermMatcher,
 )
 from clusterstate.objects.node import Taint
+from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import MAX_NODE_SCORE, NodeTable, Rows, Scores
 from scheduling.framework.types import PodInfo
-
-Mask = npt.NDArray[np.bool_]
 
 
 def requirement_mask(table: NodeTable, requirement: Requirement, rows: Rows) -> Mask:

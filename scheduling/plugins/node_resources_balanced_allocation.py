@@ -11,6 +11,7 @@ from collections.abc import Hashable
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.framework.arrays import Float64
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -27,8 +28,6 @@ from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import resource_columns
 
 NAME = "NodeResourcesBalancedAllocation"
-
-Float64 = npt.NDArray[np.float64]
 
 
 class NodeResourcesBalancedAllocation:

@@ -7,8 +7,8 @@ resource_allocation}.go, v1.36 (R66, R104-R111).
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from scheduling.framework.arrays import Int64
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -36,7 +36,6 @@ SIDECARS_OFF = "Pod has a restartable init container and the SidecarContainers f
 MAX_SHAPE_SCORE = 10
 _BASE = ("cpu", "memory", "ephemeral-storage")
 
-Int64 = npt.NDArray[np.int64]
 ResourceScore = Callable[[Int64, Int64], Int64]
 
 

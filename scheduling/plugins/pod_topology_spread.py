@@ -25,6 +25,7 @@ from clusterstate.objects.labels import (
 from clusterstate.objects.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import TopologySpreadConstraint
+from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -37,7 +38,7 @@ from scheduling.framework.interface import (
 )
 from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error
-from scheduling.framework.tables import Counter, Mask, Table
+from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Rejection, Term
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.framework.vectors import by_taint_set, required_affinity_mask

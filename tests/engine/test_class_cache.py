@@ -32,20 +32,11 @@ def same(snapshot: Snapshot, cache: Cache, pod: PodToPlace, seed: int, draw: int
     return plain
 
 
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("place"), st.integers(0, 3)),
-        st.tuples(st.just("place"), st.integers(0, 3)),
-        st.tuples(st.just("place"), st.integers(0, 3)),
-        st.tuples(st.just("remove"), st.integers(0, 30)),
-        st.tuples(st.just("replace node"), st.integers(0, 4)),
-        st.tuples(st.just("remove node"), st.integers(0, 4)),
-        st.tuples(st.just("nominate"), st.integers(0, 11)),
-        st.tuples(st.just("unnominate"), st.integers(0, 11)),
-    ),
-    min_size=3,
-    max_size=25,
-)
+_one = st.integers(0, 3)
+steps = strategies.happenings(
+    _one, _one, _one, fewest=3, most=25,
+    remove=30, replace_node=4, remove_node=4, nominate=11, unnominate=11,
+)  # fmt: skip
 
 
 @settings(max_examples=120, deadline=None)

@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from clusterstate.objects.pod import Pod
 from scheduling.engine import runs
 from scheduling.engine import snapshot as snapshot_module
 from scheduling.engine.class_cache import Cache
-from scheduling.engine.cycle import Options, PodToPlace, mix, schedule_batch
+from scheduling.engine.cycle import Options, PodToPlace, draws, mix, schedule_batch
 from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.line_run import LineRun
 from scheduling.engine.record import pack, unpack
@@ -170,25 +171,20 @@ def grouped_pods() -> st.SearchStrategy[Manifest]:
     )
 
 
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("place"), st.lists(st.integers(0, 7), min_size=1, max_size=30)),
-        st.tuples(st.just("place"), st.lists(st.integers(0, 2), min_size=10, max_size=40)),
-        st.tuples(st.just("place"), st.lists(st.integers(2, 5), min_size=10, max_size=40)),
-        st.tuples(st.just("remove"), st.integers(0, 30)),
-        st.tuples(st.just("terminate"), st.integers(0, 30)),
-        st.tuples(st.just("replace node"), st.integers(0, 12)),
-        st.tuples(st.just("remove node"), st.integers(0, 12)),
-    ),
-    min_size=2,
-    max_size=10,
-)
+steps = strategies.happenings(
+    st.lists(st.integers(0, 7), min_size=1, max_size=30),
+    st.lists(st.integers(0, 2), min_size=10, max_size=40),
+    st.lists(st.integers(2, 5), min_size=10, max_size=40),
+    fewest=2, most=10,
+    remove=30, terminate=30, replace_node=12, remove_node=12,
+)  # fmt: skip
 
 
-def more_nodes(*, single: bool) -> list[Node]:
-    """Twelve small nodes in three zones, one of which has only tainted ones."""
+@cache
+def more_nodes(count: int, *, single: bool) -> list[Node]:
+    """Small nodes in three zones, one of which has only tainted ones."""
     found = []
-    for number in range(12):
+    for number in range(count):
         labels = {"kubernetes.io/hostname": f"h{number}"}
         if number % 6:
             labels[strategies.ZONE] = f"zone-{number % 3}"
@@ -227,9 +223,9 @@ def assert_counts_are_true(snapshot: Snapshot) -> None:
 class World:
     """One cluster and one way to decide for it."""
 
-    def __init__(self, world: Manifest, *, single: bool) -> None:
+    def __init__(self, world: Manifest, more: int, *, single: bool) -> None:
         self.snapshot = build_snapshot(world)
-        for node in more_nodes(single=single):
+        for node in more_nodes(more, single=single):
             self.snapshot.set_node(node)
         self.framework = kubernetes_framework()
         self.cache: Cache | None = None
@@ -256,13 +252,14 @@ class Uncompiled:
 
 def agree(
     world: Manifest,
+    more: int,
     pods: list[Pod],
     happenings: list[tuple[str, Any]],
     data: st.DataObject,
     seed: int,
 ) -> None:
     single = data.draw(st.booleans())
-    worlds = [World(world, single=single) for _ in range(3)]
+    worlds = [World(world, more, single=single) for _ in range(3)]
     worlds[1].cache = Uncompiled(Cache(worlds[1].snapshot, worlds[1].framework))
     limit = data.draw(st.sampled_from([512, 512, 3]))  # 3: lines come and go
     worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework, limit=limit)
@@ -305,46 +302,45 @@ def agree(
         assert_counts_are_true(worlds[2].snapshot)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    strategies.clusters(),
+def decided_alike(
+    examples: int, more: st.SearchStrategy[int], *pods: st.SearchStrategy[list[Manifest]]
+) -> Callable[[], None]:
+    """Return a test: worlds with so many more nodes, in which pods of all these kinds come."""
+
+    @settings(max_examples=examples, deadline=None)
+    @given(strategies.clusters(), more, st.tuples(*pods), steps, st.data(), st.integers(0, 2**70))
+    def test(
+        world: Manifest,
+        more: int,
+        kinds: tuple[list[Manifest], ...],
+        happenings: list[tuple[str, Any]],
+        data: st.DataObject,
+        seed: int,
+    ) -> None:
+        read = [msgspec.convert(manifest, Pod) for kind in kinds for manifest in kind]
+        agree(world, more, read, happenings, data, seed)
+
+    return test
+
+
+test_a_run_decides_as_the_plain_path = decided_alike(
+    60,
+    st.just(12),
     st.lists(plain_pods(), min_size=3, max_size=3),
     st.lists(strategies.pods(), min_size=2, max_size=2),
-    steps,
-    st.data(),
-    st.integers(0, 2**70),
 )
-def test_a_run_decides_as_the_plain_path(
-    world: Manifest,
-    plain: list[Manifest],
-    others: list[Manifest],
-    happenings: list[tuple[str, Any]],
-    data: st.DataObject,
-    seed: int,
-) -> None:
-    pods = [msgspec.convert(m, Pod) for m in (*plain, *others)]
-    agree(world, pods, happenings, data, seed)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    strategies.clusters(),
+_looking_at_pods = (
     st.lists(plain_pods(), min_size=1, max_size=1),
     st.lists(grouped_pods(), min_size=5, max_size=5),
-    steps,
-    st.data(),
-    st.integers(0, 2**70),
 )
-def test_a_run_of_pods_that_look_at_pods_decides_as_the_plain_path(
-    world: Manifest,
-    plain: list[Manifest],
-    others: list[Manifest],
-    happenings: list[tuple[str, Any]],
-    data: st.DataObject,
-    seed: int,
-) -> None:
-    pods = [msgspec.convert(m, Pod) for m in (*plain, *others)]
-    agree(world, pods, happenings, data, seed)
+test_a_run_of_pods_that_look_at_pods_decides_as_the_plain_path = decided_alike(
+    100, st.just(12), *_looking_at_pods
+)
+test_a_run_over_several_blocks_of_rows_decides_as_the_plain_path = decided_alike(
+    20,
+    st.sampled_from([150, 290]),  # a block has 128 rows
+    *_looking_at_pods,
+)
 
 
 ZONES = 3
@@ -434,8 +430,8 @@ def test_without_compilation_the_same_loops_are_plain_python() -> None:
         "from scheduling.engine import runs\n"
         "from tests.engine.test_kernels import small_case, told\n"
         "assert runs.warm()\n"
-        "from scheduling.engine import kernels\n"
-        "assert isinstance(kernels.decide, FunctionType)\n"
+        "from scheduling.engine.compiled import grouped\n"
+        "assert isinstance(grouped.decide, FunctionType)\n"
         "plain, others, by_runs = small_case(40)\n"
         "assert [told(d) for d in others] == [told(d) for d in plain]\n"
         "assert by_runs >= 35, by_runs\n"
@@ -446,7 +442,7 @@ def test_without_compilation_the_same_loops_are_plain_python() -> None:
 
 @given(st.integers(0, 2**64), st.integers(0, 2**40), st.integers(1, 50))
 def test_runs_throw_the_same_dice(seed: int, draw: int, count: int) -> None:
-    high, low = runs._random(seed, draw, count)
+    high, low = draws(seed, draw, count)
     together = [
         (upper << 32) | lower for upper, lower in zip(high.tolist(), low.tolist(), strict=True)
     ]

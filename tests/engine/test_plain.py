@@ -1,6 +1,7 @@
 """Runs of plain pods: the decisions, and the snapshot after them, of the plain path."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -62,22 +63,15 @@ plain_pods: st.SearchStrategy[Manifest] = st.builds(
     st.sampled_from(["", "", "z0"]),
 )
 
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("place"), st.lists(st.integers(0, 6), min_size=1, max_size=30)),
-        st.tuples(st.just("place"), st.lists(st.integers(0, 4), min_size=10, max_size=60)),
-        st.tuples(st.just("remove"), st.integers(0, 30)),
-        st.tuples(st.just("replace node"), st.integers(0, 12)),
-        st.tuples(st.just("remove node"), st.integers(0, 80)),
-        st.tuples(st.just("new kind"), st.integers(0, 4)),
-        st.tuples(st.just("nominate"), st.integers(0, 20)),
-        st.tuples(st.just("unnominate"), st.integers(0, 20)),
-    ),
-    min_size=2,
-    max_size=10,
-)
+steps = strategies.happenings(
+    st.lists(st.integers(0, 6), min_size=1, max_size=30),
+    st.lists(st.integers(0, 4), min_size=10, max_size=60),
+    fewest=2, most=10,
+    remove=30, replace_node=12, remove_node=180, new_kind=4, nominate=20, unnominate=20,
+)  # fmt: skip
 
 
+@cache
 def more_node(number: int) -> Node:
     """Nodes of very different sizes, a few with none or very much of something."""
     sizes = ("4", "4", "1500m", "64", "0", "3000000000")
@@ -109,7 +103,7 @@ def more_node(number: int) -> Node:
     strategies.clusters(),
     st.lists(plain_pods, min_size=5, max_size=5),
     st.lists(strategies.pods(), min_size=2, max_size=2),
-    st.sampled_from([0, 3, 12, 80]),
+    st.sampled_from([0, 3, 12, 80, 180]),  # a block has 64 rows
     steps,
     st.data(),
     st.integers(0, 2**70),

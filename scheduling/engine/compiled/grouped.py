@@ -1,10 +1,8 @@
-"""The loops of ``engine.runs``, compiled by Numba. Import it only where they are to run.
+"""The loops of ``engine.runs``.
 
-Importing Numba takes 0.2 s and 70 MB, so only the scheduling worker does (``runs.warm``). Compiled
-code is kept in ``__pycache__`` beside this file, or in NUMBA_CACHE_DIR; with NUMBA_DISABLE_JIT=1
-the same functions run as plain Python. What can be read instead: ``class_cache.ClassState`` does
-the same with NumPy, and a property test holds both equal. Integer divisions are of numbers that are
-not negative; floating point as in the plugins, term by term.
+What can be read instead: ``class_cache.ClassState`` does the same with NumPy, and a property test
+holds both equal. Integer divisions are of numbers that are not negative; floating point as in the
+plugins, term by term.
 
 A class's rows fall into groups, and a row's total is its own score plus its group's. Rows come in
 blocks of 128; of each group in a block an *entry* knows the highest score of a row and how many
@@ -13,19 +11,23 @@ rows have it. So a decision looks at groups, then at entries, then at the rows o
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
-Int16 = npt.NDArray[np.int16]
-Float64 = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from scheduling.engine.compiled.caching import inlined, inner, outer
+from scheduling.engine.compiled.shared import (
+    KEPT,
+    LOW,
+    Nodes,
+    account,
+    balanced,
+    draw_below,
+    fit_bits,
+    least_allocated,
+    picker,
+    summit,
+)
+from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
 
-LOW = -(2**30)
-"""Below every score: marks rows and groups that are not feasible."""
-KEPT = 10
 BLOCK = 128
 KINDS = 24
 TAKEN = 2**30
@@ -112,14 +114,20 @@ class Counts(NamedTuple):
     logarithms: Float64
 
 
-class Nodes(NamedTuple):
-    """Columns of the snapshot."""
+class Terms(NamedTuple):
+    """What groups are judged and scored by: of ``Lines`` and ``Counts`` what that takes.
 
-    allocatable: Int64
-    requested: Int64
-    nonzero_requested: Int64
-    allowed_pods: Int64
-    pod_count: Int64
+    A tuple is handed over field by field: to hand over all of them costs more than to judge.
+    """
+
+    form: Int64
+    rules: Int64
+    place: Int32
+    values: Int64
+    base: Int32
+    size: Int32
+    slots: Int64
+    counts: Int64
 
 
 class Told(NamedTuple):
@@ -136,117 +144,36 @@ class Told(NamedTuple):
     refused: Int32
 
 
-compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
-inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
-"""For what loops call for every row: to hand over arrays costs more than the work."""
-
-
 @inlined
-def fit_bits(
-    row: int,
-    shape: int,
-    amounts: Int64,
-    columns: Int64,
-    allocatable: Int64,
-    requested: Int64,
-    allowed: Int64,
-    pod_count: Int64,
-) -> int:
-    """Return why NodeResourcesFit rejects the row, 0 where it fits.
-
-    Bit 0: too many pods; two bits per amount: too little is free, too little exists. Column -1
-    ends the list.
-    """
-    found = 1 if pod_count[row] + 1 > allowed[row] else 0
-    for check in range(columns.shape[1]):
-        column = columns[shape, check]
-        if column < 0:
-            break
-        room = allocatable[row, column]
-        if amounts[shape, check] > room - requested[row, column]:
-            found |= (3 if amounts[shape, check] > room else 1) << (2 * check + 1)
-    return found
-
-
-@inlined
-def least_allocated(
-    row: int, shape: int, terms: Int64, allocatable: Int64, nonzero_requested: Int64
-) -> int:
-    """Return NodeResourcesFit's score of cpu and memory; terms: weight, asked, weight, asked."""
-    total = 0
-    weights = 0
-    for column in range(2):
-        weight = terms[shape, 2 * column]
-        room = allocatable[row, column]
-        if weight == 0 or room == 0:
-            continue
-        used = nonzero_requested[row, column] + terms[shape, 2 * column + 1]
-        if used < room:
-            total += (room - used) * 100 // room * weight
-        weights += weight
-    return total // weights if weights else 0
-
-
-@inlined
-def balanced(row: int, shape: int, terms: Int64, allocatable: Int64, requested: Int64) -> int:
-    """Return NodeResourcesBalancedAllocation's score of cpu and memory; terms: asked, asked."""
-    cpu, memory = allocatable[row, 0], allocatable[row, 1]
-    after = 0.0
-    before = 0.0
-    if cpu != 0 and memory != 0:
-        used_cpu, used_memory = requested[row, 0], requested[row, 1]
-        a = min(1.0, (used_cpu + terms[shape, BALANCED_ASKED]) / cpu)
-        b = min(1.0, (used_memory + terms[shape, BALANCED_ASKED + 1]) / memory)
-        after = abs((a - b) / 2)
-        a = min(1.0, used_cpu / cpu)
-        b = min(1.0, used_memory / memory)
-        before = abs((a - b) / 2)
-    with_pod = int((1.0 - after) * 100)
-    without = int((1.0 - before) * 100)
-    return 50 + (50 + with_pod - without) // 2
-
-
-@inlined
-def mark(
-    row: int,
-    shape: int,
-    amounts: Int64,
-    columns: Int64,
-    terms: Int64,
-    marks: Int32,
-    allocatable: Int64,
-    requested: Int64,
-    nonzero_requested: Int64,
-    allowed: Int64,
-    pod_count: Int64,
-) -> None:
+def mark(row: int, shape: int, shapes: Shapes, nodes: Nodes) -> None:
     """Say of a row what follows from requests: whether they fit, and weighted scores if so."""
-    bits = fit_bits(row, shape, amounts, columns, allocatable, requested, allowed, pod_count)
+    marks, terms = shapes.marks, shapes.terms
+    bits = fit_bits(row, shapes.amounts[shape], shapes.columns[shape], nodes, None)
     marks[shape, row, FIT] = bits
     if bits != 0:
         return
     least = 0
     balance = 0
     if terms[shape, LEAST_WEIGHT] > 0:
-        least = least_allocated(row, shape, terms, allocatable, nonzero_requested)
+        least = least_allocated(
+            row, terms[shape, 0], terms[shape, 1], terms[shape, 2], terms[shape, 3], nodes
+        )
         least *= terms[shape, LEAST_WEIGHT]
     if terms[shape, BALANCED_WEIGHT] > 0:
-        balance = balanced(row, shape, terms, allocatable, requested)
+        balance = balanced(
+            row, terms[shape, BALANCED_ASKED], terms[shape, BALANCED_ASKED + 1], nodes
+        )
         balance *= terms[shape, BALANCED_WEIGHT]
     marks[shape, row, LEAST] = least
     marks[shape, row, BALANCED] = balance
     marks[shape, row, SUM] = least + balance
 
 
-@compiled
+@outer
 def mark_rows(rows: Int32, shape: int, shapes: Shapes, nodes: Nodes) -> None:
     """Say of rows what follows from requests."""
     for row in rows:
-        mark(
-            row, shape, shapes.amounts, shapes.columns, shapes.terms, shapes.marks,
-            nodes.allocatable, nodes.requested, nodes.nonzero_requested, nodes.allowed_pods,
-            nodes.pod_count,
-        )  # fmt: skip
+        mark(row, shape, shapes, nodes)
 
 
 @inlined
@@ -325,7 +252,7 @@ def leave(
         return
 
 
-@compiled
+@inner
 def survey(
     widest: int,
     entry_group: Int16,
@@ -333,19 +260,29 @@ def survey(
     entry_ties: Int16,
     offset: Int32,
     highest: Int32,
-    ties_in: Int32,
+    tied: Int32,
 ) -> None:
-    """Set the highest total of each block and how many rows have it; below 0: none is feasible."""
-    highest[:] = -1
-    ties_in[:] = 0
+    """Set the highest total of each block and how many rows have it."""
+    highest[:] = LOW
+    tied[:] = 0
     for at in range(widest):
         for block in range(len(highest)):
             total = entry_top[at, block] + offset[entry_group[at, block]]
             ties = np.int32(entry_ties[at, block])
-            best, known = highest[block], ties_in[block]
+            best, known = highest[block], tied[block]
             more = known + ties if total == best else known
-            ties_in[block] = ties if total > best else more
+            tied[block] = ties if total > best else more
             highest[block] = max(best, total)
+
+
+@inlined
+def total_of(row: int, source: tuple[Int32, Int32]) -> int:
+    """Return the total of a row; ``source``: standing, offsets of groups."""
+    stands = int(source[0][row])
+    return (stands >> SHIFT) + source[1][stands & GROUP_BITS] if stands >= 0 else LOW
+
+
+pick = picker(total_of, BLOCK)
 
 
 @inlined
@@ -362,55 +299,50 @@ def watched(
     return found
 
 
-@compiled
+@inner
 def find_group(
     c: int,
     row: int,
     old: int,
-    form: Int64,
     watch: Int64,
-    values: Int64,
-    base: Int32,
-    size: Int32,
-    members: Int32,
-    slots: Int64,
-    counts: Int64,
     where: Int32,
+    members: Int32,
     scratch: Int64,
+    terms: Terms,
 ) -> int:
     """Return the group that a row belongs to now, made if need be; -1 where there are too many."""
-    watches = form[c, WATCHES]
+    watches = terms.form[c, WATCHES]
     for k in range(watches):
-        scratch[k] = watched(c, k, row, watch, slots, counts, where)
+        scratch[k] = watched(c, k, row, watch, terms.slots, terms.counts, where)
     vacant = -1
-    for number in range(form[c, GROUPS]):
+    for number in range(terms.form[c, GROUPS]):
         if members[c, number] == 0:
             if vacant < 0:
                 vacant = number
             continue
-        if base[c, number] != base[c, old]:
+        if terms.base[c, number] != terms.base[c, old]:
             continue
         same = True
         for k in range(watches):
-            if values[c, number, k] != scratch[k]:
+            if terms.values[c, number, k] != scratch[k]:
                 same = False
                 break
         if same:
             return number
     if vacant < 0:
-        vacant = form[c, GROUPS]
-        if vacant == size.shape[1]:
+        vacant = terms.form[c, GROUPS]
+        if vacant == terms.size.shape[1]:
             return -1
-        form[c, GROUPS] += 1
-    base[c, vacant] = base[c, old]
+        terms.form[c, GROUPS] += 1
+    terms.base[c, vacant] = terms.base[c, old]
     for k in range(watches):
-        values[c, vacant, k] = scratch[k]
-    size[c, vacant] = 0
+        terms.values[c, vacant, k] = scratch[k]
+    terms.size[c, vacant] = 0
     members[c, vacant] = 0
     return vacant
 
 
-@compiled
+@inlined
 def find_kind(c: int, bits: int, kind: Int32, kind_count: Int32) -> int:
     """Return the number of a kind of rejection, -1 where there are too many."""
     for number in range(KINDS):
@@ -423,7 +355,7 @@ def find_kind(c: int, bits: int, kind: Int32, kind_count: Int32) -> int:
     return -1
 
 
-@compiled
+@inner
 def bump(
     slot: int, row: int, weight: int, slots: Int64, counts: Int64, present: Mask, where: Int32
 ) -> None:
@@ -449,53 +381,51 @@ def bump(
             slots[slot, AT_LOWEST] = ties
 
 
-@compiled
-def judge(
-    c: int,
-    number: int,
-    nobody: int,
-    form: Int64,
-    rules: Int64,
-    place: Int32,
-    values: Int64,
-    base: Int32,
-    slots: Int64,
-    counts: Int64,
-) -> int:
+@inlined
+def count_at(c: int, t: int, number: int, value: int, terms: Terms) -> int:
+    """Return what a rule counts for a group, whose nodes have a label ``value``."""
+    if terms.rules[c, t, WATCH] >= 0:
+        return int(terms.values[c, number, terms.rules[c, t, WATCH]])
+    return int(terms.counts[terms.slots[terms.rules[c, t, SLOT], OFFSET] + value])
+
+
+@inner
+def judge(c: int, number: int, nobody: int, terms: Terms) -> int:
     """Return what a group is refused for, -1 where it passes.
 
     ``nobody``: whether (1) no pod meets the class's required affinity anywhere.
     """
-    of = base[c, number]
+    of = terms.base[c, number]
     spread = -1
     labelled = True
     present = True
     too_near = False
     unwelcome = False
-    for t in range(form[c, RULES]):
-        kind = rules[c, t, KIND]
+    for t in range(terms.form[c, RULES]):
+        kind = terms.rules[c, t, KIND]
         if kind in (SCORED, SOFT, UNTOUCHED):
             continue
-        value = place[c, t, of]
+        value = terms.place[c, t, of]
         found = 0
-        slot = rules[c, t, SLOT]
         if value >= 0:
-            if rules[c, t, WATCH] >= 0:
-                found = values[c, number, rules[c, t, WATCH]]
-            else:
-                found = counts[slots[slot, OFFSET] + value]
+            found = count_at(c, t, number, value, terms)
         if kind == HARD:
             if spread < 0:
                 if value < 0:
                     spread = UNLABELLED
                 else:
-                    lowest = 0 if rules[c, t, FROM_ZERO] else slots[slot, LOWEST]
-                    if found + rules[c, t, MATCHES_SELF] - lowest > rules[c, t, MAX_SKEW]:
+                    lowest = 0
+                    if not terms.rules[c, t, FROM_ZERO]:
+                        lowest = terms.slots[terms.rules[c, t, SLOT], LOWEST]
+                    if (
+                        found + terms.rules[c, t, MATCHES_SELF] - lowest
+                        > terms.rules[c, t, MAX_SKEW]
+                    ):
                         spread = SKEWED
         elif kind == NEAR:
             if value < 0:
                 labelled = False
-            elif found <= 0 and not (nobody and rules[c, t, MATCHES_SELF]):
+            elif found <= 0 and not (nobody and terms.rules[c, t, MATCHES_SELF]):
                 present = False
         elif kind == ANTI:
             too_near |= found > 0
@@ -508,39 +438,24 @@ def judge(
         affinity = TOO_NEAR
     elif unwelcome:
         affinity = UNWELCOME
-    if form[c, AFFINITY_FIRST]:
+    if terms.form[c, AFFINITY_FIRST]:
         return affinity if affinity >= 0 else spread
     return spread if spread >= 0 else affinity
 
 
-@compiled
-def affinity_scores(
-    c: int,
-    active: Int32,
-    count: int,
-    form: Int64,
-    rules: Int64,
-    place: Int32,
-    values: Int64,
-    base: Int32,
-    slots: Int64,
-    counts: Int64,
-    found: Int64,
-) -> None:
+@inner
+def affinity_scores(c: int, active: Int32, count: int, found: Int64, terms: Terms) -> None:
     """Set InterPodAffinity's normalised scores of the active groups."""
     lowest = 0
     highest = 0
     for i in range(count):
         number = active[i]
-        of = base[c, number]
+        of = terms.base[c, number]
         total = 0
-        for t in range(form[c, RULES]):
-            if rules[c, t, KIND] != SCORED or place[c, t, of] < 0:
+        for t in range(terms.form[c, RULES]):
+            if terms.rules[c, t, KIND] != SCORED or terms.place[c, t, of] < 0:
                 continue
-            if rules[c, t, WATCH] >= 0:
-                total += values[c, number, rules[c, t, WATCH]]
-            else:
-                total += counts[slots[rules[c, t, SLOT], OFFSET] + place[c, t, of]]
+            total += count_at(c, t, number, terms.place[c, t, of], terms)
         found[number] = total
         lowest = total if i == 0 else min(lowest, total)
         highest = total if i == 0 else max(highest, total)
@@ -553,19 +468,9 @@ def affinity_scores(
             found[number] = int(100.0 * share)
 
 
-@compiled
+@inner
 def spread_size(
-    c: int,
-    t: int,
-    active: Int32,
-    count: int,
-    rules: Int64,
-    place: Int32,
-    base: Int32,
-    size: Int32,
-    ignored: Mask,
-    seen: Int64,
-    stamp: int,
+    c: int, t: int, active: Int32, count: int, ignored: Mask, seen: Int64, stamp: int, terms: Terms
 ) -> int:
     """Return how many domains a soft constraint spans, over groups that are not ignored."""
     domains = 0
@@ -574,52 +479,43 @@ def spread_size(
         number = active[i]
         if ignored[number]:
             continue
-        value = place[c, t, base[c, number]]
-        if rules[c, t, BY_SIZE]:
-            domains += size[c, number]
+        value = terms.place[c, t, terms.base[c, number]]
+        if terms.rules[c, t, BY_SIZE]:
+            domains += terms.size[c, number]
         elif value < 0:
             outside = 1
-        elif rules[c, t, WATCH] >= 0:
-            domains += size[c, number]
+        elif terms.rules[c, t, WATCH] >= 0:
+            domains += terms.size[c, number]
         elif seen[value] != stamp:
             seen[value] = stamp
             domains += 1
     return domains + outside
 
 
-@compiled
+@inner
 def spread_scores(
     c: int,
     active: Int32,
     count: int,
-    form: Int64,
-    rules: Int64,
-    place: Int32,
-    values: Int64,
-    base: Int32,
-    size: Int32,
-    slots: Int64,
-    counts: Int64,
-    logarithms: Float64,
     ignored: Mask,
     seen: Int64,
     stamp: int,
     weights: Float64,
+    logarithms: Float64,
     found: Int64,
+    terms: Terms,
 ) -> int:
     """Set PodTopologySpread's normalised scores of the active groups; return the next stamp."""
     for i in range(count):
         number = active[i]
         ignored[number] = False
-        for t in range(form[c, RULES]):
-            if rules[c, t, KIND] == SOFT and rules[c, t, ALL_KEYS]:
-                ignored[number] |= place[c, t, base[c, number]] < 0
-    for t in range(form[c, RULES]):
-        if rules[c, t, KIND] == SOFT:
+        for t in range(terms.form[c, RULES]):
+            if terms.rules[c, t, KIND] == SOFT and terms.rules[c, t, ALL_KEYS]:
+                ignored[number] |= terms.place[c, t, terms.base[c, number]] < 0
+    for t in range(terms.form[c, RULES]):
+        if terms.rules[c, t, KIND] == SOFT:
             stamp += 1
-            domains = spread_size(
-                c, t, active, count, rules, place, base, size, ignored, seen, stamp
-            )
+            domains = spread_size(c, t, active, count, ignored, seen, stamp, terms)
             weights[t] = logarithms[domains + 2]
     lowest = 0
     highest = 0
@@ -629,15 +525,12 @@ def spread_scores(
         if ignored[number]:
             continue
         score = 0.0
-        of = base[c, number]
-        for t in range(form[c, RULES]):
-            if rules[c, t, KIND] != SOFT or place[c, t, of] < 0:
+        of = terms.base[c, number]
+        for t in range(terms.form[c, RULES]):
+            if terms.rules[c, t, KIND] != SOFT or terms.place[c, t, of] < 0:
                 continue
-            if rules[c, t, WATCH] >= 0:
-                here = values[c, number, rules[c, t, WATCH]]
-            else:
-                here = counts[slots[rules[c, t, SLOT], OFFSET] + place[c, t, of]]
-            score += float(here) * weights[t] + float(rules[c, t, MAX_SKEW] - 1)
+            here = count_at(c, t, number, terms.place[c, t, of], terms)
+            score += float(here) * weights[t] + float(terms.rules[c, t, MAX_SKEW] - 1)
         total = int(score + 0.5)
         found[number] = total
         lowest = total if taking_part == 0 else min(lowest, total)
@@ -654,24 +547,17 @@ def spread_scores(
     return stamp
 
 
-@compiled
+@inner
 def scaled_scores(
-    c: int,
-    plugin: int,
-    in_reverse: int,
-    active: Int32,
-    count: int,
-    raw: Int64,
-    base: Int32,
-    found: Int64,
+    c: int, plugin: int, in_reverse: int, active: Int32, count: int, found: Int64, lines: Lines
 ) -> None:
     """Set the scores of a plugin that looks at nodes alone, scaled over the active groups."""
     highest = 0
     for i in range(count):
-        highest = max(highest, raw[c, plugin, base[c, active[i]]])
+        highest = max(highest, lines.raw[c, plugin, lines.base[c, active[i]]])
     for i in range(count):
         number = active[i]
-        score = raw[c, plugin, base[c, number]]
+        score = lines.raw[c, plugin, lines.base[c, number]]
         if highest > 0:
             score = 100 * score // highest
             found[number] = 100 - score if in_reverse else score
@@ -679,7 +565,7 @@ def scaled_scores(
             found[number] = 100 if in_reverse else score
 
 
-@compiled
+@outer
 def index(c: int, lines: Lines) -> None:
     """Make the entries of a line anew."""
     lines.entries[c] = 0
@@ -696,7 +582,7 @@ def index(c: int, lines: Lines) -> None:
             )  # fmt: skip
 
 
-@compiled
+@outer
 def judge_rows(c: int, lines: Lines, shapes: Shapes, counts: Counts) -> None:
     """Set standing and bits of all rows of a line, which are in no group yet."""
     slot = lines.form[c, TAKEN_SLOT]
@@ -721,7 +607,7 @@ def judge_rows(c: int, lines: Lines, shapes: Shapes, counts: Counts) -> None:
             lines.standing[c, row] = score << SHIFT
 
 
-@compiled
+@outer
 def decide(
     classes: Int32,
     high: Int64,
@@ -743,31 +629,21 @@ def decide(
     each pod. ``log``: the snapshot's, ``filled`` entries long, which begins at ``log_start``.
     """
     standing, closed, fixed = lines.standing, lines.closed, lines.fixed
-    form, plan, raw = lines.form, lines.plan, lines.raw
+    form, plan, rules, values = lines.form, lines.plan, lines.rules, lines.values
+    size, members, cursor = lines.size, lines.members, lines.cursor
+    kind, kind_count = lines.kind, lines.kind_count
+    marks, marked = shapes.marks, shapes.cursor
     entry_group, entry_top, entry_ties, entries = (
         lines.entry_group, lines.entry_top, lines.entry_ties, lines.entries,
     )  # fmt: skip
-    amounts, columns, terms, marks, marked = (
-        shapes.amounts, shapes.columns, shapes.terms, shapes.marks, shapes.cursor,
-    )  # fmt: skip
-    rules, place, watch, values = lines.rules, lines.place, lines.watch, lines.values
-    base, size, members = lines.base, lines.size, lines.members
-    kind, kind_count, cursor = lines.kind, lines.kind_count, lines.cursor
-    vectors, nonzero = lines.vectors, lines.nonzero
-    slots, counts, present, where = (
-        counted.slots, counted.counts, counted.present, counted.where,
-    )  # fmt: skip
-    allocatable, requested, nonzero_requested = (
-        nodes.allocatable, nodes.requested, nodes.nonzero_requested,
-    )  # fmt: skip
-    allowed, pod_count = nodes.allowed_pods, nodes.pod_count
-    rows = standing.shape[1]
-    blocks = entries.shape[1]
+    watch, slots, counts = lines.watch, counted.slots, counted.counts
+    present, where = counted.present, counted.where
+    terms = Terms(form, rules, lines.place, values, lines.base, size, slots, counts)
     most = size.shape[1]
-    highest = np.empty(blocks, np.int32)
-    ties_in = np.empty(blocks, np.int32)
+    highest = np.empty(entries.shape[1], np.int32)
+    tied = np.empty(entries.shape[1], np.int32)
     best = np.empty(KEPT, np.int32)
-    scratch = np.empty(max(watch.shape[1], 1), np.int64)
+    scratch = np.empty(max(lines.watch.shape[1], 1), np.int64)
     active = np.empty(most, np.int32)
     offset = np.empty(most, np.int32)
     found = np.empty(most, np.int64)
@@ -787,10 +663,7 @@ def decide(
         taken, watches = form[c, TAKEN_SLOT], form[c, WATCHES]
         # Follow what was touched: for its requests, then since the class was last asked.
         for entry in range(marked[shape] - log_start, filled + pod):
-            mark(
-                log[entry], shape, amounts, columns, terms, marks, allocatable, requested,
-                nonzero_requested, allowed, pod_count,
-            )  # fmt: skip
+            mark(log[entry], shape, shapes, nodes)
         marked[shape] = log_start + filled + pod
         for entry in range(cursor[c] - log_start, filled + pod):
             row = log[entry]
@@ -809,10 +682,7 @@ def decide(
                     number = -1
                     break
             if number < 0:
-                number = find_group(
-                    c, row, old_group, form, watch, values, base, size, members, slots, counts,
-                    where, scratch,
-                )  # fmt: skip
+                number = find_group(c, row, old_group, watch, where, members, scratch, terms)
             now = int(marks[shape, row, FIT])
             if taken >= 0 and counts[slots[taken, OFFSET] + row] > 0:
                 now = TAKEN
@@ -869,7 +739,7 @@ def decide(
             offset[number] = LOW
             if size[c, number] == 0:
                 continue
-            reason = judge(c, number, nobody, form, rules, place, values, base, slots, counts)
+            reason = judge(c, number, nobody, terms)
             if reason >= 0:
                 refused[reason] += size[c, number]
                 continue
@@ -885,101 +755,46 @@ def decide(
                 if source in (OF_SHAPE, OF_NODE):
                     continue
                 if source == AFFINITY:
-                    affinity_scores(
-                        c, active, count, form, rules, place, values, base, slots, counts, found
-                    )
+                    affinity_scores(c, active, count, found, terms)
                 elif source == SPREAD:
                     stamp = spread_scores(
-                        c, active, count, form, rules, place, values, base, size, slots, counts,
-                        counted.logarithms, ignored, seen, stamp, weights, found,
-                    )  # fmt: skip
-                else:
-                    scaled_scores(
-                        c, plugin, int(source == REVERSED), active, count, raw, base, found
+                        c,
+                        active,
+                        count,
+                        ignored,
+                        seen,
+                        stamp,
+                        weights,
+                        counted.logarithms,
+                        found,
+                        terms,
                     )
+                else:
+                    scaled_scores(c, plugin, int(source == REVERSED), active, count, found, lines)
                 for i in range(count):
                     number = active[i]
                     weighted[plugin, number] = found[number] * plan[c, plugin, 2]
                     offset[number] += weighted[plugin, number]
 
         # The highest total, block by block; then the blocks that have it.
-        survey(
-            form[c, WIDEST], entry_group[c], entry_top[c], entry_ties[c], offset, highest, ties_in
-        )
-        top = 0
-        for block in range(blocks):
-            top = max(top, highest[block])
-        ties = 0
-        for block in range(blocks):
-            if highest[block] == top:
-                ties += ties_in[block]
-        left = (high[pod] * ties + ((low[pod] * ties) >> 32)) >> 32
-        winner = -1
-        for block in range(blocks):
-            if highest[block] != top:
-                continue
-            if left >= ties_in[block]:
-                left -= ties_in[block]
-                continue
-            for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                stands = int(standing[c, row])
-                if stands >= 0 and (stands >> SHIFT) + offset[stands & GROUP_BITS] == top:
-                    if left == 0:
-                        winner = row
-                        break
-                    left -= 1
-            break
-        margin = 0
-        kept = 0
+        survey(form[c, WIDEST], entry_group[c], entry_top[c], entry_ties[c], offset, highest, tied)
+        top, ties = summit(highest, tied)
+        left = draw_below(high[pod], low[pod], ties)
         picks = told.chosen[pod]
+        winner, margin, kept = pick(
+            (standing[c], offset),
+            standing.shape[1],
+            highest,
+            tied,
+            top,
+            ties,
+            left,
+            feasible,
+            best,
+            picks,
+        )
         if feasible == 1:
-            top = 0
-            margin = -1
-        elif ties >= KEPT:
-            for block in range(blocks):
-                if highest[block] != top:
-                    continue
-                for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                    stands = int(standing[c, row])
-                    if stands >= 0 and (stands >> SHIFT) + offset[stands & GROUP_BITS] == top:
-                        picks[kept] = row
-                        kept += 1
-                        if kept == KEPT:
-                            break
-                if kept == KEPT:
-                    break
-            if picks[KEPT - 1] < winner:
-                picks[KEPT - 1] = winner
-        else:
-            wanted = min(KEPT, feasible)
-            for block in range(blocks):
-                if ties_in[block] == 0 or (kept == wanted and highest[block] <= best[kept - 1]):
-                    continue
-                for row in range(block * BLOCK, min((block + 1) * BLOCK, rows)):
-                    stands = int(standing[c, row])
-                    if stands < 0 or offset[stands & GROUP_BITS] == LOW:
-                        continue
-                    total = (stands >> SHIFT) + offset[stands & GROUP_BITS]
-                    if kept == wanted and total <= best[kept - 1]:
-                        continue
-                    if kept < wanted:
-                        kept += 1
-                    at = kept - 1
-                    while at > 0 and best[at - 1] < total:
-                        best[at] = best[at - 1]
-                        picks[at] = picks[at - 1]
-                        at -= 1
-                    best[at] = total
-                    picks[at] = row
-            if ties == 1:
-                margin = top - best[1]
-            for last in range(1, kept):
-                row = picks[last]
-                at = last
-                while at > 0 and picks[at - 1] > row:
-                    picks[at] = picks[at - 1]
-                    at -= 1
-                picks[at] = row
+            top = nothing
         alike = 0
         for plugin in range(plugins):
             source, line = plan[c, plugin, 0], plan[c, plugin, 1]
@@ -1008,11 +823,7 @@ def decide(
             refused[REFUSALS + number] = kind_count[c, number]
 
         # Assume it.
-        for column in range(vectors.shape[1]):
-            requested[winner, column] += vectors[c, column]
-        nonzero_requested[winner, 0] += nonzero[c, 0]
-        nonzero_requested[winner, 1] += nonzero[c, 1]
-        pod_count[winner] += 1
+        account(winner, lines.vectors[c], lines.nonzero[c], nodes)
         log[filled + pod] = winner
         for at in range(counted.first_bump[c], counted.last_bump[c]):
             bump(
@@ -1020,16 +831,3 @@ def decide(
                 where,
             )  # fmt: skip
     return len(classes)
-
-
-@compiled
-def link(slots: Int32, rows: Int32, first: Int32, following: Int32, previous: Int32) -> None:
-    """Put slots at the head of their rows' lists, in order."""
-    for number in range(len(slots)):
-        slot, row = slots[number], rows[number]
-        head = first[row]
-        following[slot] = head
-        previous[slot] = -1
-        if head >= 0:
-            previous[head] = slot
-        first[row] = slot

@@ -1,0 +1,67 @@
+"""Compiling a loop, and keeping its code on disk until any source of this package changes.
+
+Numba on its own looks at the file of the loop alone, and would go on with old code after a change
+to a function that the loop calls from another file. Whatever loops call, constants included, must
+stand in this package.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core.caching import CacheImpl
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@cache
+def sources() -> bytes:
+    """Return a digest of all sources of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+class PackageLocator:
+    """Finds the place that Numba would take, with the stamp of the package for that of the file."""
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> Any:
+        """Return a locator of Numba's for a function of this package, ``None`` without a place."""
+        kinds: Any = CacheImpl._locator_classes
+        for kind in kinds:
+            locator = kind.from_function(function, file)
+            if locator is not None:
+                locator.get_source_stamp = sources
+                return locator
+        return None
+
+
+def outer(function: Function) -> Function:
+    """Compile what Python calls; the code is kept on disk, with that of all it calls."""
+    config: Any = numba.config
+    before = config.CACHE_LOCATOR_CLASSES
+    config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageLocator.__name__}"
+    try:
+        return _compiled(function, cache=True)
+    finally:
+        config.CACHE_LOCATOR_CLASSES = before
+
+
+def inner(function: Function) -> Function:
+    """Compile what loops call."""
+    return _compiled(function)
+
+
+def inlined(function: Function) -> Function:
+    """Compile what loops call for every row: to hand over arrays would cost more than the work."""
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Function, **options: Any) -> Function:
+    made: Function = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    return made

@@ -1,0 +1,242 @@
+"""What both kinds of loops do alike: whether a pod fits, what rows score, which one is picked.
+
+Rows come in blocks; of each block the loops know the highest total (``highest``) and how many rows
+have it (``tied``). Totals at or below ``NOT_FEASIBLE`` are of rows that are not feasible.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scheduling.engine.compiled.caching import inlined, inner, outer
+from scheduling.framework.arrays import Int32, Int64
+
+LOW = -(2**30)
+"""Below every score: marks rows and groups that are not feasible."""
+NOT_FEASIBLE = LOW // 2
+KEPT = 10
+
+
+class Nodes(NamedTuple):
+    """Columns of the snapshot."""
+
+    allocatable: Int64
+    requested: Int64
+    nonzero_requested: Int64
+    allowed_pods: Int64
+    pod_count: Int64
+
+
+class Guests(NamedTuple):
+    """What pods that are nominated to nodes ask for there, by row, and how many pods."""
+
+    requested: Int64
+    pods: Int64
+
+
+@inlined
+def fit_bits(row: int, amounts: Int64, columns: Int64, nodes: Nodes, guests: Guests | None) -> int:
+    """Return why NodeResourcesFit rejects the row with its guests, 0 where it fits.
+
+    Bit 0: too many pods; two bits per amount: too little is free, too little exists. Column -1
+    ends the list.
+    """
+    places = nodes.allowed_pods[row] - nodes.pod_count[row]
+    if guests is not None:
+        places -= guests.pods[row]
+    found = 1 if places < 1 else 0
+    for check in range(len(columns)):
+        column = columns[check]
+        if column < 0:
+            break
+        room = nodes.allocatable[row, column]
+        free = room - nodes.requested[row, column]
+        if guests is not None:
+            free -= guests.requested[row, column]
+        if amounts[check] > free:
+            found |= (3 if amounts[check] > room else 1) << (2 * check + 1)
+    return found
+
+
+@inlined
+def least_allocated(
+    row: int, weight_cpu: int, cpu: int, weight_memory: int, memory: int, nodes: Nodes
+) -> int:
+    """Return NodeResourcesFit's score of cpu and memory, with integers."""
+    total = 0
+    weights = 0
+    for column in range(2):
+        weight = weight_memory if column else weight_cpu
+        room = nodes.allocatable[row, column]
+        if weight == 0 or room == 0:
+            continue
+        used = nodes.nonzero_requested[row, column] + (memory if column else cpu)
+        if used < room:
+            total += (room - used) * 100 // room * weight
+        weights += weight
+    return total // weights if weights else 0
+
+
+@inner
+def evenness(first: float, second: float) -> int:
+    """Return 100 for two equal fractions to 50 for the widest spread."""
+    return int((1.0 - abs((first - second) / 2)) * 100)
+
+
+@inlined
+def balanced(row: int, cpu: int, memory: int, nodes: Nodes) -> int:
+    """Return NodeResourcesBalancedAllocation's score of cpu and memory."""
+    room_cpu, room_memory = nodes.allocatable[row, 0], nodes.allocatable[row, 1]
+    after = 100
+    before = 100
+    if room_cpu != 0 and room_memory != 0:
+        used_cpu, used_memory = nodes.requested[row, 0], nodes.requested[row, 1]
+        after = evenness(
+            min(1.0, (used_cpu + cpu) / room_cpu), min(1.0, (used_memory + memory) / room_memory)
+        )
+        before = evenness(min(1.0, used_cpu / room_cpu), min(1.0, used_memory / room_memory))
+    return 50 + (50 + after - before) // 2
+
+
+@inlined
+def draw_below(high: int, low: int, count: int) -> int:
+    """Return ``cycle.draw_below`` of 64 random bits in two halves; ``count`` below 2**31."""
+    return (high * count + ((low * count) >> 32)) >> 32
+
+
+@inlined
+def summit(highest: Int32, tied: Int32) -> tuple[int, int]:
+    """Return the highest total of all blocks, and how many rows have it."""
+    top = highest[0]
+    for block in range(1, len(highest)):
+        top = max(top, highest[block])
+    ties = np.int32(0)
+    for block in range(len(highest)):
+        ties += tied[block] if highest[block] == top else np.int32(0)
+    return int(top), int(ties)
+
+
+def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tuple[int, int, int]]:
+    """Return what picks a row, for one way to keep totals.
+
+    Args:
+        total_of: inlined; returns the total of a row, given its number and a ``source``.
+        size: rows in a block.
+    """
+
+    @inlined
+    def pick(
+        source: Any,
+        rows: int,
+        highest: Int32,
+        tied: Int32,
+        top: int,
+        ties: int,
+        left: int,
+        feasible: int,
+        best: Int32,
+        picks: Int32,
+    ) -> tuple[int, int, int]:
+        """Pick a row with the highest total, and note the ten best rows in ``picks``, in order.
+
+        Args:
+            source: what ``total_of`` reads from.
+            rows: how many there are.
+            highest: of each block.
+            tied: of each block.
+            top: the highest total.
+            ties: how many rows have it.
+            left: so many of these are passed over.
+            feasible: how many rows are feasible, not 0.
+            best: room for the ten best totals.
+            picks: room for ten rows; of equal totals the first rows are kept, and the winner.
+
+        Returns:
+            The row, how far it is ahead (-1: nothing to compare), and how many rows were noted.
+        """
+        winner = -1
+        for block in range(len(highest)):
+            if highest[block] != top:
+                continue
+            if left >= tied[block]:
+                left -= tied[block]
+                continue
+            for row in range(block * size, min((block + 1) * size, rows)):
+                if total_of(row, source) == top:
+                    if left == 0:
+                        winner = row
+                        break
+                    left -= 1
+            break
+        if feasible == 1:
+            return winner, -1, 0
+        count = 0
+        if ties >= KEPT:
+            for block in range(len(highest)):
+                if highest[block] != top:
+                    continue
+                for row in range(block * size, min((block + 1) * size, rows)):
+                    if total_of(row, source) == top:
+                        picks[count] = row
+                        count += 1
+                        if count == KEPT:
+                            break
+                if count == KEPT:
+                    break
+            if picks[KEPT - 1] < winner:
+                picks[KEPT - 1] = winner
+            return winner, 0, count
+        kept = min(KEPT, feasible)
+        border = NOT_FEASIBLE  # what a total must be above
+        for block in range(len(highest)):
+            if highest[block] <= border:
+                continue
+            for row in range(block * size, min((block + 1) * size, rows)):
+                found = total_of(row, source)
+                if found <= border:
+                    continue
+                if count < kept:
+                    count += 1
+                at = count - 1
+                while at > 0 and best[at - 1] < found:
+                    best[at] = best[at - 1]
+                    picks[at] = picks[at - 1]
+                    at -= 1
+                best[at] = found
+                picks[at] = row
+                if count == kept:
+                    border = best[kept - 1]
+        for last in range(1, count):
+            row = picks[last]
+            at = last
+            while at > 0 and picks[at - 1] > row:
+                picks[at] = picks[at - 1]
+                at -= 1
+            picks[at] = row
+        return winner, top - best[1] if ties == 1 else 0, count
+
+    return pick
+
+
+@inlined
+def account(row: int, vector: Int64, nonzero: Int64, nodes: Nodes) -> None:
+    """Count a pod's requests on a row."""
+    for column in range(len(vector)):
+        nodes.requested[row, column] += vector[column]
+    nodes.nonzero_requested[row, 0] += nonzero[0]
+    nodes.nonzero_requested[row, 1] += nonzero[1]
+    nodes.pod_count[row] += 1
+
+
+@outer
+def link(slots: Int32, rows: Int32, first: Int32, following: Int32, previous: Int32) -> None:
+    """Put slots at the head of their rows' lists, in order."""
+    for number in range(len(slots)):
+        slot, row = slots[number], rows[number]
+        head = first[row]
+        following[slot] = head
+        previous[slot] = -1
+        if head >= 0:
+            previous[head] = slot
+        first[row] = slot
