@@ -361,16 +361,20 @@ DueTaint = tuple[int, datetime, int | None]
 """Pod, due time and grace period of a taint's timer."""
 
 
-def due_taints(now: datetime, *, limit: int) -> list[DueTaint]:
+def due_taints(
+    now: datetime, *, after: tuple[datetime, int] | None = None, limit: int
+) -> list[DueTaint]:
     """Return the taints' timers that are due. Queries once, by index.
 
-    The earliest first; those of the same moment by pod.
+    The earliest first; those of the same moment by pod. ``after`` is the due time and pod at which
+    the batch before ended.
     """
+    begin = "AND (due_at, pod_id) > (%s::timestamptz, %s::bigint) " if after else ""
     rows = sql.fetch(
         f"SELECT pod_id, due_at, grace_seconds FROM eviction_timer"
-        f" WHERE due_at <= %s::timestamptz AND cause = '{TAINT}'"
-        " ORDER BY due_at, pod_id LIMIT %s::bigint",
-        (now, limit),
+        f" WHERE due_at <= %s::timestamptz AND cause = '{TAINT}' {begin}"
+        "ORDER BY due_at, pod_id LIMIT %s::bigint",
+        (now, *(after or ()), limit),
     )
     return [(pod_id, due_at, grace) for pod_id, due_at, grace in rows]
 

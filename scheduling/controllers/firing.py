@@ -1,12 +1,11 @@
 """Firing what is due on several connections, so that ten thousand timers of one instant leave soon.
 
-What is due is looked up once and cut into batches. A batch is one transaction on one connection;
-when there are several, helpers take batches at the same time, and PostgreSQL works on several
-cores. No two look at the same timers, so nobody passes over what another one holds or has just
-removed. Batches are small, because a long transaction holds up everybody who follows the log.
+A batch is one transaction on one connection. As soon as one is full, helpers take the next ones at
+the same time, and PostgreSQL works on several cores. Batches are small, because a long transaction
+holds up everybody who follows the log.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Lock
@@ -64,7 +63,7 @@ class Crew:
 
     def __enter__(self) -> Self:
         for helper in self._helpers:
-            helper.submit(connection.ensure_connection)
+            helper.submit(_open)
         return self
 
     def __exit__(
@@ -74,7 +73,7 @@ class Crew:
         trace: TracebackType | None,
     ) -> None:
         for helper in self._helpers:
-            helper.submit(connection.close)  # the thread's own
+            helper.submit(_close)
             helper.shutdown()
 
     def fire(self, clock: Callable[[], float]) -> Volley:
@@ -84,43 +83,64 @@ class Crew:
         labels = evictions.fire_executions(now)
         if labels.evicted or labels.busy:
             volley._add(labels, clock())
-        due = timers.due_taints(now, limit=MOST)
-        if not due:
-            return volley
-        batches = _Batches(due, evictions.BATCH)
-        helpers = self._helpers[: len(batches) - 1]
-        waiting = [helper.submit(_drain, batches, clock) for helper in helpers]
-        mine = _drain(batches, clock)
-        for other in (mine, *(one.result() for one in waiting)):
-            volley._join(other)
+        due = _Due(now)
+        first = due.take()
+        waiting = [one.submit(_drain, due, clock) for one in self._helpers] if due.more else []
+        volley._join(_drain(due, clock, first))
+        for other in waiting:
+            volley._join(other.result())
         # Those whom somebody holds stay due, and asking for them again at once would not help.
-        volley.again = len(due) == MOST and len(volley.evicted) > 0
+        volley.again = due.more and len(volley.evicted) > 0
         return volley
 
 
-class _Batches:
-    """What is due, handed out in batches to whoever asks next."""
+class _Due:
+    """What is due at a moment, looked up in batches by whoever wants the next.
 
-    def __init__(self, due: Batch, size: int) -> None:
-        self._parts = [due[first : first + size] for first in range(0, len(due), size)]
-        self._rest: Iterator[Batch] = iter(self._parts)
+    Each begins where the one before ended, so that nobody goes through what others hold or have
+    removed. ``more``: there may be another batch.
+    """
+
+    def __init__(self, now: datetime) -> None:
+        self.more = True
+        self._now = now
+        self._handed_out = 0
+        self._last: tuple[datetime, int] | None = None
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self._parts)
-
     def take(self) -> Batch | None:
+        """Return a batch, ``None`` if there is none, or enough were taken. Queries up to once."""
         with self._lock:
-            return next(self._rest, None)
+            if not self.more or self._handed_out >= MOST:
+                return None
+            size = evictions.BATCH
+            batch = timers.due_taints(self._now, after=self._last, limit=size)
+            self.more = len(batch) == size
+            if not batch:
+                return None
+            self._handed_out += len(batch)
+            pod_id, due_at, _ = batch[-1]
+            self._last = (due_at, pod_id)
+            return batch
 
 
-def _drain(batches: _Batches, clock: Callable[[], float]) -> Volley:
-    """Fire batches until none is left."""
+def _drain(due: _Due, clock: Callable[[], float], first: Batch | None = None) -> Volley:
+    """Fire ``first``, and batches until none is left."""
     volley = Volley()
-    while (batch := batches.take()) is not None:
+    batch = first or due.take()
+    while batch is not None:
         done = evictions.fire_taints(batch, _moment(clock))
         volley._add(done, clock())
+        batch = due.take()
     return volley
+
+
+def _open() -> None:
+    connection.ensure_connection()  # the thread's own
+
+
+def _close() -> None:
+    connection.close()
 
 
 def _moment(clock: Callable[[], float]) -> datetime:
