@@ -32,6 +32,8 @@ _NULL = b"\xff\xff\xff\xff"
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UUID_LENGTH = _LENGTH(16)
+_LONG = 100
+"""With arrays longer than this a statement is planned for what they hold."""
 
 Row = tuple[Any, ...]
 
@@ -219,12 +221,22 @@ def drop_dead_connection() -> None:
         close_old_connections()
 
 
+def _is_short(parameters: Sequence[Any]) -> bool:
+    """Return whether the plan that PostgreSQL keeps for a statement is good enough.
+
+    It was made for the tables as they were, and joins a table that was empty then by reading all of
+    it for each element. With long arrays that takes seconds once the table has filled, and planning
+    for what is there costs little.
+    """
+    return not any(isinstance(one, Array) and len(one.values) > _LONG for one in parameters)
+
+
 def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
     """Execute and return all rows, as tuples."""
     inner = raw()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(inner)
-        cursor.execute(statement, parameters, prepare=True, binary=True)
+        cursor.execute(statement, parameters, prepare=_is_short(parameters), binary=True)
         rows: list[Row] = cursor.fetchall()
         cursor.close()
         return rows
@@ -242,7 +254,7 @@ def fetch_together(*statements: tuple[str, Sequence[Any]]) -> list[list[Row]]:
         with inner.pipeline():
             for statement, parameters in statements:
                 cursor = psycopg.Cursor(inner)
-                cursor.execute(statement, parameters, prepare=True, binary=True)
+                cursor.execute(statement, parameters, prepare=_is_short(parameters), binary=True)
                 cursors.append(cursor)
         rows = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
         for cursor in cursors:
@@ -261,7 +273,7 @@ def run(statement: str, parameters: Sequence[Any] = ()) -> int:
     inner = raw()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(inner)
-        cursor.execute(statement, parameters, prepare=True, binary=True)
+        cursor.execute(statement, parameters, prepare=_is_short(parameters), binary=True)
         count = cursor.rowcount
         cursor.close()
         return count

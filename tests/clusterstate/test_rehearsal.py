@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.bench import cold_start
+from scheduling.bench import backlog, cold_start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -12,3 +12,8 @@ def test_a_cold_start_finds_all_copies_and_keeps_up() -> None:
     assert started["nodes"] == 7
     assert started["pods"] == 100 + 30
     assert refreshed["changes"] == 20
+
+
+def test_a_backlog_is_bound_turn_after_turn() -> None:
+    turns = backlog.run("HundredKinds", nodes=5, waiting=40, say=lambda text: None, times=2)
+    assert [turn["pods"] for turn in turns] == [40, 40]

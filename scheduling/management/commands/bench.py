@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.bench import cold_start, engine, service
+from scheduling.bench import backlog, cold_start, engine, service
 from scheduling.bench.database import throw_away
 from scheduling.bench.workloads import WORKLOADS, by_name
 
@@ -30,6 +30,14 @@ class Command(BaseCommand):
             "--cold-start",
             action="store_true",
             help="loading the snapshot from a throw-away database, and keeping up with it",
+        )
+        mode.add_argument(
+            "--backlog",
+            action="store_true",
+            help="pending pods to bound rows: the scheduler's cycles on a throw-away database",
+        )
+        parser.add_argument(
+            "--waiting", type=int, default=10_000, help="with --backlog: how many pods"
         )
         parser.add_argument(
             "--bound", type=int, default=0, help="with --cold-start: pods, by default 20 a node"
@@ -61,6 +69,16 @@ class Command(BaseCommand):
                     for result in cold_start.run(nodes=nodes, bound=bound, say=self._say):
                         self.stdout.write(json.dumps(result))
                         self.stdout.flush()
+            return
+        if options["backlog"]:
+            for nodes in sizes:
+                for name in [workload.name for workload in chosen] or ["HundredKinds"]:
+                    with throw_away():
+                        waiting = options["waiting"]
+                        for result in backlog.run(
+                            name, nodes=nodes, waiting=waiting, say=self._say
+                        ):
+                            self.stdout.write(json.dumps(result))
             return
         for nodes in sizes:
             for workload in chosen or WORKLOADS:

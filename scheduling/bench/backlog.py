@@ -1,0 +1,95 @@
+"""A backlog of pending pods to bound rows: the scheduler's own cycles over a throw-away database.
+
+What ``runner.run`` does when it meets a long queue, without the web server that filled it. Events
+and decisions are told afterwards, as the runner does while there is a queue, and timed apart.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from clusterstate import sql
+from clusterstate.actions import objects, pods, rehearsal
+from scheduling import profiles, runner, wake
+from scheduling.bench.workloads import Manifest, Workload, by_name
+from scheduling.engine import plain, runs
+
+_LIST = 1000
+_SEED = 1
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  # a benchmark is an edge
+
+
+def run(
+    name: str, *, nodes: int, waiting: int, say: Callable[[str], None], times: int = 3
+) -> list[dict[str, Any]]:
+    """Return a result for each turn. The database must be empty and migrated."""
+    workload = by_name(name)
+    say(f"{nodes} nodes")
+    template = workload.node(0)
+    with wake.without_scheduler():  # it is here
+        objects.create("Node", "", template, now=_now())
+    rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
+    runs.warm()
+    plain.warm()
+    scheduler = runner.Scheduler(profiles.default(), lambda: _SEED)
+    try:
+        return [_turn(scheduler, workload, turn, nodes, waiting, say) for turn in range(times)]
+    finally:
+        scheduler.binder.close()
+
+
+def _turn(
+    scheduler: runner.Scheduler,
+    workload: Workload,
+    turn: int,
+    nodes: int,
+    waiting: int,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    say(f"{waiting} pods wait")
+    waiters = [_named(workload.pod(number), f"turn-{turn}-{number}") for number in range(waiting)]
+    if not scheduler.mirror.loaded:
+        scheduler.load(time.time())
+    with wake.without_scheduler():
+        for first in range(0, waiting, _LIST):
+            pods.create_pods(waiters[first : first + _LIST], now=_now())
+    before = _bound()
+    say("schedule them")
+    began, cpu = time.perf_counter(), time.process_time()
+    scheduler.mirror.refresh(time.time())
+    read = time.perf_counter() - began
+    while scheduler.cycle(time.time()):
+        pass
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    bound = _bound() - before
+    say("tell what happened")
+    told = time.perf_counter()
+    scheduler.binder.tell(time.time())
+    told = time.perf_counter() - told
+    return {
+        "mode": "backlog",
+        "workload": workload.name,
+        "nodes": nodes,
+        "pods": bound,
+        "seconds": round(seconds, 3),
+        "pods_per_second": round(bound / seconds),
+        "read_seconds": round(read, 3),
+        "cpu_microseconds_per_pod": round(cpu / bound * 1e6, 1),
+        "told_seconds": round(told, 3),
+    }
+
+
+def _named(manifest: Manifest, name: str) -> Manifest:
+    manifest["metadata"] |= {"name": name, "namespace": "default"}
+    return manifest
+
+
+def _bound() -> int:
+    row = sql.fetch_one("SELECT count(*) FROM pod WHERE node_name <> ''")
+    assert row is not None
+    count: int = row[0]
+    return count
