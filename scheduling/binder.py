@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import structlog
+from django.db import connection
 
 from clusterstate import queries, sql
 from clusterstate.actions import events, pods
@@ -56,7 +57,8 @@ class Binder:
         """Asked to take back a victim that is reserved and not bound; True if it was."""
 
     def close(self) -> None:
-        """Wait for the batch that is under way, whatever becomes of it."""
+        """Wait for the batch that is under way, whatever becomes of it, and hang up."""
+        self._thread.submit(connection.close)
         self._thread.shutdown(wait=True)
 
     # --- placed ----------------------------------------------------------------------------------
