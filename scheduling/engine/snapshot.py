@@ -663,19 +663,7 @@ class Snapshot:
         Counters follow here. ``link``: ``compiled.shared.link``.
         """
         count = len(keys)
-        reused = min(count, len(self._free_slots))
-        first = len(self._keys)
-        numbers = [self._free_slots.pop() for _ in range(reused)]
-        numbers += range(first, first + count - reused)
-        for slot, key in zip(numbers[:reused], keys[:reused], strict=True):
-            self._keys[slot] = key
-        self._keys.extend(keys[reused:])
-        if len(self._keys) > len(self._pod_class):
-            self._grow_slots(len(self._keys))
-        known = len(self._slot_of)
-        self._slot_of.update(zip(keys, numbers, strict=True))
-        assert len(self._slot_of) == known + count, "a pod is already placed"
-        slots = np.array(numbers, np.int32)
+        slots = self._new_slots(keys)
         self._pod_class[slots] = [info.index for info in infos]
         self._pod_terminating[slots] = False
         self._pod_started[slots] = np.nan
@@ -683,13 +671,7 @@ class Snapshot:
         link(slots, rows, self._first, self._next, self._previous)
         self._log_filled += count
         self._assumed.update(keys)
-        peers = np.array([info.peer for info in infos], np.int32)
-        for peer in set(peers.tolist()):
-            weights = self._peer_weights[peer]
-            if weights:
-                there = rows[peers == peer]
-                for counter, weight in weights:
-                    counter.bump_all(there, weight)
+        self._bump(np.array([info.peer for info in infos], np.int32), rows)
         if self._nominated_node:
             for key in keys:
                 self.unnominate(key)
@@ -702,6 +684,10 @@ class Snapshot:
     def is_assumed(self, key: Hashable) -> bool:
         """Whether the pod was assumed and not yet confirmed."""
         return key in self._assumed
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether the pod is on a node, or is to run there."""
+        return key in self._slot_of
 
     def node_of(self, key: Hashable) -> str | None:
         """Return the node name of a pod, ``None`` when the pod is not known."""
@@ -719,8 +705,12 @@ class Snapshot:
         *,
         started: Float64 | None = None,
         terminating: Mask | None = None,
+        names: Sequence[str] = (),
     ) -> None:
-        """Add many pods on known rows at once (cold start); none may be known already.
+        """Add many pods on known rows at once, as ``add_pod`` would one after the other.
+
+        None may be known already. So many that the log has no room for them make all counters and
+        what else follows the log be made anew.
 
         Args:
             keys: identities.
@@ -728,50 +718,90 @@ class Snapshot:
             rows: row of each, int32 (pods,), all live.
             started: seconds since the epoch, NaN where unknown.
             terminating: bool (pods,).
+            names: the pods' names, where ``keys`` do not tell them.
         """
         count = len(keys)
-        first = len(self._keys)
-        while len(self._pod_class) < first + count:
-            self._grow_slots(first + count)
-        slots = slice(first, first + count)
-        self._keys.extend(keys)
-        self._slot_of.update(zip(keys, range(first, first + count), strict=True))
+        if not count:
+            return
+        slots = self._new_slots(keys)
         self._pod_class[slots] = classes
         self._pod_row[slots] = rows
         self._pod_terminating[slots] = False if terminating is None else terminating
         self._pod_started[slots] = np.nan if started is None else started
+        if names:
+            self._pod_names.update(zip(slots.tolist(), names, strict=True))
         # Chain the new slots of each row in front of its list, the last one first, as single adds.
         order = count - 1 - np.argsort(rows[::-1], kind="stable")
-        slot_numbers = (np.arange(first, first + count, dtype=np.int32))[order]
+        slot_numbers = slots[order]
         sorted_rows = rows[order]
-        if count:
-            starts = np.flatnonzero(np.r_[True, sorted_rows[1:] != sorted_rows[:-1]])
-            ends = np.r_[starts[1:], count] - 1
-            following = np.r_[slot_numbers[1:], np.int32(-1)]
-            heads = sorted_rows[starts]
-            old_first = self._first[heads]
-            following[ends] = old_first
-            preceding = np.r_[np.int32(-1), slot_numbers[:-1]]
-            preceding[starts] = -1
-            self._next[slot_numbers] = following
-            self._previous[slot_numbers] = preceding
-            linked = old_first >= 0
-            self._previous[old_first[linked]] = slot_numbers[ends][linked]
-            self._first[heads] = slot_numbers[starts]
-        vectors = np.array(self._vectors) if self._vectors else np.zeros((0, 3), np.int64)
-        if count:
-            # As one number they sort ten times as fast as as pairs.
-            pairs, counts = np.unique(
-                rows.astype(np.int64) * len(vectors) + classes, return_counts=True
-            )
-            there, kinds = np.divmod(pairs, len(vectors))
-            np.add.at(self.requested, there, vectors[kinds] * counts[:, None])
-            nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in self.classes], np.int64)
-            np.add.at(self.nonzero_requested, there, nonzero[kinds] * counts[:, None])
-            np.add.at(self.pod_count, there, counts)
-        self.forget_counters()
-        self.log_start = self.log_end + 1
-        self._log_filled = 0
+        starts = np.flatnonzero(np.r_[True, sorted_rows[1:] != sorted_rows[:-1]])
+        ends = np.r_[starts[1:], count] - 1
+        following = np.r_[slot_numbers[1:], np.int32(-1)]
+        heads = sorted_rows[starts]
+        old_first = self._first[heads]
+        following[ends] = old_first
+        preceding = np.r_[np.int32(-1), slot_numbers[:-1]]
+        preceding[starts] = -1
+        self._next[slot_numbers] = following
+        self._previous[slot_numbers] = preceding
+        linked = old_first >= 0
+        self._previous[old_first[linked]] = slot_numbers[ends][linked]
+        self._first[heads] = slot_numbers[starts]
+        kinds = np.flatnonzero(np.bincount(classes))
+        numbers = np.searchsorted(kinds, classes)
+        known = [self.classes[kind] for kind in kinds.tolist()]
+        vectors = np.array([self._vectors[info.index] for info in known])
+        nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in known], np.int64)
+        # As one number they sort ten times as fast as as pairs.
+        pairs, counts = np.unique(rows.astype(np.int64) * len(known) + numbers, return_counts=True)
+        there, of = np.divmod(pairs, len(known))
+        np.add.at(self.requested, there, vectors[of] * counts[:, None])
+        np.add.at(self.nonzero_requested, there, nonzero[of] * counts[:, None])
+        np.add.at(self.pod_count, there, counts)
+        if self._nominated_node:
+            for key in keys:
+                self.unnominate(key)
+        if count > _LOG_LIMIT // 2:
+            self.forget_counters()
+            self.log_start = self.log_end + 1
+            self._log_filled = 0
+            return
+        log, filled = self.log_room(count)
+        log[filled : filled + count] = rows
+        self._log_filled += count
+        if self._counters:
+            peers = np.array([info.peer for info in known], np.int32)[numbers]
+            self._bump(peers, rows, terminating)
+
+    def _new_slots(self, keys: Sequence[Hashable]) -> Int32:
+        """Return slots for pods that were not known, int32 (pods,), with their keys noted."""
+        count = len(keys)
+        reused = min(count, len(self._free_slots))
+        first = len(self._keys)
+        numbers = [self._free_slots.pop() for _ in range(reused)]
+        for slot, key in zip(numbers, keys[:reused], strict=True):
+            self._keys[slot] = key
+        self._keys.extend(keys[reused:] if reused else keys)
+        if len(self._keys) > len(self._pod_class):
+            self._grow_slots(len(self._keys))
+        slots = np.arange(first - reused, first - reused + count, dtype=np.int32)
+        slots[:reused] = numbers
+        known = len(self._slot_of)
+        self._slot_of.update(zip(keys, slots.tolist(), strict=True))
+        assert len(self._slot_of) == known + count, "a pod is already placed"
+        return slots
+
+    def _bump(self, peers: Int32, rows: Int32, terminating: Mask | None = None) -> None:
+        """Let counters follow pods that came: how they look to others, and where they are."""
+        for peer in set(peers.tolist()):
+            weights = self._peer_weights[peer]
+            if not weights:
+                continue
+            mine = peers == peer
+            there = rows[mine]
+            alive = there if terminating is None else rows[mine & ~terminating]
+            for counter, weight in weights:
+                counter.bump_all(alive if counter.live_only else there, weight)
 
     def _new_slot(
         self, key: Hashable, info: PodInfo, *, start_time: float | None, terminating: bool

@@ -140,9 +140,10 @@ def test_deltas_give_what_a_rebuild_gives(
 @given(
     st.lists(strategies.pods(), min_size=3, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=30),
+    st.integers(0, 5),
 )
 def test_many_pods_at_once_are_as_many_single_ones(
-    templates: list[Manifest], chosen: list[tuple[int, int, bool]]
+    templates: list[Manifest], chosen: list[tuple[int, int, bool]], gone: int
 ) -> None:
     pods = [msgspec.convert(t, Pod) for t in templates]
     both = []
@@ -153,7 +154,16 @@ def test_many_pods_at_once_are_as_many_single_ones(
                 make_node(f"node-{number}").labelled({ZONE: f"z{number % 2}"}).build()
             )
         infos = [snapshot.intern(from_pod(pod)) for pod in pods]
+        counters = [
+            snapshot.counter(("one", live_only), lambda info: 1, live_only=live_only)
+            for live_only in (False, True)
+        ]
+        for number in range(gone):  # whose places are taken again
+            snapshot.add_pod(f"default/gone-{number}", infos[0], "node-0")
+        for number in range(gone):
+            snapshot.remove_pod(f"default/gone-{number}")
         keys = [f"default/p-{i}" for i in range(len(chosen))]
+        snapshot.nominate("default/p-1", infos[0], "node-0")
         if bulk:
             snapshot.add_pods(
                 keys,
@@ -167,7 +177,11 @@ def test_many_pods_at_once_are_as_many_single_ones(
         orders = [[r.key for r in snapshot.pods_on(row)] for row in snapshot.rows().tolist()]
         for key in keys[::3]:
             snapshot.remove_pod(key)
-        both.append((orders, accounts(snapshot)))
+        touched = snapshot.touched_since(snapshot.log_start)
+        assert touched is not None
+        counts = [(counter.rows.tolist(), counter.total) for counter in counters]
+        guests = dict(snapshot.guests(0, None))
+        both.append((orders, accounts(snapshot), counts, sorted(touched.tolist()), guests.keys()))
     assert both[0] == both[1]
 
 

@@ -1,0 +1,57 @@
+"""The warm state that follows the change log is what loading everything anew gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clusterstate import queries
+from clusterstate.actions import bootstrap, pods
+from scheduling.engine.queue import Backoff
+from scheduling.engine.snapshot import Snapshot
+from scheduling.sync import Mirror
+from tests.controllers.support import NOW, make_node, pod_manifest
+
+MANY, FEW = 40, 3
+
+
+@pytest.fixture
+def cluster(db: None) -> Iterator[None]:
+    bootstrap.forget()
+    pods.forget_classes()
+    bootstrap.ensure(now=NOW)
+    for number in range(4):
+        make_node(f"n{number}")
+    yield
+    bootstrap.forget()
+
+
+def arrive(first: int, count: int) -> list[int]:
+    """Create pods that name their node, one of which is not known."""
+    manifests = [pod_manifest(f"p{i}", nodeName=f"n{i % 5}") for i in range(first, first + count)]
+    pods.create_pods(manifests, now=NOW)
+    found = [queries.pod_id("default", f"p{i}") for i in range(first, first + count)]
+    return [pod_id for pod_id in found if pod_id is not None]
+
+
+def told(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "requested": snapshot.requested.tolist(),
+        "count": snapshot.pod_count.tolist(),
+        "pods": {r.key: (r.info.digest, r.row) for r in snapshot.pods()},
+        "started": {r.key: r.start_time for r in snapshot.pods() if r.row >= 0},
+        "nodes": {r.key: snapshot.node_of(r.key) for r in snapshot.pods()},
+    }
+
+
+def test_pods_that_arrive_are_counted_as_if_loaded(cluster: None) -> None:
+    followed = Mirror({}, Backoff())
+    followed.load(NOW.timestamp())
+    arrived = []
+    for first, count in ((0, MANY), (MANY, FEW), (MANY + FEW, MANY)):
+        arrived += arrive(first, count)
+        assert followed.refresh(NOW.timestamp()) >= count
+    loaded = Mirror({}, Backoff())
+    loaded.load(NOW.timestamp())
+    assert told(followed.snapshot) == told(loaded.snapshot)
+    assert sorted(followed.arrivals) == sorted(arrived)
