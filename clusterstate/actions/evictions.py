@@ -225,23 +225,11 @@ _EVICT = f"""
         SET revision = n.revision, deletion_at = n.deletion_at,
             eviction = tstzrange(%s::timestamptz, n.deletion_at, '[]')
         FROM numbered n WHERE p.id = n.pod_id
-        RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
-                  new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
-                  new.eviction, old.revision AS old_revision),
+        {pods.returning()}),
     terminating AS (
         INSERT INTO terminating_pod (pod_id, deletion_at) SELECT id, deletion_at FROM updated),
     done AS (DELETE FROM eviction_timer t USING updated u WHERE t.pod_id = u.id),
-    logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision, class_id, previous_class_id,
-                            node_name, previous_node_name, scheduled_at, previous_scheduled_at,
-                            unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at, eviction)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
-               namespace, name, document_id, document_id, old_revision, class_id, class_id,
-               node_name, node_name, scheduled_at, scheduled_at, unschedulable, unschedulable,
-               phase, phase, deletion_at, eviction
-        FROM updated)
+    logged AS ({pods.log("updated")})
     SELECT max(revision) FROM updated
 """
 _EVICT = " ".join(_EVICT.split())

@@ -6,6 +6,7 @@ from datetime import datetime
 from django.db import transaction
 
 from clusterstate import changes, sql
+from clusterstate.actions import pods
 from clusterstate.objects import document
 from clusterstate.timers import NODE_LEASES
 
@@ -64,23 +65,11 @@ _REWRITE = f"""
     updated AS (
         UPDATE pod p SET document_id = n.document_id, revision = n.revision
         FROM numbered n WHERE p.id = n.pod_id
-        RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
-                  new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
-                  new.eviction, old.revision AS old_revision, old.document_id AS old_document_id),
+        {pods.returning()}),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
-    logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision, class_id, previous_class_id,
-                            node_name, previous_node_name, scheduled_at, previous_scheduled_at,
-                            unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at, eviction, previous_eviction)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
-               namespace, name, document_id, old_document_id, old_revision, class_id, class_id,
-               node_name, node_name, scheduled_at, scheduled_at, unschedulable, unschedulable,
-               phase, phase, deletion_at, eviction, eviction
-        FROM updated)
+    logged AS ({pods.log("updated")})
     SELECT max(revision) FROM updated
 """
 _REWRITE = " ".join(_REWRITE.split())

@@ -613,23 +613,42 @@ def _run_insert(prepared: list[_Prepared], now: datetime, epoch: int) -> list[sq
 _LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({changes.PLACEMENT_LOCK})"
 _LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})"
 
-_LOG_POD = f"""
-    INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                        previous_document_id, previous_revision, class_id, previous_class_id,
-                        node_name, previous_node_name, scheduled_at, previous_scheduled_at,
-                        unschedulable, previous_unschedulable, phase, previous_phase, deletion_at)
-    SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id, namespace,
-           name, document_id, document_id, old_revision, class_id, class_id, node_name,
-           old_node_name, scheduled_at, old_scheduled_at, unschedulable, old_unschedulable, phase,
-           phase, deletion_at
-"""
+_VERSIONED = (
+    "document_id",
+    "class_id",
+    "node_name",
+    "scheduled_at",
+    "unschedulable",
+    "phase",
+    "eviction",
+)
 
-_RETURNING_POD = """
-    RETURNING new.id, new.namespace, new.name, new.document_id, new.class_id, new.revision,
-              new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
-              old.revision AS old_revision, old.node_name AS old_node_name,
-              old.scheduled_at AS old_scheduled_at, old.unschedulable AS old_unschedulable
-"""
+
+def returning(row: str = "new", revision: str = "new.revision") -> str:
+    """Return the RETURNING clause of a statement that writes pods, for ``log`` to read.
+
+    ``row`` is the version that was written; a deleted pod's last one is ``old``.
+    """
+    columns = [f"{row}.{name}" for name in ("id", "namespace", "name", "deletion_at", *_VERSIONED)]
+    before = [f"old.{name} AS old_{name}" for name in ("revision", *_VERSIONED)]
+    return f"RETURNING {', '.join([*columns, f'{revision} AS revision', *before])}"
+
+
+def log(source: str, verb: int = changes.MODIFIED) -> str:
+    """Return the statement that logs what was written; ``source`` has what was ``returning``.
+
+    Its one parameter is the time.
+    """
+    previous = ", ".join(f"previous_{name}" for name in _VERSIONED)
+    before = ", ".join(f"old_{name}" for name in _VERSIONED)
+    now = ", ".join(_VERSIONED)
+    return f"""
+    INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, deletion_at,
+                        previous_revision, {now}, {previous})
+    SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {verb}, id, namespace, name,
+           deletion_at, old_revision, {now}, {before}
+    FROM {source}"""
+
 
 # That few pods wait, as the planner knows from a quiet hour, must not make it begin with those:
 # when ten thousand do, it would compare each with each of a batch. It has no opinion about a CASE.
@@ -645,13 +664,13 @@ _BIND = f"""
         FROM gate, unnest(%s, %s) AS i(pod_id, node_name)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_PENDING} AND p.deletion_at IS NULL
-        {_RETURNING_POD}),
+        {returning()}),
     unqueued AS (DELETE FROM pending_pod q USING bound WHERE q.pod_id = bound.id),
     held AS (
         UPDATE binder SET holder = %s::text, revision = m.revision
         FROM (SELECT max(revision) AS revision FROM bound) m
         WHERE binder.id = 1 AND m.revision IS NOT NULL),
-    logged AS ({_LOG_POD} FROM bound)
+    logged AS ({log("bound")})
     SELECT id, revision FROM bound ORDER BY revision
 """
 _BIND = " ".join(_BIND.split())
@@ -793,13 +812,13 @@ _SET_UNSCHEDULABLE = f"""
           AND p.unschedulable IS DISTINCT FROM '{{"lastTransitionTime":"'
                 || coalesce(p.unschedulable::json ->> 'lastTransitionTime', %s::text) || '",'
                 || i.condition
-        {_RETURNING_POD}),
+        {returning()}),
     queued AS (
         UPDATE pending_pod q
         SET stage = i.stage, attempts = i.attempts, not_before = i.not_before,
             rejected_by = string_to_array(i.rejected_by, ','), message = i.message
         FROM input i WHERE q.pod_id = i.pod_id),
-    logged AS ({_LOG_POD} FROM marked)
+    logged AS ({log("marked")})
     SELECT id, revision FROM marked ORDER BY revision
 """
 _SET_UNSCHEDULABLE = " ".join(_SET_UNSCHEDULABLE.split())
@@ -997,12 +1016,7 @@ _UPDATE = f"""
             unschedulable = %s::text, nominated_node_name = %s::text, deletion_at = %s::timestamptz,
             eviction = %s::text::tstzrange
         FROM numbered n WHERE p.id = %s::bigint
-        RETURNING new.id, new.namespace, new.name, new.revision, new.document_id, new.class_id,
-                  new.node_name, new.scheduled_at, new.unschedulable, new.phase, new.deletion_at,
-                  old.revision AS old_revision, old.document_id AS old_document_id,
-                  old.class_id AS old_class_id, old.node_name AS old_node_name,
-                  old.scheduled_at AS old_scheduled_at, old.unschedulable AS old_unschedulable,
-                  old.phase AS old_phase, new.eviction, old.eviction AS old_eviction),
+        {returning()}),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
@@ -1022,17 +1036,7 @@ _UPDATE = f"""
     placed AS (
         UPDATE node t SET placement_revision = greatest(t.placement_revision, u.revision)
         FROM updated u WHERE %s AND t.name = u.node_name),
-    logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision, class_id, previous_class_id,
-                            node_name, previous_node_name, scheduled_at, previous_scheduled_at,
-                            unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at, eviction, previous_eviction)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.MODIFIED}, id,
-               namespace, name, document_id, old_document_id, old_revision, class_id, old_class_id,
-               node_name, old_node_name, scheduled_at, old_scheduled_at, unschedulable,
-               old_unschedulable, phase, old_phase, deletion_at, eviction, old_eviction
-        FROM updated)
+    logged AS ({log("updated")})
     SELECT revision FROM updated
 """
 _UPDATE = " ".join(_UPDATE.split())
@@ -1182,24 +1186,14 @@ _DELETE = f"""
         FROM gate CROSS JOIN unnest(%s) AS i(pod_id) WHERE opened = 1),
     deleted AS (
         DELETE FROM pod p USING numbered n WHERE p.id = n.pod_id
-        RETURNING p.*, n.revision AS deleted_revision),
+        {returning("old", "n.revision")}),
     unqueued AS (DELETE FROM pending_pod q USING deleted d WHERE q.pod_id = d.id),
     gone AS (DELETE FROM terminating_pod t USING deleted d WHERE t.pod_id = d.id),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
-        SELECT document_id, deleted_revision FROM deleted),
-    logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision, class_id, previous_class_id,
-                            node_name, previous_node_name, scheduled_at, previous_scheduled_at,
-                            unschedulable, previous_unschedulable, phase, previous_phase,
-                            deletion_at, eviction, previous_eviction)
-        SELECT deleted_revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.DELETED}, id,
-               namespace, name, document_id, document_id, revision, class_id, class_id, node_name,
-               node_name, scheduled_at, scheduled_at, unschedulable, unschedulable, phase, phase,
-               deletion_at, eviction, eviction
-        FROM deleted)
-    SELECT id, deleted_revision FROM deleted ORDER BY deleted_revision
+        SELECT document_id, revision FROM deleted),
+    logged AS ({log("deleted", changes.DELETED)})
+    SELECT id, revision FROM deleted ORDER BY revision
 """
 _DELETE = " ".join(_DELETE.split())
 

@@ -34,14 +34,7 @@ def copy_node(name: str, prefix: str, count: int) -> None:
 
     Wherever the name stands in the document the copy's stands instead.
     """
-    columns = _columns(Node)
-    values = {
-        "uid": "gen_random_uuid()",
-        "name": "m.name",
-        "document_id": "m.doc",
-        "revision": "t.revision",
-    }
-    chosen = ", ".join(values.get(column, f"t.{column}") for column in columns)
+    columns, chosen = _copied(Node, name="m.name", document_id="m.doc")
     sql.run(
         "WITH t AS (SELECT n.*, d.text FROM node n JOIN document d ON d.id = n.document_id"
         "           WHERE n.name = %s),"
@@ -50,7 +43,7 @@ def copy_node(name: str, prefix: str, count: int) -> None:
         "                    FROM generate_series(0, %s::int - 1) i),"
         " d AS (INSERT INTO document (id, text) OVERRIDING SYSTEM VALUE"
         "       SELECT m.doc, replace(t.text, t.name, m.name) FROM t, m)"
-        f" INSERT INTO node ({', '.join(columns)}) SELECT {chosen} FROM t, m",
+        f" INSERT INTO node ({columns}) SELECT {chosen} FROM t, m",
         (name, prefix, count),
     )
     sql.run("ANALYZE node")
@@ -58,33 +51,26 @@ def copy_node(name: str, prefix: str, count: int) -> None:
 
 def copy_pods(namespace: str, prefix: str, count: int, *, nodes: int, node_prefix: str) -> None:
     """Insert pods like those of a namespace in turn, on nodes in turn; they share documents."""
-    columns = _columns(Pod)
-    values = {
-        "uid": "gen_random_uuid()",
-        "name": "%s || i",
-        "node_name": "%s || (i %% %s)",
-        "scheduled_at": "now()",
-        "phase": "'Running'",
-    }
-    chosen = ", ".join(values.get(column, f"t.{column}") for column in columns)
-    parameters: list[object] = [namespace]
-    for column in columns:
-        if column == "name":
-            parameters.append(prefix)
-        elif column == "node_name":
-            parameters += [node_prefix, nodes]
+    columns, chosen = _copied(
+        Pod, name="a.prefix || i", node_name="a.node || (i %% a.nodes)", scheduled_at="now()",
+        phase="'Running'",
+    )  # fmt: skip
     sql.run(
         "WITH t AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY id) - 1 AS place"
         "                        FROM pod WHERE namespace = %s),"
-        " n AS (SELECT count(*) AS many FROM t)"
-        f" INSERT INTO pod ({', '.join(columns)})"
-        f" SELECT {chosen} FROM generate_series(0, %s::int - 1) i, n, t"
+        " n AS (SELECT count(*) AS many FROM t),"
+        " a AS (SELECT %s::text AS prefix, %s::text AS node, %s::int AS nodes)"
+        f" INSERT INTO pod ({columns})"
+        f" SELECT {chosen} FROM generate_series(0, %s::int - 1) i, a, n, t"
         " WHERE t.place = i %% n.many",
-        (*parameters, count),
+        (namespace, prefix, node_prefix, nodes, count),
     )
     sql.run("ANALYZE pod")
 
 
-def _columns(model: type[Node] | type[Pod]) -> list[str]:
-    fields = model._meta.local_concrete_fields
-    return [str(field.column) for field in fields if not field.primary_key]
+def _copied(model: type[Node] | type[Pod], **values: str) -> tuple[str, str]:
+    """Return a table's columns but the key, and what each gets: that of ``t``, or of ``values``."""
+    names = [str(field.column) for field in model._meta.local_concrete_fields]
+    columns = [name for name in names if name != "id"]
+    values = {"uid": "gen_random_uuid()"} | values
+    return ", ".join(columns), ", ".join(values.get(name, f"t.{name}") for name in columns)
