@@ -44,6 +44,26 @@ def make_node(name: str, *, taints: Any = (), now: dt.datetime = NOW, **metadata
     )
 
 
+def make_owner(kind: str, name: str, count: int, *, app: str = "web", **spec: Any) -> None:
+    """Create a ReplicaSet, or what else asks for so many pods with the label ``app``."""
+    labels = {"app": app}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": count,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
+            },
+            **spec,
+        },
+    }
+    objects.create(kind, "default", manifest, now=NOW)
+
+
 def pod_manifest(name: str, *, now: dt.datetime = NOW, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
     return {

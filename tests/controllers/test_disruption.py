@@ -12,6 +12,7 @@ from tests.controllers.support import (
     after,
     evict,
     make_node,
+    make_owner,
     make_pod,
     pod,
     set_labels,
@@ -95,20 +96,7 @@ def test_evictions_spend_the_budget_and_then_are_refused():
 def test_a_percentage_counts_what_the_controller_wants():
     make_node("n1")
     make_budget(maxUnavailable="50%")
-    replica_set = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "rs", "namespace": "default"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": {
-                "metadata": {"labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "m", "image": "i"}]},
-            },
-        },
-    }
-    objects.create("ReplicaSet", "default", replica_set, now=NOW)
+    make_owner("ReplicaSet", "rs", 2, app="a")
     uid = queries.get_manifest("ReplicaSet", "default", "rs")["metadata"]["uid"]
     owner = {
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": uid, "controller": True,

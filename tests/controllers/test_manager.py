@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection
 from clusterstate import queries, sql
 from clusterstate.actions import objects, pods, usage
 from scheduling.controllers import disruption, evictions, manager, replicas, runtime_classes
-from tests.controllers.support import NOW, after, make_node, make_pod
+from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
 
 pytestmark = pytest.mark.django_db
 
@@ -33,21 +33,7 @@ def test_one_that_fails_is_passed_over(failing, monkeypatch):
         monkeypatch.setitem(manager.CONTROLLERS, failing, msgspec.structs.replace(kept, look=fail))
     objects.create("Namespace", "", {"metadata": {"name": "old"}}, now=NOW)
     objects.delete("Namespace", "", "old", now=NOW)
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
-    }
-    wanted = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": template,
-        },
-    }
-    objects.create("ReplicaSet", "default", wanted, now=NOW)
+    make_owner("ReplicaSet", "web", 2)
     manager.run(NOW)
     assert namespace_left("old") == (failing == "namespaces")
     made = len(list(queries.list_page("Pod", "default").items))

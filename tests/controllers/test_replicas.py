@@ -6,35 +6,15 @@ from django.db import connection
 from clusterstate import changes, queries
 from clusterstate.actions import objects, pods
 from scheduling.controllers import evictions, replicas
-from tests.controllers.support import NOW, bind, evict, make_node, set_taints, taint
+from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
 
 pytestmark = pytest.mark.django_db
-
-TEMPLATE = {
-    "metadata": {"labels": {"app": "web"}},
-    "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
-}
 
 
 @pytest.fixture(autouse=True)
 def _fresh():
     evictions.forget()
     pods.forget_classes()
-
-
-def make(kind, name, count, **spec):
-    manifest = {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": count,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": TEMPLATE,
-            **spec,
-        },
-    }
-    objects.create(kind, "default", manifest, now=NOW)
 
 
 def scale(kind, name, count):
@@ -60,7 +40,7 @@ def live():
 
 def test_two_passes_at_a_time_make_no_pod_twice():
     """Celery starts a pass each second, whether the one before has ended or not."""
-    make("ReplicaSet", "rs", 2)
+    make_owner("ReplicaSet", "rs", 2)
     other = connection.copy()
     try:
         with other.cursor() as cursor:
@@ -77,7 +57,7 @@ def test_two_passes_at_a_time_make_no_pod_twice():
 
 def test_a_replacement_comes_for_a_pod_that_was_evicted():
     """R136: by taint the pod goes, by starvation it stays as Failed; both are replaced."""
-    make("Deployment", "web", 2)
+    make_owner("Deployment", "web", 2)
     settle()
     first = live()
     assert len(first) == 2
@@ -97,7 +77,7 @@ def test_a_replacement_comes_for_a_pod_that_was_evicted():
 
 
 def test_scaling_creates_and_deletes():
-    make("ReplicaSet", "web", 3)
+    make_owner("ReplicaSet", "web", 3)
     settle()
     assert len(live()) == 3
     scale("ReplicaSet", "web", 1)
@@ -109,7 +89,7 @@ def test_scaling_creates_and_deletes():
 
 
 def test_deleting_the_owner_deletes_the_pods():
-    make("Deployment", "web", 2)
+    make_owner("Deployment", "web", 2)
     settle()
     objects.delete("Deployment", "default", "web", now=NOW)
     settle()
@@ -119,6 +99,6 @@ def test_deleting_the_owner_deletes_the_pods():
 
 def test_it_can_be_turned_off(settings):
     settings.REPLICAS = False
-    make("ReplicaSet", "web", 3)
+    make_owner("ReplicaSet", "web", 3)
     settle()
     assert live() == []

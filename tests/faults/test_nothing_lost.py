@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import faults
 from tests.live import Service, node, pod, state_folder
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.db,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("faults"),
-]
+pytestmark = faults.MARKS
 PODS = "/api/v1/namespaces/default/pods"
 
 

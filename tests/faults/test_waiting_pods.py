@@ -9,18 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests import faults
 from tests.faults.test_nothing_lost import kill_and_wait_until_back
 from tests.kubectl.conftest import Kubectl, find_kubectl
 from tests.live import Service, node, pod, state_folder
 from tests.plugins.packages import OUTSIDE, install
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.db,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("faults"),
-]
+pytestmark = faults.MARKS
 PODS = "/api/v1/namespaces/default/pods"
 GROUP = "/apis/stowage.dev/v1"
 WAITING = f"{GROUP}/waitingpods"
