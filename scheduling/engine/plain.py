@@ -17,8 +17,8 @@ Off until ``warm`` is called; without Numba, or with NUMBA_DISABLE_JIT set, it s
 """
 
 import itertools
-import math
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from types import ModuleType
@@ -54,6 +54,8 @@ _LARGEST_AMOUNT = 2**50
 _LOWEST_PRIORITY = -(2**31)
 _NO_GUESTS = 2**31
 _PADDING = (-1,) * _CHECKS
+_NO_LEAST = (0, 0, 0, 0)
+_NO_BALANCE = (0, 0)
 _LINE_BYTES = 128 * 2**20
 _WARM_BYTES = 12 * 2**20
 _FEW_LINES = 256
@@ -107,21 +109,19 @@ class Aspected(Protocol):
 
 
 class _Kind:
-    """How a class is decided: its plan, its line's key, what it asks for.
+    """How a class is decided. ``plan`` ``None``: it is not plain.
 
-    ``plan`` ``None``: it is not plain. ``checks``: amounts and resource columns. ``least`` and
-    ``balanced``: what the two scores count, zeros where the profile lacks them.
+    ``key``: what its line says, as the bytes of int64 numbers: the plan's number, weight and amount
+    of cpu and of memory for least allocated, amounts for balance, cpu and memory with defaults,
+    amounts that must be free, their resource columns, and what is accounted for by column.
     """
 
-    __slots__ = ("balanced", "checks", "key", "least", "plan", "stamp")
+    __slots__ = ("key", "plan", "stamp")
 
     def __init__(self, stamp: tuple[int, ...]) -> None:
         self.stamp = stamp
         self.plan: Plan | None = None
-        self.key: Hashable = None
-        self.checks: list[tuple[int, int]] = []
-        self.least: tuple[int, int, int, int] = (0, 0, 0, 0)
-        self.balanced: tuple[int, int] = (0, 0)
+        self.key = b""
 
 
 class _Profile:
@@ -333,10 +333,11 @@ class Lines:
         self.rows = rows
         blocks = rows // _BLOCK
         self.width = snapshot.requested.shape[1]
+        self.numbers = struct.Struct(f"{9 + 2 * _CHECKS + self.width}q")
         # A stream of requests that never come again should stay in the processor's cache.
         warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
         self.most = max(min(warm, _LINE_BYTES // (rows * 8)), _SHORTEST)
-        self.of_key: OrderedDict[Hashable, int] = OrderedDict()
+        self.of_key: OrderedDict[bytes, int] = OrderedDict()
         self.plans: list[Plan] = []
         self.total: Int32 = np.zeros((0, rows), np.int32)
         self.bits: Int32 = np.zeros((0, rows), np.int32)
@@ -417,36 +418,40 @@ class PlainRuns:
                 return kind
             aspects.append(aspect)
         assert profile.fit is not None
-        kind.checks = checks = profile.fit.plain_filter(info, snapshot)
+        checks = profile.fit.plain_filter(info, snapshot)
         if len(checks) > _CHECKS:
             return kind
+        least: tuple[int, ...] | None = _NO_LEAST
+        balanced: tuple[int, ...] | None = _NO_BALANCE
         if profile.least is not None:
             least = profile.least[0].least_allocated_terms(info)
-            if least is None:
-                return kind
-            kind.least = least
         if profile.balanced is not None:
             balanced = profile.balanced[0].balanced_terms(info)
-            if balanced is None:
-                return kind
-            kind.balanced = balanced
+        if least is None or balanced is None:
+            return kind
         vector = snapshot.request_vector(info).tolist()
-        asked = (*kind.least, *kind.balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
+        asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
         if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
             return kind
         kind.plan = self._plans.of(info, tuple(aspects))
         # Of making the plan some versions may have changed: what was found holds for them too.
         kind.stamp = self._versions()
-        if kind.plan is not None:
-            kind.key = (kind.plan.number, tuple(checks), asked)
+        if kind.plan is not None and len(vector) == self._lines.width:
+            padding = _PADDING[len(checks) :]
+            kind.key = self._lines.numbers.pack(
+                kind.plan.number,
+                *asked[:8],
+                *[amount for amount, _ in checks], *padding,
+                *[column for _, column in checks], *padding,
+                *vector,
+            )  # fmt: skip
         return kind
 
     def _line(
         self,
         kind: _Kind,
-        info: PodInfo,
         held: set[int],
-        made: list[tuple[int, _Kind, PodInfo]],
+        made: list[tuple[int, _Kind]],
     ) -> int:
         """Return the line of a class, -1 when the run holds all; note in ``made`` if it is new."""
         lines = self._lines
@@ -465,55 +470,54 @@ class PlainRuns:
                 return -1
             del lines.of_key[oldest[0]]
         lines.of_key[kind.key] = number
-        made.append((number, kind, info))
+        made.append((number, kind))
         return number
 
-    def _write_lines(self, made: "Sequence[tuple[int, _Kind, PodInfo]]") -> None:
+    def _write_lines(self, made: Sequence[tuple[int, _Kind]]) -> None:
         """Write what the loop reads of classes that got a line."""
         if not made:
             return
-        lines, profile, snapshot = self._lines, self._profile, self._snapshot
-        numbers = [number for number, _, _ in made]
-        amounts, columns, more, terms, weights, asked = [], [], [], [], [], []
-        plan_of, masks, bases = [], [], []
-        for _, kind, _ in made:
-            plan, checks = kind.plan, kind.checks
-            assert plan is not None
-            free = [-math.inf, -math.inf]
-            for amount, column in checks:
-                if column < 2:
-                    free[column] = amount
-            padding = _PADDING[len(checks) :]
-            amounts.append([*(amount for amount, _ in checks), *padding])
-            columns.append([*(column for _, column in checks), *padding])
-            more.append(any(column > 1 for _, column in checks))
-            least, balanced = (0, 0, 0, 0), (0, 0)
-            least_weight = balanced_weight = 0
-            if profile.least is not None and 0 in plan.lines:
-                least, least_weight = kind.least, profile.least[2]
-            if profile.balanced is not None and 1 in plan.lines:
-                balanced, balanced_weight = kind.balanced, profile.balanced[2]
-            cpu_weight, cpu, memory_weight, memory = least
-            summed = cpu_weight + memory_weight
-            share = 1.0 / summed if summed else 0.0
-            terms.append([*free, cpu, memory, *balanced, cpu_weight, memory_weight, share])
-            weights.append([least_weight, balanced_weight])
-            asked.append([cpu, memory, *balanced])
+        lines, profile = self._lines, self._profile
+        numbers = np.array([number for number, _ in made])
+        told = np.frombuffer(b"".join([kind.key for _, kind in made]), np.int64)
+        told = told.reshape(len(made), -1)
+        plan_of, least, balanced, nonzero, amounts, columns, vectors = np.split(
+            told, np.cumsum([1, 4, 2, 2, _CHECKS, _CHECKS]), axis=1
+        )
+        masks, bases, weights = [], [], []
+        for plan_number in plan_of[:, 0].tolist():
+            plan = self._plans.plans[plan_number]
             mask = (1 << len(plan.group_rows)) - 1
-            plan_of.append(plan.number)
             masks.append(mask)
             bases.append(self._plans.base(plan, mask))
+            weights.append(
+                (
+                    profile.least[2] if profile.least is not None and 0 in plan.lines else 0,
+                    profile.balanced[2] if profile.balanced is not None and 1 in plan.lines else 0,
+                )
+            )
+        lines.plan_of[numbers] = plan_of[:, 0]
         lines.amounts[numbers] = amounts
         lines.columns[numbers] = columns
-        lines.more[numbers] = more
-        lines.terms[numbers] = terms
-        lines.weights[numbers] = weights
-        lines.asked[numbers] = asked
-        lines.vectors[numbers] = [snapshot.request_vector(info) for _, _, info in made]
-        lines.nonzero[numbers] = [(i.nonzero_cpu, i.nonzero_memory) for _, _, i in made]
-        lines.plan_of[numbers] = plan_of
+        lines.more[numbers] = (columns > 1).any(axis=1)
+        lines.vectors[numbers] = vectors
+        lines.nonzero[numbers] = nonzero
         lines.mask_of[numbers] = np.array(masks, np.uint64)
         lines.base_of[numbers] = bases
+        lines.weights[numbers] = weights
+        # Scores that a plan lacks count nothing.
+        scored = np.array(weights) > 0
+        lines.asked[numbers, :2] = least[:, 1::2] * scored[:, :1]
+        lines.asked[numbers, 2:] = balanced * scored[:, 1:]
+        shares = least[:, ::2] * scored[:, :1]
+        summed = shares.sum(axis=1)
+        terms = np.empty((len(made), 9))
+        for column in range(2):
+            terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)
+        terms[:, 2:6] = lines.asked[numbers]
+        terms[:, 6:8] = shares
+        terms[:, 8] = np.divide(1.0, summed, out=np.zeros(len(made)), where=summed > 0)
+        lines.terms[numbers] = terms
         lines.witness[numbers] = -1
         lines.cursor[numbers] = -1
 
@@ -536,7 +540,7 @@ class PlainRuns:
         keys: list[Hashable] = []
         infos: list[PodInfo] = []
         run: list[int] = []
-        made: list[tuple[int, _Kind, PodInfo]] = []
+        made: list[tuple[int, _Kind]] = []
         try:
             self._look_ahead(pods, first, keys, infos, run, made)
             self._write_lines(made)
@@ -576,7 +580,7 @@ class PlainRuns:
         keys: list[Hashable],
         infos: list[PodInfo],
         run: list[int],
-        made: list[tuple[int, _Kind, PodInfo]],
+        made: list[tuple[int, _Kind]],
     ) -> None:
         """Note pods from the ``first`` on that are plain, their classes and lines.
 
@@ -605,7 +609,7 @@ class PlainRuns:
                         return  # to look at it made something known: the next run sees it
                 if kind.plan is None:
                     return
-                line = self._line(kind, info, held, made)
+                line = self._line(kind, held, made)
                 if line < 0:
                     return
                 held.add(line)

@@ -486,6 +486,8 @@ class Snapshot:
         The answer holds as long as ``term_version`` does, which also counts what happens to
         namespaces.
         """
+        if not self._anti_terms and not self._scored_terms:
+            return False
         namespace, labels = info.namespace, info.labels
         of_namespace = self.namespace_labels(namespace)
         return any(

@@ -310,13 +310,14 @@ class InterPodAffinity:
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing where no term is about other pods or this one."""
-        terms = (
-            pod.affinity,
-            pod.anti_affinity,
-            pod.preferred_affinity,
-            pod.preferred_anti_affinity,
-        )
-        if pod.problem or any(terms) or snapshot.has_term_about(pod):
+        if (
+            pod.problem
+            or pod.affinity
+            or pod.anti_affinity
+            or pod.preferred_affinity
+            or pod.preferred_anti_affinity
+            or snapshot.has_term_about(pod)
+        ):
             return None
         return ()
 

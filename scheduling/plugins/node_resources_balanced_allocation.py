@@ -6,7 +6,6 @@ plugins/noderesources/balanced_allocation.go, v1.36 (which scores the change, no
 """
 
 import math
-from collections.abc import Hashable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +41,7 @@ class NodeResourcesBalancedAllocation:
         args: NodeResourcesBalancedAllocationArgs = NodeResourcesBalancedAllocationArgs(),  # noqa: B008
     ) -> None:
         self._resources = tuple(resource.name for resource in args.resources)
+        self._of_cpu_and_memory = sorted(self._resources) == ["cpu", "memory"]
 
     def pre_score(
         self,
@@ -52,8 +52,7 @@ class NodeResourcesBalancedAllocation:
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
         """Skip pods that ask for none of the resources."""
-        asked = any(pod.requests.get(name, 0) for name in self._resources)
-        return SUCCESS if asked else SKIP
+        return SUCCESS if self.aspect(pod, snapshot) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return 50 to 100."""
@@ -79,13 +78,17 @@ class NodeResourcesBalancedAllocation:
         found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self._resources)
         return [columns for columns in found if columns is not None]
 
-    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Return whether the pod is scored at all."""
-        return any(pod.requests.get(name, 0) for name in self._resources)
+        requests = pod.requests
+        for name in self._resources:  # noqa: SIM110  # any() takes four times as long
+            if requests.get(name, 0):
+                return True
+        return False
 
     def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
         """Return amounts of cpu and memory; ``None`` where these are not the resources."""
-        if sorted(self._resources) != ["cpu", "memory"]:
+        if not self._of_cpu_and_memory:
             return None
         return pod.requests.get("cpu", 0), pod.requests.get("memory", 0)
 

@@ -168,10 +168,23 @@ def row_scores(
 
 
 @inner
+def count_of(top: int, totals: Int32) -> int:
+    """Return how many totals of a block are ``top``."""
+    ties = np.int32(0)
+    for at in range(64):
+        ties += np.int32(totals[at] == top)
+    return ties  # type: ignore[return-value]
+
+
+@inner
 def score_block(
     fields: Float64, base: Int32, terms: Float64, least: int, balanced: int, totals: Int32
-) -> None:
-    """Set the totals of a block's rows that are not odd; ``terms``: see ``decide``."""
+) -> tuple[int, int]:
+    """Set the totals of a block's rows that are not odd; return the highest, and how many have it.
+
+    ``terms``: see ``engine.plain.Lines``.
+    """
+    top = np.int32(LOW)
     cpu, memory = terms[0], terms[1]
     least_cpu, least_memory = terms[2], terms[3]
     more_cpu, more_memory = terms[4], terms[5]
@@ -199,6 +212,8 @@ def score_block(
         )
         total = free * least_weight + (50 + ((before + after) >> 1)) * balanced_weight + base[at]
         totals[at] = total if good else LOW
+        top = max(top, totals[at])
+    return top, count_of(top, totals)
 
 
 @inner
@@ -224,10 +239,7 @@ def block_top(totals: Int32) -> tuple[int, int]:
     top = totals[0]
     for at in range(64):
         top = max(top, totals[at])
-    ties = np.int32(0)
-    for at in range(64):
-        ties += np.int32(totals[at] == top)
-    return top, ties  # type: ignore[return-value]
+    return top, count_of(top, totals)
 
 
 @inner
@@ -363,10 +375,12 @@ def decide(
             for block in range(blocks):
                 begin = block * 64
                 part = totals[begin : begin + 64]
-                score_block(
+                tops[block], ties_in[block] = score_block(
                     fields[block], base[begin : begin + 64], term, least_weight, balanced_weight,
                     part,
                 )  # fmt: skip
+                if not odd_in[block] and not more[c]:
+                    continue
                 if odd_in[block]:
                     for at in range(64):
                         row = begin + at
