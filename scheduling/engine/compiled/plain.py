@@ -213,7 +213,7 @@ def score_block(
         total = free * least_weight + (50 + ((before + after) >> 1)) * balanced_weight + base[at]
         totals[at] = total if good else LOW
         top = max(top, totals[at])
-    return top, count_of(top, totals)
+    return top, count_of(top, totals)  # type: ignore[return-value, arg-type]
 
 
 @inner
