@@ -10,6 +10,7 @@ from clusterstate.actions import bootstrap, evictions, pods
 from clusterstate.objects import document
 from clusterstate.objects.document import Eviction, Overlay
 from clusterstate.timers import TAINT, Place
+from tests.clusterstate import support
 
 AT = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
 READY = {"type": "Ready", "status": "True"}
@@ -131,3 +132,53 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
             assert found["metadata"]["deletionGracePeriodSeconds"] == seconds
             assert found["status"]["conditions"][1] == EVICTED
             transaction.set_rollback(True)
+
+
+@pytest.mark.django_db
+def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
+    bootstrap.ensure(now=AT)
+    pods.forget_classes()
+    ids = [support.create_pod(name, nodeName="n") for name in ("a", "b")]
+    before = queries.list_page("Pod", "default")
+    listed = support.items(before)
+    first = queries.list_page("Pod", "default", limit=1)
+    with transaction.atomic():
+        (row,) = sql.fetch("SELECT DISTINCT class_id FROM pod")
+        plan = evictions.Plan(place=Place("n", row[0]), started_at=AT, due_at=AT)
+        due = [(pod_id, AT, 30) for pod_id in ids]
+        assert evictions.fire_taints(due, now=AT, judge=lambda _: [plan]).evicted == ids
+
+    def check():
+        log = support.everything_since(before.revision, "Pod")
+        assert support.replay(listed, log) == support.items(queries.list_page("Pod", "default"))
+        rest = queries.list_page("Pod", "default", limit=9, continue_token=first.continue_token)
+        assert queries.decode(rest.items[0]) == listed["default", "b"], "as of the first page"
+        return support.manifest("Pod", "default", "b")
+
+    evicted = check()
+    assert evicted["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:30Z"
+    second = queries.list_page("Pod", "default", limit=1)
+    unready = {"type": "Ready", "status": "False", "reason": "PodFailed"}
+
+    def report(manifest):
+        status = manifest["status"]
+        return {**manifest, "status": {**status, "conditions": [*status["conditions"], unready]}}
+
+    assert pods.update_pod("default", "b", report, subresource="status", now=AT).changed
+    assert not pods.update_pod("default", "b", lambda one: one, now=AT).changed
+    reported = check()
+    rest = queries.list_page("Pod", "default", limit=9, continue_token=second.continue_token)
+    assert queries.decode(rest.items[0]) == evicted
+    assert reported["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert [one["type"] for one in reported["status"]["conditions"]] == [
+        "PodScheduled", "DisruptionTarget", "Ready",
+    ]  # fmt: skip
+    (text,) = sql.fetch_one(
+        "SELECT d.text FROM document d JOIN pod p ON p.document_id = d.id WHERE p.name = 'b'"
+    )
+    assert "deletionTimestamp" not in text
+    pods.delete_pod("default", "b", grace_seconds=1, now=AT)
+    assert check()["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:01Z"
+    gone = pods.delete_pod("default", "b", grace_seconds=0, now=AT)
+    assert queries.decode(gone.manifest)["status"]["conditions"][1] == EVICTED
+    support.replay(listed, support.everything_since(before.revision, "Pod"))
