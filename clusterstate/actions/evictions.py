@@ -10,7 +10,7 @@ Who judges comes in as a function: the rules belong to the controllers above.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -281,6 +281,13 @@ def fire_taints(
     ]
     busy = len(timers) - len(evicted) - len(stale)
     return Fired(evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in evicted])
+
+
+def warm() -> None:
+    """Let a new connection learn the tables that firing writes; a first batch waits for that."""
+    sql.fetch(_CONDEMNED, (sql.Int8s([]),))
+    moment = datetime.fromtimestamp(0, UTC)
+    sql.fetch(_EVICT, (sql.Int8s([]), sql.Times([]), moment, moment))
 
 
 def _gone(pod_ids: Sequence[int]) -> set[int]:

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import connection
 
 from clusterstate import timers
+from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
 from scheduling.controllers import evictions
@@ -63,7 +64,7 @@ class Crew:
 
     def __enter__(self) -> Self:
         for helper in self._helpers:
-            helper.submit(_open)
+            helper.submit(actions.warm)
         return self
 
     def __exit__(
@@ -135,12 +136,8 @@ def _drain(due: _Due, clock: Callable[[], float], first: Batch | None = None) ->
     return volley
 
 
-def _open() -> None:
-    connection.ensure_connection()  # the thread's own
-
-
 def _close() -> None:
-    connection.close()
+    connection.close()  # the thread's own
 
 
 def _moment(clock: Callable[[], float]) -> datetime:
