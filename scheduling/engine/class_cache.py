@@ -42,19 +42,15 @@ from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Cacheable,
-    Counting,
     CycleState,
     Filter,
     FilterResult,
-    Involved,
     Locality,
     NormalizeScore,
-    Plugin,
     PreScore,
     RowFilter,
     Rows,
     RowScore,
-    RowWise,
     Score,
 )
 from scheduling.framework.runtime import Filtered, Framework, PluginFailed
@@ -310,8 +306,9 @@ class ClassState:
         skipped: set[str] = set()
         none = np.zeros(0, np.int64)
         for pre in framework.pre_score_plugins:
-            if _score_locality(pre) is Locality.GROUP:
-                if isinstance(pre, Involved) and not pre.involved(info, snapshot)[1]:
+            facts = framework.facts(pre)
+            if facts.score_locality is Locality.GROUP:
+                if facts.involved is not None and not facts.involved.involved(info, snapshot)[1]:
                     skipped.add(pre.name)
                 else:
                     self.dynamic.append(pre)
@@ -327,14 +324,15 @@ class ClassState:
             if plugin.name in skipped:
                 continue
             weight = framework.weights[plugin.name]
-            locality = _score_locality(plugin)
-            if locality is Locality.GROUP or isinstance(plugin, NormalizeScore):
+            facts = framework.facts(plugin)
+            locality = facts.score_locality
+            if locality is Locality.GROUP or facts.normalizing is not None:
                 self.lines.append(_Line(plugin, weight, -1, locality is Locality.NODE))
                 continue
             follows = locality is Locality.ROW
             of_row = None
-            if follows and isinstance(plugin, RowWise):
-                of_row = plugin.row_score(info, snapshot)
+            if follows and facts.row_wise is not None:
+                of_row = facts.row_wise.row_score(info, snapshot)
             self.lines.append(_Line(plugin, weight, number, not follows, follows, of_row))
             number += 1
         self._grouped = [line for line in self.lines if line.line < 0]
@@ -348,15 +346,15 @@ class ClassState:
         self.row_filters: list[_RowFilter] = []
         self.group_filters: list[Filter] = []
         for order, plugin in enumerate(self.framework.filter_plugins):
-            assert isinstance(plugin, Cacheable)
-            locality = plugin.filter_locality
-            if locality is Locality.GROUP:
-                if not isinstance(plugin, Involved) or plugin.involved(info, snapshot)[0]:
+            facts = self.framework.facts(plugin)
+            if facts.locality is Locality.GROUP:
+                if not facts.uninvolved(info, snapshot):
                     self.group_filters.append(plugin)
             elif plugin.name in self.cycle_state.skip_filter:
                 continue
-            elif locality is Locality.ROW:
-                judge = plugin.row_filter(info, snapshot) if isinstance(plugin, RowWise) else None
+            elif facts.locality is Locality.ROW:
+                row_wise = facts.row_wise
+                judge = None if row_wise is None else row_wise.row_filter(info, snapshot)
                 self.row_filters.append(_RowFilter(order, plugin, judge))
             else:
                 open_rows = rows[self.static[rows] == 0]
@@ -412,12 +410,13 @@ class ClassState:
         """Group the rows anew; those that are not feasible have no group for now."""
         capacity = self.snapshot.capacity
         keyed = dict.fromkeys((*self.group_filters, *(line.plugin for line in self._grouped)))
-        self._counting = [plugin for plugin in keyed if isinstance(plugin, Counting)]
+        facts = [self.framework.facts(plugin) for plugin in keyed]
+        self._counting = [each.counting for each in facts if each.counting is not None]
         self.base: Int64 = np.zeros(capacity, np.int64)
         joint = np.zeros(len(rows), np.int64)
-        for plugin in keyed:
-            assert isinstance(plugin, Cacheable)
-            for column in plugin.group_keys(self.info, self.snapshot, rows):
+        for each in facts:
+            assert each.cacheable is not None
+            for column in each.cacheable.group_keys(self.info, self.snapshot, rows):
                 _, numbers = np.unique(column, return_inverse=True)
                 joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
                 _, joint = np.unique(joint, return_inverse=True)
@@ -871,8 +870,3 @@ class ClassState:
             snapshot_revision=snapshot.revision,
             profile=self.framework.scheduler_name,
         )
-
-
-def _score_locality(plugin: Plugin) -> Locality:
-    assert isinstance(plugin, Cacheable)
-    return plugin.score_locality

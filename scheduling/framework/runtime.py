@@ -20,6 +20,7 @@ from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Bind,
     Cacheable,
+    Counting,
     CycleState,
     Filter,
     FilterResult,
@@ -208,16 +209,37 @@ def adapted(plugin: Plugin) -> list[Plugin]:
     return found
 
 
-class _Facts:
-    """What the cache and preemption ask of a filter plugin; isinstance on protocols is slow."""
+class Facts:
+    """What the cache and preemption ask of a plugin; isinstance on protocols is slow.
 
-    __slots__ = ("involved", "locality", "plain", "row_wise")
+    Each is the plugin itself, as one that has the methods, or ``None``; ``locality``: of its
+    filter, ``None`` where it does not say.
+    """
+
+    __slots__ = (
+        "cacheable",
+        "counting",
+        "involved",
+        "locality",
+        "normalizing",
+        "plain",
+        "row_wise",
+    )
 
     def __init__(self, plugin: Plugin) -> None:
-        self.locality = plugin.filter_locality if isinstance(plugin, Cacheable) else None
+        self.cacheable = plugin if isinstance(plugin, Cacheable) else None
+        self.counting = plugin if isinstance(plugin, Counting) else None
         self.involved = plugin if isinstance(plugin, Involved) else None
-        self.row_wise = plugin if isinstance(plugin, RowWise) else None
+        self.normalizing = plugin if isinstance(plugin, NormalizeScore) else None
         self.plain = plugin if isinstance(plugin, PlainFilter) else None
+        self.row_wise = plugin if isinstance(plugin, RowWise) else None
+        self.locality = None if self.cacheable is None else self.cacheable.filter_locality
+
+    @property
+    def score_locality(self) -> Locality:
+        """What the plugin's scores depend on; it must say so."""
+        assert self.cacheable is not None
+        return self.cacheable.score_locality
 
     def uninvolved(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Whether the plugin says that it passes every row."""
@@ -286,7 +308,8 @@ class Framework:
         self.bind_plugins: list[Bind] = at("bind", Bind)  # type: ignore[type-abstract]
         self.post_bind_plugins: list[PostBind] = at("postBind", PostBind)  # type: ignore[type-abstract]
         self.weights = profile.weights()
-        self._facts = {plugin.name: _Facts(plugin) for plugin in self.filter_plugins}
+        judging = (*self.filter_plugins, *self.pre_score_plugins, *self.score_plugins)
+        self._facts = {id(plugin): Facts(plugin) for plugin in judging}
         self._normalize = {
             plugin.name: plugin.normalize
             for plugin in self.score_plugins
@@ -298,6 +321,10 @@ class Framework:
             for form in forms[plugin.name]
             if isinstance(form, PreFilterExtensions)
         ]
+
+    def facts(self, plugin: Plugin) -> Facts:
+        """Return what is known of a plugin that takes part in Filter, PreScore or Score."""
+        return self._facts[id(plugin)]
 
     @property
     def decides_alone(self) -> bool:
@@ -489,7 +516,7 @@ class Framework:
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
-            facts = self._facts[plugin.name]
+            facts = self.facts(plugin)
             if facts.locality in (Locality.NODE, Locality.ROW):
                 continue
             if facts.locality is None or not facts.uninvolved(pod, snapshot):
@@ -595,7 +622,7 @@ class Framework:
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
-            facts = self._facts[plugin.name]
+            facts = self.facts(plugin)
             if facts.locality is Locality.NODE:
                 alone = self.filter_some([plugin], state, pod, snapshot, rows)
                 if len(alone.statuses) > 1:
@@ -648,7 +675,7 @@ class Framework:
         for plugin in self.filter_plugins:
             if plugin.name in state.skip_filter:
                 continue
-            facts = self._facts[plugin.name]
+            facts = self.facts(plugin)
             if facts.locality is Locality.NODE:
                 alone = self.filter_some([plugin], state, pod, snapshot, rows)
                 known = before if fit is None else after
@@ -660,7 +687,7 @@ class Framework:
                 return None
         if fit is None:
             return None
-        plain = self._facts[fit.name].plain
+        plain = self.facts(fit).plain
         assert plain is not None
         return Rooms(pod, snapshot, plain, fit.name, before, after)
 

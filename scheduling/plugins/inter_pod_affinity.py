@@ -83,8 +83,10 @@ class InterPodAffinity:
 
             def weigh(other: PodInfo, key: str = key) -> int:
                 return sum(
-                    term.topology_key == key and term.matches(namespace, labels, of_namespace)
-                    for term in other.anti_affinity
+                    [
+                        term.topology_key == key and term.matches(namespace, labels, of_namespace)
+                        for term in other.anti_affinity
+                    ]
                 )
 
             counter = snapshot.counter(
@@ -98,12 +100,10 @@ class InterPodAffinity:
         """Return tables of placed pods that this pod's required anti-affinity is against."""
         tables = []
         for key in dict.fromkeys(term.topology_key for term in pod.anti_affinity):
+            terms = [term for term in pod.anti_affinity if term.topology_key == key]
 
-            def weigh(other: PodInfo, key: str = key) -> int:
-                return sum(
-                    term.topology_key == key and matches_incoming(term, other, snapshot)
-                    for term in pod.anti_affinity
-                )
+            def weigh(other: PodInfo, terms: list[AffinityTerm] = terms) -> int:
+                return sum([matches_incoming(term, other, snapshot) for term in terms])
 
             counter = snapshot.counter((NAME, "anti", key, pod.peer_key), weigh, live_only=False)
             if counter.has_members:
