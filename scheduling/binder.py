@@ -49,6 +49,7 @@ class Binder:
         # A name of its own for each warm state: the rows tell whether somebody else bound since.
         self._name = f"scheduler-{uuid.uuid4()}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
+        self._closed = False
         self._underway: Future[BindResult] | None = None
         self._news: list[tuple[int, str, str, str]] = []
         self._reserved: set[int] = set()
@@ -57,7 +58,10 @@ class Binder:
         """Asked to take back a victim that is reserved and not bound; True if it was."""
 
     def close(self) -> None:
-        """Wait for the batch that is under way, whatever becomes of it, and hang up."""
+        """Wait for the batch that is under way, whatever becomes of it, and hang up, once."""
+        if self._closed:
+            return
+        self._closed = True
         self._thread.submit(lambda: connection.close())  # noqa: PLW0108  # that thread's
         self._thread.shutdown(wait=True)
 
