@@ -293,7 +293,8 @@ class Mirror:
             if change.object_id not in arriving and self._is_arrival(change):
                 arriving[change.object_id] = change
                 continue
-            self._arrive(arriving, now)
+            if arriving:
+                self._arrive(arriving, now)
             self._apply(change, now)
         self._arrive(arriving, now)
 
@@ -364,34 +365,42 @@ class Mirror:
     def _apply_pod(self, change: Change, now: float) -> None:
         pod_id, class_id = change.object_id, change.class_id
         assert class_id is not None, f"change {change.revision} of a pod names no class"
-        known = self.snapshot.pod(pod_id)
         gone = change.verb == changes.DELETED or change.phase in _FINISHED
-        if gone or not change.node_name:
-            if known is not None and not self.snapshot.is_assumed(pod_id):
-                self.snapshot.remove_pod(pod_id)
-                self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
-            self.arrivals.pop(pod_id, None)
-            if gone or change.deletion_at is not None:
-                self._leave_queue(pod_id)
-            elif known is None:
-                self._join_queue(change, class_id, now)
+        if change.node_name and not gone:
+            self._place(change, self.info(class_id), change.node_name, now)
             return
-        info = self.info(class_id)
-        foreign = known is None
-        self.snapshot.add_pod(
+        known = self.snapshot.pod(pod_id)
+        if known is not None and not self.snapshot.is_assumed(pod_id):
+            self.snapshot.remove_pod(pod_id)
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
+        self.arrivals.pop(pod_id, None)
+        if gone or change.deletion_at is not None:
+            self._leave_queue(pod_id)
+        elif known is None:
+            self._join_queue(change, class_id, now)
+
+    def _place(self, change: Change, info: PodInfo, node_name: str, now: float) -> None:
+        """Apply a change of a pod that is on a node; most are what this worker assumed."""
+        pod_id, snapshot = change.object_id, self.snapshot
+        started, terminating = _seconds(change.scheduled_at), change.deletion_at is not None
+        if snapshot.confirm(pod_id, info, node_name, start_time=started, terminating=terminating):
+            self._leave_queue(pod_id)
+            return
+        known = snapshot.pod(pod_id)
+        snapshot.add_pod(
             pod_id,
             info,
-            change.node_name,
-            start_time=_seconds(change.scheduled_at),
-            terminating=change.deletion_at is not None,
+            node_name,
+            start_time=started,
+            terminating=terminating,
             name=change.name,
         )
         self._leave_queue(pod_id)
-        if foreign:
-            if change.phase == "Pending" and change.deletion_at is None:
+        if known is None:
+            if change.phase == "Pending" and not terminating:
                 self.arrivals[pod_id] = None
             self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
-        elif known is not None and known.info is not info:
+        elif known.info is not info:
             action = diff_pod(known.info.pod, info.pod)
             if action:
                 self._move(Resource.ASSIGNED_POD, action, now, old=known.info.pod, new=info.pod)

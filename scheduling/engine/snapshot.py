@@ -583,21 +583,11 @@ class Snapshot:
                 DisruptionTarget is true with reason PreemptionByScheduler).
             name: the pod's name, where ``key`` does not tell it.
         """
-        slot = self._slot_of.get(key)
-        if slot is not None:
-            self._assumed.discard(key)
-            same = (
-                self._pod_class[slot] == info.index
-                and bool(self._pod_terminating[slot]) == terminating
-                and self.node_of(key) == node_name
-            )
-            if same:
-                if start_time is not None:
-                    self._pod_started[slot] = start_time
-                if preempted:
-                    self._preempted.add(slot)
-                return
-            self.remove_pod(key)
+        if self.confirm(key, info, node_name, start_time=start_time, terminating=terminating):
+            if preempted:
+                self._preempted.add(self._slot_of[key])
+            return
+        self.remove_pod(key)
         slot = self._new_slot(key, info, start_time=start_time, terminating=terminating)
         if name:
             self._pod_names[slot] = name
@@ -611,6 +601,29 @@ class Snapshot:
             self._settle(slot, row)
         if key in self._nominated_node:
             self.unnominate(key)
+
+    def confirm(
+        self,
+        key: Hashable,
+        info: PodInfo,
+        node_name: str,
+        *,
+        start_time: float | None = None,
+        terminating: bool = False,
+    ) -> bool:
+        """Note that a pod is as it is known already, assumed or not; False where it is not."""
+        slot = self._slot_of.get(key)
+        if (
+            slot is None
+            or self._pod_class.item(slot) != info.index
+            or self._pod_terminating.item(slot) != terminating
+            or self.node_of(key) != node_name
+        ):
+            return False
+        self._assumed.discard(key)
+        if start_time is not None:
+            self._pod_started[slot] = start_time
+        return True
 
     def remove_pod(self, key: Hashable) -> None:
         """Forget a pod. Unknown: nothing happens."""
