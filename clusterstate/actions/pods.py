@@ -651,7 +651,8 @@ def log(source: str, verb: int = changes.MODIFIED) -> str:
 
 
 # That few pods wait, as the planner knows from a quiet hour, must not make it begin with those:
-# when ten thousand do, it would compare each with each of a batch. It has no opinion about a CASE.
+# when ten thousand do, it would compare each with each of a batch. It has no opinion about a CASE,
+# and rows of the queue are looked up by an array, not joined, or by an array before they are.
 _PENDING = "CASE WHEN p.node_name = '' AND p.phase = 'Pending' THEN true ELSE false END"
 _BIND = f"""
     WITH gate AS MATERIALIZED (
@@ -665,7 +666,7 @@ _BIND = f"""
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_PENDING} AND p.deletion_at IS NULL
         {returning()}),
-    unqueued AS (DELETE FROM pending_pod q USING bound WHERE q.pod_id = bound.id),
+    unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM bound))),
     held AS (
         UPDATE binder SET holder = %s::text, revision = m.revision
         FROM (SELECT max(revision) AS revision FROM bound) m
@@ -817,7 +818,8 @@ _SET_UNSCHEDULABLE = f"""
         UPDATE pending_pod q
         SET stage = i.stage, attempts = i.attempts, not_before = i.not_before,
             rejected_by = string_to_array(i.rejected_by, ','), message = i.message
-        FROM input i WHERE q.pod_id = i.pod_id),
+        FROM input i
+        WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))),
     logged AS ({log("marked")})
     SELECT id, revision FROM marked ORDER BY revision
 """
@@ -868,10 +870,12 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
 
 
 _MOVE = """
+    WITH input AS MATERIALIZED (
+        SELECT * FROM unnest(%s, %s, %s, %s) AS i(pod_id, stage, attempts, not_before))
     UPDATE pending_pod q
     SET stage = i.stage, attempts = i.attempts, not_before = i.not_before
-    FROM unnest(%s, %s, %s, %s) AS i(pod_id, stage, attempts, not_before)
-    WHERE q.pod_id = i.pod_id
+    FROM input i
+    WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))
 """
 
 
@@ -1187,8 +1191,8 @@ _DELETE = f"""
     deleted AS (
         DELETE FROM pod p USING numbered n WHERE p.id = n.pod_id
         {returning("old", "n.revision")}),
-    unqueued AS (DELETE FROM pending_pod q USING deleted d WHERE q.pod_id = d.id),
-    gone AS (DELETE FROM terminating_pod t USING deleted d WHERE t.pod_id = d.id),
+    unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
+    gone AS (DELETE FROM terminating_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT document_id, revision FROM deleted),

@@ -13,7 +13,7 @@ from clusterstate import sql
 from clusterstate.actions import objects, pods, rehearsal
 from scheduling import profiles, runner, wake
 from scheduling.bench.workloads import Manifest, Workload, by_name
-from scheduling.engine import plain, runs
+from scheduling.engine import class_cache
 
 _LIST = 1000
 _SEED = 1
@@ -33,8 +33,7 @@ def run(
     with wake.without_scheduler():  # it is here
         objects.create("Node", "", template, now=_now())
     rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
-    runs.warm()
-    plain.warm()
+    class_cache.warm()
     scheduler = runner.Scheduler(profiles.default(), lambda: _SEED)
     try:
         return [_turn(scheduler, workload, turn, nodes, waiting, say) for turn in range(times)]
