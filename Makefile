@@ -24,7 +24,7 @@ up:
 
 test:
 	@./bootstrap.sh dev
-	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 fast:
 	@./bootstrap.sh dev

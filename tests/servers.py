@@ -125,8 +125,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             getattr(item, "fixturenames", ())
         ):
             item.add_marker("db")
-        if "live" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("live"))  # one service for all of them
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

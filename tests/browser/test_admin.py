@@ -9,7 +9,7 @@ from clusterstate.models import Node, SchedulerConfiguration
 from tests.browser.conftest import Browser
 from tests.clusterstate.support import NOW, bind, create_node, create_pod, manifest
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PASSWORD = "pass word 123"
 PACKED = """\

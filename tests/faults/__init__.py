@@ -2,10 +2,8 @@
 
 import pytest
 
-# One worker has all: each starts a service of its own.
 MARKS = [
     pytest.mark.db,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("faults"),
 ]

@@ -5,13 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from scheduling.bench import drills
+from tests import faults
 
-pytestmark = [
-    pytest.mark.db,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("drills"),
-]
+pytestmark = faults.MARKS
 
 
 @pytest.fixture
