@@ -20,7 +20,7 @@ from clusterstate import changes, sql
 from clusterstate.actions import events, pods
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects import document
-from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
+from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.timers import (
     DURING_EXECUTION,
@@ -80,16 +80,6 @@ class Fired(msgspec.Struct, frozen=True):
     news: list[Occurrence]
     due_at: list[datetime]
     """When each of ``evicted`` was due."""
-
-    def and_then(self, other: "Fired") -> "Fired":
-        """Return what became of both batches."""
-        return Fired(
-            self.evicted + other.evicted,
-            self.changed + other.changed,
-            self.busy + other.busy,
-            self.news + other.news,
-            self.due_at + other.due_at,
-        )
 
 
 # Planning -------------------------------------------------------------------------------------
@@ -382,10 +372,6 @@ def fire_executions(
             except NotFound:
                 _drop(pod_id)
                 changed += 1
-                continue
-            except TooManyRequests as error:
-                _postpone([pod_id], [now + BUDGET_RETRY], _reason(error))
-                busy += 1
                 continue
             except StatusError as error:
                 _postpone([pod_id], [now + BUDGET_RETRY], _reason(error))

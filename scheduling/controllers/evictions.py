@@ -269,11 +269,6 @@ def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 # Firing ---------------------------------------------------------------------------------------
 
 
-def fire(now: datetime) -> Fired:
-    """Evict one batch of what is due."""
-    return fire_executions(now).and_then(fire_taints(timers.due_taints(now, limit=BATCH), now))
-
-
 def fire_taints(due: Sequence[timers.DueTaint], now: datetime) -> Fired:
     """Evict those whom taints send away, of these; any number of connections may at a time."""
     return evictions.fire_taints(due, now=now, judge=plans)

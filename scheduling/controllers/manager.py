@@ -52,7 +52,6 @@ def run(now: datetime) -> list[str]:
 
     One that fails is logged, and the rest goes on. Queries once when nothing happened.
     """
-    sql.drop_dead_connection()
     seen = timers.glance(list(CONTROLLERS))
     looked = [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
     for name in looked:

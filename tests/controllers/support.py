@@ -5,6 +5,7 @@ from typing import Any
 
 from clusterstate import changes, queries, timers
 from clusterstate.actions import objects, pods
+from clusterstate.actions.evictions import Fired
 from scheduling import whatif
 from scheduling.controllers import evictions
 
@@ -130,13 +131,26 @@ def timer(name: str) -> float | None:
     return (found[0].due_at - NOW).total_seconds() if found else None
 
 
+def fire(now: dt.datetime) -> Fired:
+    """Evict one batch of what is due, here; ``firing.Crew`` does it on several connections."""
+    labels = evictions.fire_executions(now)
+    taints = evictions.fire_taints(timers.due_taints(now, limit=evictions.BATCH), now)
+    return Fired(
+        labels.evicted + taints.evicted,
+        labels.changed + taints.changed,
+        labels.busy + taints.busy,
+        labels.news + taints.news,
+        labels.due_at + taints.due_at,
+    )
+
+
 def evict(seconds: float) -> list[str]:
     """Let the clock stand so many seconds later; return who was evicted."""
     now = after(seconds)
     evictions.follow(now)
     if timers.unforeseen(now, limit=1):
         whatif.foresee(now)
-    done = evictions.fire(now)
+    done = fire(now)
     evictions.follow(now)
     rows = queries.pods_by_id(done.evicted)
     return sorted(row.name for row in rows.values())

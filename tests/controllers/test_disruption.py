@@ -11,6 +11,7 @@ from tests.controllers.support import (
     NOW,
     after,
     evict,
+    fire,
     make_node,
     make_owner,
     make_pod,
@@ -169,7 +170,7 @@ def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(sett
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     evictions.follow(after(1))
-    assert evictions.fire(after(1)).evicted == []
+    assert fire(after(1)).evicted == []
     (timer,) = timers.waiting()
     assert timer.blocked_by == "where it would go is being worked out"
     assert timer.landing is None
@@ -186,7 +187,7 @@ def test_nobody_waits_for_ever_for_an_answer():
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     evictions.follow(NOW)
-    fired = [len(evictions.fire(after(seconds)).evicted) for seconds in (0, 1, 5, 14, 16)]
+    fired = [len(fire(after(seconds)).evicted) for seconds in (0, 1, 5, 14, 16)]
     assert fired == [0, 0, 0, 0, 1]
 
 

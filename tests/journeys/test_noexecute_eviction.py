@@ -13,6 +13,7 @@ from tests.controllers.support import (
     after,
     bind,
     evict,
+    fire,
     make_node,
     make_pod,
     pod,
@@ -90,7 +91,7 @@ def test_a_taint_removed_before_the_follower_looks_keeps_the_pod():
     set_taints("n1", taint())
     assert timer("p") == 60
     set_taints("n1", now=after(59))
-    done = evictions.fire(after(61))
+    done = fire(after(61))
     assert done.evicted == []
     assert timers.count() == 0
     assert not terminating("p")
@@ -242,7 +243,7 @@ def test_a_new_pod_of_the_same_name_is_another_pod():
     assert timer("p") == 60
     objects.delete("Pod", "default", "p", {"gracePeriodSeconds": 0}, now=NOW)
     make_pod("p", "n2")
-    assert evictions.fire(after(61)).evicted == []
+    assert fire(after(61)).evicted == []
     assert not terminating("p")
     assert timers.count() == 0
 
@@ -273,7 +274,7 @@ def test_an_event_tells_of_the_eviction():
     make_pod("p", "n1")
     set_taints("n1", taint())
     evictions.follow(NOW)
-    evictions.evictions.record(evictions.fire(NOW).news, now=NOW)
+    evictions.evictions.record(fire(NOW).news, now=NOW)
     events = [queries.decode(item) for item in queries.list_page("Event", "default").items]
     mine = [event for event in events if event["reason"] == "TaintManagerEviction"]
     assert [event["involvedObject"]["name"] for event in mine] == ["p"]

@@ -24,6 +24,7 @@ from scheduling.controllers.taint_eviction_rules import deadline
 from tests.controllers.support import (
     NOW,
     bind,
+    fire,
     make_node,
     make_pod,
     set_taints,
@@ -120,7 +121,7 @@ class Timers(RuleBasedStateMachine):
         expected = {
             name for name, due in self._fresh().items() if due is not None and due <= self.now
         }
-        done = evictions.fire(self.now)
+        done = fire(self.now)
         assert not self.evicted & set(done.evicted), "a pod was evicted twice"
         self.evicted |= set(done.evicted)
         names = {row.name for row in queries.pods_by_id(done.evicted).values()}
