@@ -12,7 +12,8 @@ from typing import Any
 from clusterstate import sql
 from clusterstate.actions import objects, pods, rehearsal
 from scheduling import profiles, runner, wake
-from scheduling.bench.workloads import Manifest, Workload, by_name
+from scheduling.bench.catalogue import by_name
+from scheduling.bench.workloads import Manifest, Workload
 from scheduling.engine import class_cache
 
 _LIST = 1000
@@ -32,6 +33,9 @@ def run(
     template = workload.node(0)
     with wake.without_scheduler():  # it is here
         objects.create("Node", "", template, now=_now())
+        if workload.service is not None:
+            for number in range(workload.services):
+                objects.create("Service", "default", workload.service(number), now=_now())
     rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
     class_cache.warm()
     scheduler = runner.Scheduler(profiles.default(), lambda: _SEED)
@@ -50,7 +54,8 @@ def _turn(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     say(f"{waiting} pods wait")
-    waiters = [_named(workload.pod(number), f"turn-{turn}-{number}") for number in range(waiting)]
+    waiting_pod = workload.template(nodes)
+    waiters = [_named(waiting_pod(number), f"turn-{turn}-{number}") for number in range(waiting)]
     if not scheduler.mirror.loaded:
         scheduler.load(time.time())
     with wake.without_scheduler():

@@ -10,6 +10,7 @@ import msgspec
 from clusterstate import collector
 from clusterstate.objects import scheduling_class
 from clusterstate.objects.node import Node
+from clusterstate.objects.workloads import Service
 from scheduling.bench.workloads import Manifest, Template, Workload
 from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
@@ -22,6 +23,8 @@ from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
 
 _BATCH = 1000
+_CHURN_BATCH = 100
+"""Pods between two changes of the cluster, where a workload has such."""
 Progress = Callable[[str], None]
 
 
@@ -32,6 +35,10 @@ class _World:
         self.snapshot = Snapshot(capacity=nodes)
         for number in range(nodes):
             self.snapshot.set_node(msgspec.convert(workload.node(number), Node))
+        if workload.service is not None:
+            for number in range(workload.services):
+                self.snapshot.set_service(msgspec.convert(workload.service(number), Service))
+        self._workload = workload
         self.framework: Framework = build_framework(default_configuration().profiles[0])
         self.cache = Cache(self.snapshot, self.framework)
         self._classes: dict[bytes, PodInfo] = {}
@@ -54,9 +61,11 @@ class _World:
     def place(self, pods: list[PodToPlace], *, preempt: bool = False) -> tuple[int, int]:
         """Decide in batches; return how many pods were placed, and how many preempt."""
         placed = nominated = 0
-        for start in range(0, len(pods), _BATCH):
+        churns = self._workload.relabel or self._workload.leave > 0
+        size = _CHURN_BATCH if churns else _BATCH
+        for start in range(0, len(pods), size):
             decisions = schedule_batch(
-                self.snapshot, self.framework, pods[start : start + _BATCH],
+                self.snapshot, self.framework, pods[start : start + size],
                 Options(seed=1, preempt=preempt), draw=self._draw, cache=self.cache,
             )  # fmt: skip
             self._draw += len(decisions)
@@ -67,11 +76,35 @@ class _World:
                     nominated += 1
                     for victim in decision.nomination.victims:
                         self.snapshot.remove_pod(victim.key)
+            if churns:
+                self._churn(pods[start : start + size])
         return placed, nominated
+
+    def _churn(self, batch: list[PodToPlace]) -> None:
+        """Change the cluster as the workload has it, after a batch was placed."""
+        if self._workload.relabel:
+            manifest = self._workload.node(self._draw % self.snapshot.node_count)
+            manifest["metadata"]["labels"]["bench/seen"] = str(self._draw)
+            self.snapshot.set_node(msgspec.convert(manifest, Node))
+        for pod in batch[: int(len(batch) * self._workload.leave)]:
+            if self.snapshot.knows(pod.key):
+                self.snapshot.remove_pod(pod.key)
+
+    def shares(self) -> dict[str, float]:
+        """Return which share of each resource that the workload asks about its nodes have given."""
+        table = self.snapshot
+        rows = table.rows()
+        found = {}
+        for name in self._workload.shares:
+            column = table.resource(name)
+            offered = int(table.allocatable[rows, column].sum())
+            found[name] = round(int(table.requested[rows, column].sum()) / offered, 4)
+        return found
 
 
 def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
     """Run a workload once and return its figures: decisions a second of wall and of CPU."""
+    nodes = workload.node_count or nodes
     say(f"{workload.name}: {nodes} nodes")
     class_cache.warm()
     world = _World(workload, nodes)
@@ -81,10 +114,11 @@ def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
     if workload.beside and workload.beside_pod is not None:
         world.place(world.pods(workload.beside_pod, 10_000_000, workload.beside))
     count = workload.measured(nodes)
-    pods = world.pods(workload.pod, init, count)
-    warm = world.pods(workload.pod, 20_000_000, min(workload.classes, 200))
-    if not workload.preempts:
-        world.place(warm)  # the first pod of a class builds what the others use
+    template = workload.template(nodes)
+    pods = world.pods(template, init, count)
+    if workload.warms and not workload.preempts:
+        # The first pod of a class builds what the others use.
+        world.place(world.pods(template, 20_000_000, min(workload.classes, 200)))
     collector.calm()  # as the scheduling worker does
     began, cpu = time.perf_counter(), time.process_time()
     placed, nominated = world.place(pods, preempt=workload.preempts)
@@ -96,6 +130,7 @@ def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
         "pods": count,
         "classes": workload.classes,
         "placed": placed,
+        **({"shares": world.shares()} if workload.shares else {}),
         **({"preempted_for": nominated} if workload.preempts else {}),
         "seconds": round(wall, 4),
         "cpu_seconds": round(cpu, 4),

@@ -19,8 +19,15 @@ ZONE = "topology.kubernetes.io/zone"
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """One workload. ``init`` and ``measured`` say how many pods there are for so many nodes.
 
-    ``classes`` is the number of kinds of pod among the measured ones. ``beside`` pods are created
-    first and stay unschedulable, so that the others are scheduled in spite of them.
+    ``classes`` is the number of classes among the measured pods. ``beside`` pods are created first
+    and stay unschedulable, so that the others are scheduled in spite of them. ``services`` Services
+    exist from the start. ``pod_for`` makes the template where it depends on the number of nodes.
+
+    Between the batches of a measurement ``relabel`` changes a label of a node that no pod asks
+    about, and so large a share of the batch's pods as ``leave`` says is deleted. ``warms``: the
+    first pod of each class is placed before the measurement. ``refused``: no measured pod fits.
+    ``overfull``: not all do. A workload with a ``node_count`` brings its own nodes, and the result
+    tells which share of the resources in ``shares`` its pods got.
     """
 
     name: str
@@ -34,6 +41,20 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     beside: int = 0
     beside_pod: Template | None = None
     preempts: bool = False
+    services: int = 0
+    service: Template | None = None
+    pod_for: Callable[[int], Template] | None = None
+    relabel: bool = False
+    leave: float = 0.0
+    warms: bool = True
+    refused: bool = False
+    overfull: bool = False
+    node_count: int = 0
+    shares: tuple[str, ...] = ()
+
+    def template(self, nodes: int) -> Template:
+        """Return the template of the measured pods for so many nodes."""
+        return self.pod if self.pod_for is None else self.pod_for(nodes)
 
 
 def node(number: int) -> Manifest:
@@ -109,25 +130,29 @@ def pod(
     }
 
 
-def _term(key: str, **labels: str) -> Manifest:
+def term(key: str, **labels: str) -> Manifest:
+    """Return an affinity term about pods with these labels, by the topology key ``key``."""
     return {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
 
 
-def _required(kind: str, term: Manifest) -> Manifest:
-    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+def required(kind: str, about: Manifest) -> Manifest:
+    """Return an affinity with one required term; ``kind`` is podAffinity or podAntiAffinity."""
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
 
 
-def _preferred(kind: str, term: Manifest) -> Manifest:
+def preferred(kind: str, about: Manifest) -> Manifest:
+    """Return an affinity with one preferred term of weight 1."""
     return {
         kind: {
             "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 1, "podAffinityTerm": term}
+                {"weight": 1, "podAffinityTerm": about}
             ]
         }
     }
 
 
-def _node_affinity(key: str, *values: str) -> Manifest:
+def node_affinity(key: str, *values: str) -> Manifest:
+    """Return a required node affinity to nodes whose label ``key`` has one of the values."""
     requirement = {"key": key, "operator": "In", "values": list(values)}
     return {
         "nodeAffinity": {
@@ -140,22 +165,22 @@ def _node_affinity(key: str, *values: str) -> Manifest:
 
 def _anti_affinity(number: int) -> Manifest:
     labels = {"color": f"green-{number % 10}"}
-    affinity = _required("podAntiAffinity", _term(HOSTNAME, **labels))
+    affinity = required("podAntiAffinity", term(HOSTNAME, **labels))
     return pod(number, labels=labels, affinity=affinity)
 
 
 def _affinity(number: int) -> Manifest:
-    affinity = _required("podAffinity", _term(ZONE, color="blue"))
+    affinity = required("podAffinity", term(ZONE, color="blue"))
     return pod(number, labels={"color": "blue"}, affinity=affinity)
 
 
 def _preferred_affinity(number: int) -> Manifest:
-    affinity = _preferred("podAffinity", _term(HOSTNAME, color="red"))
+    affinity = preferred("podAffinity", term(HOSTNAME, color="red"))
     return pod(number, labels={"color": "red"}, affinity=affinity)
 
 
 def _preferred_anti_affinity(number: int) -> Manifest:
-    affinity = _preferred("podAntiAffinity", _term(HOSTNAME, color="yellow"))
+    affinity = preferred("podAntiAffinity", term(HOSTNAME, color="yellow"))
     return pod(number, labels={"color": "yellow"}, affinity=affinity)
 
 
@@ -176,7 +201,8 @@ def _mixed(number: int) -> Manifest:
     return kinds[number % len(kinds)](number)
 
 
-def _hundred(number: int) -> Manifest:
+def hundred_kinds(number: int) -> Manifest:
+    """Return a pod of one of 100 kinds in turn, each with another request and label."""
     kind = number % 100
     return pod(number, cpu=f"{50 + kind}m", labels={"app": f"bench-{kind}"})
 
@@ -198,11 +224,11 @@ def _to_first_node(number: int) -> Manifest:
     return pod(number, affinity=affinity)
 
 
-WORKLOADS: tuple[Workload, ...] = (
+SCHEDULER_PERF: tuple[Workload, ...] = (
     Workload(name="SchedulingBasic", about="identical pods, nothing special", node=node, pod=pod),
     Workload(
-        name="HundredKinds", about="100 kinds of pod, one after another", node=node, pod=_hundred,
-        classes=100,
+        name="HundredKinds", about="100 kinds of pod, one after another", node=node,
+        pod=hundred_kinds, classes=100,
     ),
     Workload(
         name="AllDifferent", about="no two pods alike", node=node, pod=_distinct,
@@ -210,7 +236,7 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         name="SchedulingNodeAffinity", about="required node affinity to one of three zones",
-        node=node, pod=lambda n: pod(n, affinity=_node_affinity(ZONE, "zone1", "zone2")),
+        node=node, pod=lambda n: pod(n, affinity=node_affinity(ZONE, "zone1", "zone2")),
     ),
     Workload(
         name="SchedulingTaintToleration", about="half of the nodes tainted, the others softly",
@@ -253,12 +279,3 @@ WORKLOADS: tuple[Workload, ...] = (
         node=_one_large_node, pod=_to_first_node,
     ),
 )  # fmt: skip
-
-
-def by_name(name: str) -> Workload:
-    """Return the workload of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
-    return {workload.name: workload for workload in WORKLOADS}[name]

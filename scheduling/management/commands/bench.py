@@ -3,14 +3,16 @@
 import json
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.bench import backlog, cold_start, engine, service
+from scheduling.bench import backlog, cold_start, engine, service, trace
+from scheduling.bench.catalogue import WORKLOADS, by_name
 from scheduling.bench.database import throw_away
-from scheduling.bench.workloads import WORKLOADS, by_name
+from scheduling.bench.workloads import Workload
 
 _NOT_ON_THE_SERVICE = ("PreemptionBasic", "Unschedulable")
 
@@ -50,6 +52,18 @@ class Command(BaseCommand):
             default="",
             help="some of: " + ", ".join(workload.name for workload in WORKLOADS),
         )
+        parser.add_argument(
+            "--trace",
+            nargs=2,
+            metavar=("NODES", "PODS"),
+            type=Path,
+            help="instead of workloads: the two files of a trace (scheduling/bench/trace.py)",
+        )
+        parser.add_argument(
+            "--shared-gpus",
+            action="store_true",
+            help="with --trace: count GPUs in thousandths, so that pods share one",
+        )
         parser.add_argument("--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}")
         parser.add_argument("--token", default="", help="default: the one of the state directory")
 
@@ -57,6 +71,12 @@ class Command(BaseCommand):
         """Run what was asked for."""
         try:
             chosen = [by_name(name) for name in options["workloads"].split(",") if name]
+            if options["trace"]:
+                chosen = [trace.read(*options["trace"], shared=options["shared_gpus"])]
+                options["nodes"] = str(chosen[0].node_count)
+        except trace.TraceError as error:
+            raise CommandError(str(error)) from error
+        try:
             sizes = [int(text) for text in options["nodes"].split(",")]
         except KeyError as error:
             raise CommandError(f"--workloads: there is no {error}") from error
@@ -86,13 +106,13 @@ class Command(BaseCommand):
                     if workload.name in _NOT_ON_THE_SERVICE:
                         self._say(f"{workload.name}: measured on the engine only")
                         continue
-                    result = self._service(workload.name, nodes, options)
+                    result = self._service(workload, nodes, options)
                 else:
                     result = engine.run(workload, nodes, say=self._say)
                 self.stdout.write(json.dumps(result))
                 self.stdout.flush()
 
-    def _service(self, name: str, nodes: int, options: dict[str, Any]) -> dict[str, Any]:
+    def _service(self, workload: Workload, nodes: int, options: dict[str, Any]) -> dict[str, Any]:
         token = options["token"]
         if not token:
             try:
@@ -104,7 +124,7 @@ class Command(BaseCommand):
                 ) from error
         try:
             return service.run(
-                by_name(name), nodes, server=options["server"], token=token, say=self._say
+                workload, nodes, server=options["server"], token=token, say=self._say
             )
         except (OSError, service.ServiceError) as error:
             raise CommandError(f"{options['server']}: {error}") from error

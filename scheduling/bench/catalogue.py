@@ -1,0 +1,15 @@
+"""All workloads by name: scheduler_perf's shapes, and those that look like use."""
+
+from scheduling.bench.realistic import REALISTIC
+from scheduling.bench.workloads import SCHEDULER_PERF, Workload
+
+WORKLOADS: tuple[Workload, ...] = (*SCHEDULER_PERF, *REALISTIC)
+
+
+def by_name(name: str) -> Workload:
+    """Return the workload of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {workload.name: workload for workload in WORKLOADS}[name]
