@@ -1,8 +1,9 @@
 """Reads for evictions: who waits, who could have to wait, and what changed about that.
 
-All pods of one scheduling class on one node share their fate: same tolerations, same terms, same
-taints, same labels. So a controller judges *places*, pairs of node and class, and never pods; the
-statements in ``actions.evictions`` spread the judgement over the pods.
+All pods of one scheduling class on one node share tolerations, terms, taints and labels. So a
+controller judges *places*, pairs of node and class. Labels give all pods of a place one fate, and
+the statements in ``actions.evictions`` spread it over them. Taints count from when each pod was
+bound, so that their verdicts are about *stays*: a pod at its place since then.
 """
 
 from bisect import bisect_left
@@ -28,6 +29,20 @@ class Place(msgspec.Struct, frozen=True):
 
     node_name: str
     class_id: int
+
+
+class Stay(msgspec.Struct, frozen=True):
+    """A pod of a class on a node, since when it is bound to it."""
+
+    pod_id: int
+    node_name: str
+    class_id: int
+    bound_at: datetime
+
+    @property
+    def place(self) -> Place:
+        """Where that is."""
+        return Place(self.node_name, self.class_id)
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,24 +260,27 @@ def no_execute_taints(node_names: Sequence[str]) -> dict[str, list[Taint]]:
     return result
 
 
-def places_on(node_names: Sequence[str]) -> list[Place]:
-    """Return which classes have live pods on the nodes. Queries once, by index."""
+BOUND_AT: Final = "coalesce(p.bound_at, p.scheduled_at, p.created_at)"
+"""When a bound pod was bound; a pod of an older version knows that from its condition."""
+_STAYS = f"SELECT p.id, p.node_name, p.class_id, {BOUND_AT} FROM pod p"
+
+
+def stays_on(node_names: Sequence[str]) -> list[Stay]:
+    """Return the live pods on the nodes. Queries once, by index."""
     rows = sql.fetch(
-        f"SELECT DISTINCT p.node_name, p.class_id FROM pod p"
-        f" WHERE p.node_name = ANY(%s) AND p.node_name <> '' AND {_LIVE}",
+        f"{_STAYS} WHERE p.node_name = ANY(%s) AND p.node_name <> '' AND {_LIVE}",
         (sql.Texts(list(node_names)),),
     )
-    return [Place(*row) for row in rows]
+    return [Stay(*row) for row in rows]
 
 
-def places_of(pod_ids: Sequence[int]) -> list[Place]:
-    """Return where the live pods among these are. Queries once."""
+def stays_of(pod_ids: Sequence[int]) -> list[Stay]:
+    """Return those among the pods that are live and bound. Queries once."""
     rows = sql.fetch(
-        f"SELECT DISTINCT p.node_name, p.class_id FROM pod p"
-        f" WHERE p.id = ANY(%s) AND p.node_name <> '' AND {_LIVE}",
+        f"{_STAYS} WHERE p.id = ANY(%s) AND p.node_name <> '' AND {_LIVE}",
         (sql.Int8s(list(pod_ids)),),
     )
-    return [Place(*row) for row in rows]
+    return [Stay(*row) for row in rows]
 
 
 def executing_places(
@@ -284,16 +302,6 @@ def executing_places(
         parameters,
     )
     return [Place(*row) for row in rows]
-
-
-def populations(node_name: str) -> dict[int, int]:
-    """Return how many live pods of each class a node has. Queries once, by index."""
-    rows = sql.fetch(
-        f"SELECT p.class_id, count(*) FROM pod p WHERE p.node_name = %s AND {_LIVE}"
-        " GROUP BY p.class_id ORDER BY p.class_id",
-        (node_name,),
-    )
-    return {class_id: number for class_id, number in rows}  # noqa: C416  # typed, unlike dict(rows)
 
 
 def specs(class_ids: Sequence[int]) -> dict[int, str]:

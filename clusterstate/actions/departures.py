@@ -1,19 +1,23 @@
 """What a change of a node would do to its pods, said beforehand: for dry runs of node updates."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
 from clusterstate import timers
-from clusterstate.objects.matching import NodeSelectorMatcher, node_fields, tolerates
+from clusterstate.objects.countdowns import countdowns, deadline
+from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, Taint
 from clusterstate.objects.pod import Pod
+from clusterstate.timers import Stay
 
 _decode = msgspec.json.Decoder(Pod).decode
 
 
-def foretell(old: Manifest, new: Manifest) -> list[str]:
+def foretell(old: Manifest, new: Manifest, now: datetime) -> list[str]:
     """Return warnings that count who would leave the node if it changed from old to new.
 
     For terms that hold during execution and no longer match, and for NoExecute taints that are
@@ -30,7 +34,8 @@ def foretell(old: Manifest, new: Manifest) -> list[str]:
     if not relabelled and not added:
         return []
     name = after.metadata.name
-    population = timers.populations(name)
+    stays = timers.stays_on([name])
+    population = Counter(stay.class_id for stay in stays)
     pods = {id_: _decode(spec) for id_, spec in timers.specs(sorted(population)).items()}
     warnings = []
     if relabelled:
@@ -45,11 +50,11 @@ def foretell(old: Manifest, new: Manifest) -> list[str]:
                 f" match {timers.FIELD}"
             )
     if added:
-        now, later = _untolerated(pods, population, added)
-        if now or later:
+        late, later = _untolerated(pods, stays, added, now)
+        if late or later:
             keys = ", ".join(taint.key for taint in added)
             warnings.append(
-                f"{_pods(now)} would be evicted from node {name} at once and {later} after the"
+                f"{_pods(late)} would be evicted from node {name} at once and {later} after the"
                 f" time tolerated: NoExecute taint {keys}"
             )
     return warnings
@@ -69,18 +74,12 @@ def _breaks(pod: Pod, node: str, before: Mapping[str, str], after: Mapping[str, 
 
 
 def _untolerated(
-    pods: Mapping[int, Pod], population: Mapping[int, int], taints: list[Taint]
+    pods: Mapping[int, Pod], stays: Sequence[Stay], taints: list[Taint], now: datetime
 ) -> tuple[int, int]:
     """Return how many pods would leave at once, and how many after a while."""
-    now = later = 0
-    for id_, pod in pods.items():
-        used = [
-            next((one for one in pod.spec.tolerations if tolerates(one, taint)), None)
-            for taint in taints
-        ]
-        seconds = [one.toleration_seconds for one in used if one is not None]
-        if None in used or any(limit is not None and limit <= 0 for limit in seconds):
-            now += population[id_]
-        elif any(limit is not None for limit in seconds):
-            later += population[id_]
-    return now, later
+    counted = {
+        id_: countdowns(pod.spec.tolerations, taints, added_at=now) for id_, pod in pods.items()
+    }
+    due = [deadline(counted.get(stay.class_id, ()), stay.bound_at) for stay in stays]
+    late = [one.due_at <= now for one in due if one is not None]
+    return late.count(True), late.count(False)

@@ -23,12 +23,14 @@ from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.timers import (
+    BOUND_AT,
     DURING_EXECUTION,
     FIGURES,
     TAINT,
     DueTaint,
     Figures,
     Place,
+    Stay,
     controller_state,
 )
 
@@ -49,9 +51,14 @@ LANDING_PATIENCE: Final = timedelta(seconds=15)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The pods of a place must leave at ``due_at``: what their timers say."""
+    """Who must leave at ``due_at``: what timers say.
+
+    For a taint that is one pod, ``pod_id``, as long as it is at the place; for labels it is every
+    pod of the place, and ``pod_id`` is 0.
+    """
 
     place: Place
+    pod_id: int = 0
     started_at: datetime
     due_at: datetime
     seconds: int = 0
@@ -101,6 +108,7 @@ def _replan_statement(cause: str, scope: str) -> str:
         "nodes": ("AND p.node_name = ANY(%s)", "AND t.node_name = ANY(%s)"),
         "pods": ("AND p.id = ANY(%s)", "AND t.pod_id = ANY(%s)"),
     }[scope]
+    joined = "p.id = g.pod_id AND " if cause == TAINT else ""
     again = (
         "(t.node_name, t.taint_key, t.taint_effect, t.seconds, t.started_at, t.due_at)"
         " IS DISTINCT FROM (excluded.node_name, excluded.taint_key, excluded.taint_effect,"
@@ -111,11 +119,14 @@ def _replan_statement(cause: str, scope: str) -> str:
     return " ".join(
         f"""
         WITH plan AS (
-            SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s)
-                AS g(node_name, class_id, taint_key, taint_effect, seconds, started_at, due_at)),
+            SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s)
+                AS g(pod_id, node_name, class_id, taint_key, taint_effect, seconds, started_at,
+                     due_at)),
         wanted AS MATERIALIZED (
-            SELECT p.id AS pod_id, {_GRACE_IN_TEXT} AS grace_seconds, g.*
-            FROM plan g JOIN pod p ON p.node_name = g.node_name AND p.class_id = g.class_id
+            SELECT p.id AS pod_id, {_GRACE_IN_TEXT} AS grace_seconds, g.node_name, g.taint_key,
+                   g.taint_effect, g.seconds, g.started_at, g.due_at
+            FROM plan g
+            JOIN pod p ON {joined}p.node_name = g.node_name AND p.class_id = g.class_id
             JOIN document d ON d.id = p.document_id
             WHERE p.node_name <> '' AND p.deletion_at IS NULL
               AND p.phase NOT IN ('Succeeded', 'Failed') {pods_in}),
@@ -159,8 +170,8 @@ def replan(
 ) -> Replanned:
     """Make the timers of a cause on these nodes, or of these pods, exactly what the plans say.
 
-    One statement; one of ``node_names`` and ``pod_ids`` is given. A place without a plan has no
-    timers, nor has a pod that is gone, finished or terminating.
+    One statement; one of ``node_names`` and ``pod_ids`` is given. Who is in no plan has no timer,
+    nor has a pod that is gone, finished or terminating. One that came meanwhile is in the log.
     """
     assert (node_names is None) != (pod_ids is None)
     scope: sql.Array = sql.Int8s(list(pod_ids or ()))
@@ -169,6 +180,7 @@ def replan(
     row = sql.fetch_one(
         _REPLAN[cause, "pods" if node_names is None else "nodes"],
         (
+            sql.Int8s([plan.pod_id for plan in plans]),
             sql.Texts([plan.place.node_name for plan in plans]),
             sql.Int8s([plan.place.class_id for plan in plans]),
             sql.Texts([plan.taint_key for plan in plans]),
@@ -200,10 +212,10 @@ _CLAIM = f"""
     WHERE due_at <= %s::timestamptz AND cause = '{DURING_EXECUTION}'
     ORDER BY due_at, pod_id LIMIT %s::bigint FOR UPDATE SKIP LOCKED
 """
-_CONDEMNED = """
-    SELECT id, uid::text, namespace, name, class_id, node_name,
-           deletion_at IS NULL AND phase NOT IN ('Succeeded', 'Failed')
-    FROM pod WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+_CONDEMNED = f"""
+    SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.node_name,
+           p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed'), {BOUND_AT}
+    FROM pod p WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED
 """
 _EVICT = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
@@ -232,12 +244,12 @@ def fire_taints(
     due: Sequence[DueTaint],
     *,
     now: datetime,
-    judge: Callable[[Sequence[Place]], Sequence[Plan]],
+    judge: Callable[[Sequence[Stay]], Sequence[Plan]],
 ) -> Fired:
     """Evict these pods, if taints send them away by now; one transaction of five statements.
 
     ``due`` are their timers as they were when they were looked up. ``judge`` says from the rows as
-    they are now by when the pods of these places must leave. A pod whose deadline moved gets its
+    they are now by when those who stay there must leave. A pod whose deadline moved gets its
     timer moved; one that may stay loses it.
     """
     if not due:
@@ -245,10 +257,9 @@ def fire_taints(
     timers = {pod_id: (due_at, grace) for pod_id, due_at, grace in due}
     with transaction.atomic():
         rows = sql.fetch(_CONDEMNED, (sql.Int8s(sorted(timers)),))
-        places = {Place(row[5], row[4]) for row in rows if row[5]}
-        plans = judge(sorted(places, key=lambda place: (place.node_name, place.class_id)))
-        late = {(plan.place.node_name, plan.place.class_id) for plan in plans if plan.due_at <= now}
-        going = [row for row in rows if row[6] and (row[5], row[4]) in late]
+        plans = judge([Stay(row[0], row[5], row[4], row[7]) for row in rows if row[5]])
+        late = {plan.pod_id for plan in plans if plan.due_at <= now}
+        going = [row for row in rows if row[6] and row[0] in late]
         evicted = [row[0] for row in going]
         held = {row[0] for row in rows}
         absent = [pod_id for pod_id in timers if pod_id not in held]

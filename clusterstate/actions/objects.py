@@ -244,7 +244,7 @@ def update(
             text, _ = document.encode(kind.name, new)
         warnings = admitted.warnings
         if dry_run and kind.name == "Node":
-            warnings = [*warnings, *departures.foretell(old, new)]
+            warnings = [*warnings, *departures.foretell(old, new, now)]
         revision = _write(kind, row, old, new, text, now)
         return Stored(document.compose(text, revision), revision, warnings, row.uid)
 

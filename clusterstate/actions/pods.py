@@ -250,13 +250,12 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     inserted AS (
         INSERT INTO pod (id, uid, namespace, name, class_id, document_id, revision, node_name,
-                         phase, priority, scheduler_name, scheduled_at, unschedulable,
+                         phase, priority, scheduler_name, scheduled_at, bound_at, unschedulable,
                          nominated_node_name, created_at)
         SELECT id, uid, namespace, name, class_id, document_id, revision, node_name, 'Pending',
-               priority, scheduler_name,
-               CASE WHEN node_name <> '' THEN %s::timestamptz END, unschedulable, '',
-               %s::timestamptz
-        FROM numbered),
+               priority, scheduler_name, placed_at, placed_at, unschedulable, '', %s::timestamptz
+        FROM (SELECT *, CASE WHEN node_name <> '' THEN %s::timestamptz END AS placed_at
+              FROM numbered) n),
     queued AS (
         INSERT INTO pending_pod (pod_id, stage, attempts, since, rejected_by, message)
         SELECT id, CASE WHEN unschedulable IS NULL THEN 'active' ELSE 'gated' END, 0,
@@ -656,12 +655,12 @@ def log(source: str, verb: int = changes.MODIFIED) -> str:
 _PENDING = "CASE WHEN p.node_name = '' AND p.phase = 'Pending' THEN true ELSE false END"
 _BIND = f"""
     WITH gate AS MATERIALIZED (
-        SELECT {changes.OPEN} FROM binder
+        SELECT {changes.OPEN}, %s::timestamptz AS at FROM binder
         WHERE id = 1 AND (holder = %s::text OR revision <= %s::bigint)),
     bound AS (
         UPDATE pod p
-        SET node_name = i.node_name, scheduled_at = %s::timestamptz, unschedulable = NULL,
-            revision = {changes.NEXT}
+        SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
+            unschedulable = NULL, revision = {changes.NEXT}
         FROM gate, unnest(%s, %s) AS i(pod_id, node_name)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_PENDING} AND p.deletion_at IS NULL
@@ -695,9 +694,9 @@ def bind_pods(
         return BindResult([], [])
     ordered = sorted(bindings, key=lambda binding: binding.pod_id)
     parameters = (
+        now,
         binder,
         snapshot_revision,
-        now,
         sql.Int8s([binding.pod_id for binding in ordered]),
         sql.Texts([binding.node_name for binding in ordered]),
         snapshot_revision,
@@ -1018,7 +1017,8 @@ _UPDATE = f"""
         SET document_id = n.document_id, revision = n.revision, class_id = %s::bigint,
             node_name = %s::text, phase = %s::text, scheduled_at = %s::timestamptz,
             unschedulable = %s::text, nominated_node_name = %s::text, deletion_at = %s::timestamptz,
-            eviction = %s::text::tstzrange
+            eviction = %s::text::tstzrange,
+            bound_at = CASE WHEN %s THEN %s::timestamptz ELSE p.bound_at END
         FROM numbered n WHERE p.id = %s::bigint
         {returning()}),
     superseded AS (
@@ -1072,6 +1072,8 @@ def _write(
             status.get("nominatedNodeName") or "",
             document.parse_time(deletion) if deletion else None,
             _range(overlay.eviction),
+            place,
+            now,
             row.id,
             ungated,
             place,

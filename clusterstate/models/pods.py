@@ -43,7 +43,8 @@ class Pod(models.Model):
     Labels are those of the scheduling class. ``node_name`` is empty while unbound; it may name a
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
     ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
-    JSON text of the False one. ``eviction`` is since when a NoExecute taint evicts the pod, and by
+    JSON text of the False one. ``bound_at`` is when it was bound to its node, which no agent can
+    tell otherwise. ``eviction`` is since when a NoExecute taint evicts the pod, and by
     when it has to end. They and ``node_name`` fill the slots of the document.
 
     No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay keeps its place in
@@ -64,6 +65,7 @@ class Pod(models.Model):
     priority = models.IntegerField(default=0)
     scheduler_name = models.TextField()
     scheduled_at = models.DateTimeField(null=True)
+    bound_at = models.DateTimeField(null=True)
     unschedulable = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text
     nominated_node_name = models.TextField(default="")
     created_at = models.DateTimeField()

@@ -140,12 +140,12 @@ def _taint(name: str) -> None:
 
 def _sparse() -> dict[str, Any]:
     """Fire timers that are due one after the other, asleep in between as the worker is."""
-    nodes = _populate("sparse", _SPARSE, seconds=5, on_a_node=1)
+    nodes = _populate("sparse", _SPARSE, seconds=1, on_a_node=1)
     evictions.follow(_now())
     for name in nodes:
         _taint(name)
     # timeAdded has whole seconds; the column takes any time, and it is the column that counts.
-    base = _now() - timedelta(seconds=4)
+    base = _now()
     for number, name in enumerate(nodes):
         rehearsal.date_taints(name, base + timedelta(seconds=number * _GAP_SECONDS))
     evictions.follow(_now())

@@ -2,7 +2,7 @@
 
 A follower of the change log with a cursor in a row. It looks at nodes whose NoExecute taints or
 labels changed, and at pods that came to a node that evicts, whose tolerations changed, or that have
-a timer already; judges each pair of node and class once (``taint_eviction_rules``); and states the
+a timer already; judges each pair of node and class once (``objects.countdowns``); and states the
 timers in bulk (``actions.evictions.replan``). What it states follows from the rows alone, so doing
 it twice, or after a crash, or from nothing, gives the same timers (C22).
 
@@ -25,10 +25,10 @@ from django.db import transaction
 from clusterstate import changes, timers
 from clusterstate.actions import evictions
 from clusterstate.actions.evictions import Fired, Plan
+from clusterstate.objects.countdowns import Countdown, countdowns, deadline
 from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.pod import Pod, Toleration
-from clusterstate.timers import DURING_EXECUTION, TAINT, Place
-from scheduling.controllers import taint_eviction_rules as rules
+from clusterstate.timers import DURING_EXECUTION, TAINT, Place, Stay
 
 logger = structlog.get_logger(__name__)
 
@@ -91,27 +91,37 @@ def forget() -> None:
 # Judging --------------------------------------------------------------------------------------
 
 
-def plans(places: Sequence[Place]) -> list[Plan]:
-    """Return by when the pods of these places must leave because of taints. Queries 1-2 times."""
-    if not places:
+def plans(stays: Sequence[Stay]) -> list[Plan]:
+    """Return by when the pods that stay there must leave because of taints. Queries 1-2 times.
+
+    What counts is worked out once for all pods of a class on a node.
+    """
+    if not stays:
         return []
-    taints = timers.no_execute_taints(sorted({place.node_name for place in places}))
-    known = _known(place.class_id for place in places if place.node_name in taints)
+    taints = timers.no_execute_taints(sorted({stay.node_name for stay in stays}))
+    known = _known(stay.class_id for stay in stays if stay.node_name in taints)
+    counted: dict[Place, tuple[Countdown, ...]] = {}
     result = []
-    for place in places:
-        on_node = taints.get(place.node_name)
-        if on_node is None or place.class_id not in known:
+    for stay in stays:
+        on_node = taints.get(stay.node_name)
+        if on_node is None or stay.class_id not in known:
             continue
-        deadline = rules.deadline(known[place.class_id].tolerations, on_node, added_at=_LONG_AGO)
-        if deadline is not None:
+        place = stay.place
+        if place not in counted:
+            counted[place] = countdowns(
+                known[place.class_id].tolerations, on_node, added_at=_LONG_AGO
+            )
+        found = deadline(counted[place], stay.bound_at)
+        if found is not None:
             result.append(
                 Plan(
                     place=place,
-                    started_at=deadline.started_at,
-                    due_at=deadline.due_at,
-                    seconds=deadline.seconds,
-                    taint_key=deadline.taint.key,
-                    taint_effect=deadline.taint.effect,
+                    pod_id=stay.pod_id,
+                    started_at=found.started_at,
+                    due_at=found.due_at,
+                    seconds=found.seconds,
+                    taint_key=found.taint.key,
+                    taint_effect=found.taint.effect,
                 )
             )
     return result
@@ -219,7 +229,7 @@ def replan_nodes(node_names: Sequence[str]) -> int:
     """State the timers for the taints of these nodes; return how many were dropped or written."""
     total = 0
     for part in _parts(sorted(set(node_names)), _NODES_AT_ONCE):
-        wanted = plans(timers.places_on(part))
+        wanted = plans(timers.stays_on(part))
         total += _count(evictions.replan(TAINT, wanted, node_names=part))
     return total
 
@@ -251,7 +261,7 @@ def _replan_labels(nodes: Sequence[timers.NodeNews], now: datetime) -> int:
 def _replan_pods(pod_ids: Sequence[int], now: datetime) -> int:
     total = 0
     for part in _parts(pod_ids, _PODS_AT_ONCE):
-        total += _count(evictions.replan(TAINT, plans(timers.places_of(part)), pod_ids=part))
+        total += _count(evictions.replan(TAINT, plans(timers.stays_of(part)), pod_ids=part))
         places = timers.executing_places(pod_ids=part)
         wanted = _execution_plans(places, {}, now)
         total += _count(evictions.replan(DURING_EXECUTION, wanted, pod_ids=part))

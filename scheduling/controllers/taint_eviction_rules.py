@@ -1,19 +1,16 @@
 """When a pod must leave a node because of NoExecute taints: a pure statement of the rules.
 
 ``process_pod`` says what Kubernetes' taint eviction controller would do (R122): now, never, or
-after some seconds. ``deadline`` turns that into a moment: each taint's ``timeAdded`` plus the
-seconds for which the pod tolerates it, the earliest of these (C22). A deadline is a function of
-pod, taints and nothing else, so that a timer may be computed again at any time and only changes
-when one of them did. Source: pkg/controller/tainteviction/taint_eviction.go, v1.36.
+after some seconds. From when these seconds count, and so when the pod leaves, is said in
+``clusterstate.objects.countdowns``. Source: pkg/controller/tainteviction/taint_eviction.go, v1.36.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from clusterstate.objects.matching import NO_EXECUTE, tolerates
+from clusterstate.objects.countdowns import matching_toleration, no_execute
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
 
@@ -42,30 +39,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def all_tolerated(self) -> bool:
         """Whether every NoExecute taint is tolerated, for a while at least."""
         return self.decision is not Decision.EVICT_NOW
-
-
-class Deadline(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment at which a pod must leave, and the taint that asks for it."""
-
-    due_at: datetime
-    started_at: datetime
-    taint: Taint
-    seconds: int
-
-
-def no_execute(taints: Iterable[Taint]) -> list[Taint]:
-    """Return the taints that evict."""
-    return [taint for taint in taints if taint.effect == NO_EXECUTE]
-
-
-def matching_toleration(
-    tolerations: Iterable[Toleration], taint: Taint, *, comparison_operators: bool = False
-) -> Toleration | None:
-    """Return the first toleration that tolerates the taint; only that one counts."""
-    for toleration in tolerations:
-        if tolerates(toleration, taint, comparison_operators=comparison_operators):
-            return toleration
-    return None
 
 
 def used_tolerations(
@@ -115,40 +88,3 @@ def process_pod(
     if seconds is None:
         return Outcome(decision=Decision.NEVER, used=used)
     return Outcome(decision=Decision.EVICT_AFTER, seconds=seconds, used=used)
-
-
-def deadline(
-    tolerations: Sequence[Toleration],
-    taints: Iterable[Taint],
-    *,
-    added_at: datetime,
-    not_before: datetime | None = None,
-    comparison_operators: bool = False,
-) -> Deadline | None:
-    """Return when the pod must leave, None for never (C22).
-
-    Each taint counts from its own ``timeAdded``; the earliest deadline wins, and among equal ones
-    the first taint. With one ``timeAdded`` for all taints this is ``timeAdded`` plus the shortest
-    toleration, as ``process_pod`` has it.
-
-    Args:
-        tolerations: those of the pod.
-        taints: those of its node; effects other than NoExecute are passed over.
-        added_at: stands in for the ``timeAdded`` of a taint that has none.
-        not_before: no count starts earlier than this; the time of binding, say, to give a pod that
-            was bound to a tainted node its full time there.
-        comparison_operators: whether tolerations may use Gt and Lt.
-    """
-    first: Deadline | None = None
-    for taint in no_execute(taints):
-        found = matching_toleration(tolerations, taint, comparison_operators=comparison_operators)
-        if found is not None and found.toleration_seconds is None:
-            continue
-        seconds = 0 if found is None else max(found.toleration_seconds or 0, 0)
-        started_at = datetime.fromisoformat(taint.time_added) if taint.time_added else added_at
-        if not_before is not None:
-            started_at = max(started_at, not_before)
-        due_at = started_at + timedelta(seconds=seconds)
-        if first is None or due_at < first.due_at:
-            first = Deadline(due_at=due_at, started_at=started_at, taint=taint, seconds=seconds)
-    return first

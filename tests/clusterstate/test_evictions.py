@@ -120,7 +120,7 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
     text, _ = document.encode("Pod", pod({"labels": labels}, {**DEFAULTED, **spec}, {}))
     sql.run("UPDATE document SET text = %s WHERE id = (SELECT document_id FROM pod)", (text,))
     (row,) = sql.fetch("SELECT id, class_id FROM pod")
-    plan = evictions.Plan(place=Place("n", row[1]), started_at=AT, due_at=AT)
+    plan = evictions.Plan(pod_id=row[0], place=Place("n", row[1]), started_at=AT, due_at=AT)
     evictions.replan(TAINT, [plan], node_names=["n"])
     (timer,) = timers.due_taints(AT, limit=9)
     unknown = (row[0], AT, None)
@@ -144,9 +144,12 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     first = queries.list_page("Pod", "default", limit=1)
     with transaction.atomic():
         (row,) = sql.fetch("SELECT DISTINCT class_id FROM pod")
-        plan = evictions.Plan(place=Place("n", row[0]), started_at=AT, due_at=AT)
+        place = Place("n", row[0])
+        plans = [
+            evictions.Plan(pod_id=pod_id, place=place, started_at=AT, due_at=AT) for pod_id in ids
+        ]
         due = [(pod_id, AT, 30) for pod_id in ids]
-        assert evictions.fire_taints(due, now=AT, judge=lambda _: [plan]).evicted == ids
+        assert evictions.fire_taints(due, now=AT, judge=lambda _: plans).evicted == ids
 
     def check():
         log = support.everything_since(before.revision, "Pod")

@@ -6,17 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterstate.objects import countdowns
 from clusterstate.objects.matching import find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
 from scheduling.controllers.taint_eviction_rules import (
     Decision,
-    deadline,
     min_toleration_seconds,
     process_pod,
 )
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LONG_AGO = T0 - timedelta(days=365)
+
+
+def deadline(tolerations, taints, *, added_at, bound_at=LONG_AGO):
+    """Return when a pod must leave that was there before the taints, unless told otherwise."""
+    counted = countdowns.countdowns(tolerations, taints, added_at=added_at)
+    return countdowns.deadline(counted, bound_at)
 
 
 def taint(key="key1", effect="NoExecute", value="", at=T0):
@@ -127,10 +134,13 @@ def test_a_taint_without_a_time_counts_from_the_time_given():
     assert found.due_at == T0 + timedelta(seconds=5)
 
 
-def test_a_count_may_start_no_earlier_than_the_binding():
-    bound_at = T0 + timedelta(seconds=50)
-    found = deadline([tolerates(seconds=5)], [taint()], added_at=T0, not_before=bound_at)
-    assert found.due_at == bound_at + timedelta(seconds=5)
+@pytest.mark.parametrize(("bound", "due"), [(-50, 5), (0, 5), (3, 8), (50, 55)])
+def test_the_later_of_taint_and_binding_begins_the_count(bound, due):
+    """R122, C22: the pod remains bound for the specified amount of time."""
+    bound_at = T0 + timedelta(seconds=bound)
+    found = deadline([tolerates(seconds=5)], [taint()], added_at=T0, bound_at=bound_at)
+    assert found.started_at == max(T0, bound_at)
+    assert found.due_at == T0 + timedelta(seconds=due)
 
 
 def test_the_shortest_toleration():

@@ -167,31 +167,93 @@ def test_a_toleration_added_later_moves_the_deadline():
     assert timer("p") == 100
 
 
-def test_a_pod_bound_after_the_taint_has_its_timer_too():
+def test_a_pod_bound_after_the_taint_has_its_full_time():
+    """R122, C22: it remains bound for the specified amount of time."""
     make_node("n1", taints=[taint()])
     assert evict(0) == []
     pod_id = make_pod("p", tolerations=[tolerates(seconds=60)])
     bind(pod_id, "n1", now=after(20))
-    assert timer("p") == 60
+    assert timer("p") == 80
+    assert evict(79.999) == []
+    assert evict(80) == ["p"]
 
 
-def test_a_pod_bound_when_its_seconds_are_over_leaves_at_once():
-    """R122, C22: the seconds count from timeAdded, whoever comes when.
+def test_replacements_on_an_old_taint_are_evicted_no_faster_than_they_tolerate():
+    """C22: counted from the taint alone, each replacement would leave as soon as it came."""
+    make_node("n1", taints=[taint()])
+    evicted = []
+    pod_id, made = make_pod("p0", tolerations=[tolerates(seconds=2)]), 1
+    bind(pod_id, "n1", now=after(100))
+    for tenth in range(200):
+        now = 100 + tenth / 10
+        for name in evict(now):
+            evicted.append(name)
+            objects.delete("Pod", "default", name, {"gracePeriodSeconds": 0}, now=after(now))
+            pod_id = make_pod(f"p{made}", tolerations=[tolerates(seconds=2)], now=after(now))
+            bind(pod_id, "n1", now=after(now))
+            made += 1
+    assert evicted == [f"p{number}" for number in range(9)]
 
-    Kubernetes would count from the binding: it begins to count when it notices.
-    """
+
+def test_pods_of_one_class_on_one_node_each_count_from_their_own_binding():
+    make_node("n1", taints=[taint()])
+    for number, seconds in enumerate((10, 30, 20)):
+        make_pod(f"p{number}", tolerations=[tolerates(seconds=60)])
+        bind(queries.pod_id("default", f"p{number}"), "n1", now=after(seconds))
+    assert [timer(f"p{number}") for number in range(3)] == [70, 90, 80]
+    assert evict(85) == ["p0", "p2"]
+    assert timer("p1") == 90
+
+
+def test_which_taint_decides_depends_on_the_binding():
+    """The older taint is tolerated for longer: it decides for a pod that was there before both."""
+    tolerations = [tolerates("old", seconds=100), tolerates("new", seconds=50)]
+    make_node("n1")
+    make_pod("early", "n1", tolerations=tolerations)
+    set_taints("n1", taint("old"))
+    set_taints("n1", taint("old"), taint("new"), now=after(80))
+    pod_id = make_pod("late", tolerations=tolerations)
+    bind(pod_id, "n1", now=after(90))
+    assert (timer("early"), timer("late")) == (100, 140)
+    found = {one.name: one.taint_key for one in timers.waiting()}
+    assert found == {"early": "old", "late": "new"}
+
+
+def test_what_an_agent_says_of_a_pods_conditions_does_not_move_its_timer():
+    """The binding is this service's own fact; a status comes from whoever may write it."""
     make_node("n1", taints=[taint()])
     pod_id = make_pod("p", tolerations=[tolerates(seconds=60)])
-    bind(pod_id, "n1", now=after(61))
-    assert timer("p") == 60
-    assert evict(61) == ["p"]
+    bind(pod_id, "n1", now=after(20))
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    later = {**scheduled, "lastTransitionTime": "2030-01-01T00:00:00Z"}
+    for conditions in ([later], [], [{**scheduled, "status": "False"}]):
+
+        def report(manifest, conditions=conditions):
+            status = {**manifest["status"], "phase": "Running", "conditions": conditions}
+            return {**manifest, "status": status}
+
+        objects.update("Pod", "default", "p", report, subresource="status", now=after(30))
+        evictions.replan_everything(after(31))
+        assert timer("p") == 80
+
+
+def test_a_restart_and_late_notice_do_not_move_a_timer():
+    """C22: a controller that was away for an hour states what it would have stated."""
+    make_node("n1", taints=[taint()])
+    pod_id = make_pod("p", tolerations=[tolerates(seconds=6000)])
+    bind(pod_id, "n1", now=after(20))
+    evictions.follow(after(3600))
+    assert timer("p") == 6020
+    evictions.forget()
+    evictions.replan_everything(after(5000))
+    assert timer("p") == 6020
 
 
 def test_a_pod_that_names_its_node_has_its_timer_too():
     make_node("n1", taints=[taint()])
     evict(0)
-    make_pod("p", nodeName="n1", tolerations=[tolerates(seconds=60)])
-    assert timer("p") == 60
+    make_pod("p", nodeName="n1", tolerations=[tolerates(seconds=60)], now=after(5))
+    assert timer("p") == 65
 
 
 def test_default_tolerations_give_five_minutes():

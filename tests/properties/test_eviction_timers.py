@@ -20,7 +20,6 @@ from clusterstate.actions import objects, pods
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.controllers import evictions
-from scheduling.controllers.taint_eviction_rules import deadline
 from tests.controllers.support import (
     NOW,
     bind,
@@ -138,9 +137,25 @@ class Timers(RuleBasedStateMachine):
             node = nodes.get(one.spec.node_name)
             if node is None or one.metadata.deletion_timestamp is not None:
                 continue
-            found = deadline(one.spec.tolerations, node.spec.taints, added_at=NOW)
-            result[one.metadata.name] = None if found is None else found.due_at
+            result[one.metadata.name] = self._leaves_at(one, node)
         return result
+
+    def _leaves_at(self, pod, node):
+        """Return when, told as the ruling tells it and not as the code does."""
+        bound_at = next(
+            dt.datetime.fromisoformat(condition.last_transition_time)
+            for condition in pod.status.conditions
+            if condition.type == "PodScheduled"
+        )
+        ends = []
+        for one in node.spec.taints:
+            used = [t for t in pod.spec.tolerations if t.key == one.key]
+            if used and used[0].toleration_seconds is None:
+                continue
+            seconds = used[0].toleration_seconds if used else 0
+            added_at = dt.datetime.fromisoformat(one.time_added)
+            ends.append(max(added_at, bound_at) + dt.timedelta(seconds=seconds))
+        return min(ends, default=None)
 
     @invariant()
     def timers_are_what_a_fresh_computation_says(self):
