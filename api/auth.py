@@ -18,6 +18,7 @@ import msgspec
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from api import clock
 from clusterstate import queries
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import Forbidden, Unauthorized
@@ -119,7 +120,7 @@ class TokenCache:
 
 
 def _look_up(digest: bytes) -> User | None:
-    found = queries.token_user(digest)
+    found = queries.token_user(digest, now=clock.now())
     if found is None:
         return None
     return User(name=found.name, groups=(*found.groups, AUTHENTICATED))

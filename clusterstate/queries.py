@@ -793,7 +793,7 @@ def pending_counts() -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
-def token_user(digest: bytes) -> TokenUser | None:
+def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
 
     Queries once.
@@ -801,9 +801,10 @@ def token_user(digest: bytes) -> TokenUser | None:
     row = sql.fetch_one(
         """
         SELECT u.username, t.groups FROM api_token t JOIN auth_user u ON u.id = t.user_id
-        WHERE t.digest = %s AND u.is_active AND (t.expires_at IS NULL OR t.expires_at > now())
+        WHERE t.digest = %s AND u.is_active
+          AND (t.expires_at IS NULL OR t.expires_at > %s::timestamptz)
         """,
-        (digest,),
+        (digest, now),
     )
     return None if row is None else TokenUser(row[0], tuple(row[1]))
 

@@ -49,21 +49,24 @@ def copy_node(name: str, prefix: str, count: int) -> None:
     sql.run("ANALYZE node")
 
 
-def copy_pods(namespace: str, prefix: str, count: int, *, nodes: int, node_prefix: str) -> None:
+def copy_pods(
+    namespace: str, prefix: str, count: int, *, nodes: int, node_prefix: str, now: datetime
+) -> None:
     """Insert pods like those of a namespace in turn, on nodes in turn; they share documents."""
     columns, chosen = _copied(
-        Pod, name="a.prefix || i", node_name="a.node || (i %% a.nodes)", scheduled_at="now()",
+        Pod, name="a.prefix || i", node_name="a.node || (i %% a.nodes)", scheduled_at="a.now",
         phase="'Running'",
     )  # fmt: skip
     sql.run(
         "WITH t AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY id) - 1 AS place"
         "                        FROM pod WHERE namespace = %s),"
         " n AS (SELECT count(*) AS many FROM t),"
-        " a AS (SELECT %s::text AS prefix, %s::text AS node, %s::int AS nodes)"
+        " a AS (SELECT %s::text AS prefix, %s::text AS node, %s::int AS nodes,"
+        "       %s::timestamptz AS now)"
         f" INSERT INTO pod ({columns})"
         f" SELECT {chosen} FROM generate_series(0, %s::int - 1) i, a, n, t"
         " WHERE t.place = i %% n.many",
-        (namespace, prefix, node_prefix, nodes, count),
+        (namespace, prefix, node_prefix, nodes, now, count),
     )
     sql.run("ANALYZE pod")
 

@@ -36,7 +36,7 @@ def run(
     rehearsal.copy_node(name, "node-", nodes - 1)
     say(f"{bound} pods on them")
     pods.create_pods([_on(f"kind-{i}", name, i) for i in range(_CLASSES)], now=_now())
-    rehearsal.copy_pods("default", "copy-", bound, nodes=nodes - 1, node_prefix="node-")
+    rehearsal.copy_pods("default", "copy-", bound, nodes=nodes - 1, node_prefix="node-", now=_now())
     say("load")
     mirror = Mirror({}, Backoff())
     before = _peak_mb()

@@ -1,7 +1,6 @@
 """A caller of the API with a token, against views in this process."""
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -10,6 +9,7 @@ from django.test import Client
 from api import auth
 from clusterstate import advice, catalogue
 from clusterstate.actions import tokens
+from tests.clock import NOW
 
 TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"
@@ -99,9 +99,7 @@ class Api:
 def make_token(name, groups):
     user, _ = get_user_model().objects.get_or_create(username=name)
     secret = tokens.new_secret()
-    tokens.create_token(
-        user=user.username, secret=secret, groups=groups, now=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+    tokens.create_token(user=user.username, secret=secret, groups=groups, now=NOW)
     return secret
 
 

@@ -1,6 +1,5 @@
 """Short ways to make objects, and threads with a database connection of their own."""
 
-import datetime as dt
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +10,9 @@ from clusterstate import changes, queries
 from clusterstate.actions import objects, pods
 from clusterstate.changes import Change
 from clusterstate.objects import document
+from tests.clock import NOW, after
 
-NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
-LATER = NOW + dt.timedelta(minutes=5)
+LATER = after(300)
 
 
 def pod(name: str = "", *, namespace: str = "default", **parts: Any) -> dict[str, Any]:

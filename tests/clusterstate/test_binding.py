@@ -8,6 +8,7 @@ from django.db import transaction
 from clusterstate import bulk, changes, queries, sql
 from clusterstate.actions import objects, pods
 from clusterstate.objects.errors import Conflict, NotFound
+from tests.clock import moment
 from tests.clusterstate.support import (
     NOW,
     Worker,
@@ -51,7 +52,7 @@ def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
         {
             "type": "PodScheduled",
             "status": "True",
-            "lastTransitionTime": "2026-11-21T12:00:00Z",
+            "lastTransitionTime": moment(),
         }
     ]
 

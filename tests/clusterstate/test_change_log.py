@@ -29,7 +29,7 @@ _APPEND = (
     changes.WITH_GATE
     + f", n AS MATERIALIZED (SELECT {changes.NEXT} AS revision, pg_sleep(%s) FROM gate"
     + " WHERE opened = 1) INSERT INTO change (revision, at, kind, verb, object_id, namespace, name)"
-    + " SELECT revision, now(), 4, 1, 0, '', 'x' FROM n RETURNING revision"
+    + " SELECT revision, %s::timestamptz, 4, 1, 0, '', 'x' FROM n RETURNING revision"
 )
 
 
@@ -50,7 +50,7 @@ def test_a_follower_misses_nothing_under_eight_writers_that_sleep_and_roll_back(
                 with transaction.atomic():
                     for _ in range(rng.choice((1, 1, 1, 3))):
                         pause = rng.choice((0, 0, 0.001, 0.01)) * rng.random()
-                        rows = sql.fetch(_APPEND, (float(pause),))
+                        rows = sql.fetch(_APPEND, (float(pause), NOW))
                         revisions.append(rows[0][0])
                         if rng.random() < 0.5:
                             time.sleep(rng.random() * 0.01)
@@ -86,7 +86,7 @@ def test_the_watermark_stays_below_an_open_transaction() -> None:
 
     def hold() -> int:
         with transaction.atomic():
-            (row,) = sql.fetch(_APPEND, (0.0,))
+            (row,) = sql.fetch(_APPEND, (0.0, NOW))
             opened.set()
             assert let_go.wait(10)
         return row[0]
@@ -109,7 +109,7 @@ def test_revisions_beyond_31_bits_hold_the_watermark_as_well() -> None:
 
     def hold() -> None:
         with transaction.atomic():
-            sql.fetch(_APPEND, (0.0,))
+            sql.fetch(_APPEND, (0.0, NOW))
             opened.set()
             assert let_go.wait(10)
 

@@ -1,6 +1,6 @@
 """Decisions as they are kept: recorded by the runner, packed small, trimmed by partitions."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,9 +12,9 @@ from scheduling.engine.record import LARGEST_BODY, unpack, unpack_table
 from scheduling.framework.configuration import default_configuration
 from scheduling.runner import Scheduler
 from tests.builders import make_node, make_pod
+from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ROOT = User(name="root", groups=("system:masters",))
 
 

@@ -10,12 +10,13 @@ from clusterstate.actions import bootstrap, evictions, pods
 from clusterstate.objects import document
 from clusterstate.objects.document import Eviction, Overlay
 from clusterstate.timers import TAINT, Place
+from tests.clock import NOW, moment
 from tests.clusterstate import support
 
-AT = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
+AT = NOW
 READY = {"type": "Ready", "status": "True"}
-EVICTED = {**document.TAINT_EVICTION, "lastTransitionTime": "2026-11-21T12:00:00Z"}
-DELETED = {"deletionTimestamp": "2026-11-21T12:00:05Z", "deletionGracePeriodSeconds": 5}
+EVICTED = {**document.TAINT_EVICTION, "lastTransitionTime": moment()}
+DELETED = {"deletionTimestamp": moment(5), "deletionGracePeriodSeconds": 5}
 
 
 def pod(metadata=None, spec=None, status=None):
@@ -26,7 +27,7 @@ def pod(metadata=None, spec=None, status=None):
             "name": "p",
             "namespace": "default",
             "uid": "u",
-            "creationTimestamp": "2026-11-21T11:00:00Z",
+            "creationTimestamp": moment(-3600),
             **(metadata or {}),
         },
         "spec": {"containers": [{"name": "main"}], **(spec or {})},
@@ -73,9 +74,9 @@ def test_an_evicted_pods_document_is_the_same_and_its_manifest_tells_of_it(manif
         ({}, {}),
         ({"deletionGracePeriodSeconds": 4}, {}),
         ({"deletionGracePeriodSeconds": None}, {}),
-        ({"deletionTimestamp": "2026-11-21T12:00:05+00:00"}, {}),
+        ({"deletionTimestamp": moment(5).replace("Z", "+00:00")}, {}),
         ({}, {"status": "False"}),
-        ({}, {"lastTransitionTime": "2026-11-21T12:00:00.5Z"}),
+        ({}, {"lastTransitionTime": moment().replace("Z", ".5Z")}),
         ({}, {"observedGeneration": 3}),
         ({}, {"reason": "EvictionByEvictionAPI"}),
     ],
@@ -159,7 +160,7 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
         return support.manifest("Pod", "default", "b")
 
     evicted = check()
-    assert evicted["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:30Z"
+    assert evicted["metadata"]["deletionTimestamp"] == moment(30)
     second = queries.list_page("Pod", "default", limit=1)
     unready = {"type": "Ready", "status": "False", "reason": "PodFailed"}
 
@@ -181,7 +182,7 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     )
     assert "deletionTimestamp" not in text
     pods.delete_pod("default", "b", grace_seconds=1, now=AT)
-    assert check()["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:01Z"
+    assert check()["metadata"]["deletionTimestamp"] == moment(1)
     gone = pods.delete_pod("default", "b", grace_seconds=0, now=AT)
     assert queries.decode(gone.manifest)["status"]["conditions"][1] == EVICTED
     support.replay(listed, support.everything_since(before.revision, "Pod"))

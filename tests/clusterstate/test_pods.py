@@ -19,6 +19,7 @@ from clusterstate.objects.errors import (
     StatusError,
     TooManyRequests,
 )
+from tests.clock import moment
 from tests.clusterstate.support import (
     NOW,
     bind,
@@ -62,7 +63,7 @@ def test_a_created_pod_has_identity_status_and_a_place_in_the_queue() -> None:
         "name": "a",
         "namespace": "default",
         "generation": 1,
-        "creationTimestamp": "2026-11-21T12:00:00Z",
+        "creationTimestamp": moment(),
         "resourceVersion": str(stored.revision),
     }
     assert found["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -304,7 +305,7 @@ def test_a_bound_pod_stays_for_its_grace_period() -> None:
     deleted = objects.delete("Pod", "default", "a", now=NOW)
     metadata = queries.decode(deleted.manifest)["metadata"]
     assert not deleted.gone
-    assert metadata["deletionTimestamp"] == "2026-11-21T12:00:30Z"
+    assert metadata["deletionTimestamp"] == moment(30)
     assert metadata["deletionGracePeriodSeconds"] == 30
     # The same again, or longer, changes nothing; shorter brings it forward.
     again = objects.delete("Pod", "default", "a", now=NOW + dt.timedelta(seconds=3))
@@ -313,7 +314,7 @@ def test_a_bound_pod_stays_for_its_grace_period() -> None:
     assert longer.revision == deleted.revision
     shorter = objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 10}, now=NOW)
     metadata = queries.decode(shorter.manifest)["metadata"]
-    assert metadata["deletionTimestamp"] == "2026-11-21T12:00:10Z"
+    assert metadata["deletionTimestamp"] == moment(10)
     assert metadata["deletionGracePeriodSeconds"] == 10
     assert objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 0}, now=NOW).gone
 
@@ -394,7 +395,7 @@ def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> No
             "status": "False",
             "reason": "Unschedulable",
             "message": '0/3 nodes are available: 3 "tight".',
-            "lastTransitionTime": "2026-11-21T12:00:00Z",
+            "lastTransitionTime": moment(),
         }
     ]
     (row,) = queries.load_pending()
@@ -417,7 +418,7 @@ def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> No
     other = pods.Unschedulable(pod_id=pod_id, message="0/4 nodes are available.")
     assert pods.set_unschedulable([other], now=later)
     condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
-    assert condition["lastTransitionTime"] == "2026-11-21T12:00:00Z"
+    assert condition["lastTransitionTime"] == moment()
 
 
 def test_a_nomination_is_shown_and_cleared() -> None:

@@ -261,9 +261,9 @@ def test_a_token_stands_for_its_user_until_it_expires() -> None:
     digest = hashlib.sha256(b"secret").digest()
     get_user_model().objects.create_user("ada")
     tokens.create_token(user="ada", secret="secret", now=NOW, groups=["team"])
-    assert queries.token_user(digest) == queries.TokenUser("ada", ("team",))
+    assert queries.token_user(digest, now=NOW) == queries.TokenUser("ada", ("team",))
     past = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
     tokens.create_token(user="ada", secret="old", now=past, expires_at=past)
-    assert queries.token_user(hashlib.sha256(b"old").digest()) is None
+    assert queries.token_user(hashlib.sha256(b"old").digest(), now=NOW) is None
     get_user_model().objects.update(is_active=False)
-    assert queries.token_user(digest) is None
+    assert queries.token_user(digest, now=NOW) is None

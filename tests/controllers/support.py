@@ -8,12 +8,7 @@ from clusterstate.actions import objects, pods
 from clusterstate.actions.evictions import Fired
 from scheduling import whatif
 from scheduling.controllers import evictions
-
-NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
-
-
-def after(seconds: float) -> dt.datetime:
-    return NOW + dt.timedelta(seconds=seconds)
+from tests.clock import NOW, after
 
 
 def taint(key: str = "key", effect: str = "NoExecute", value: str = "") -> dict[str, str]:

@@ -7,6 +7,7 @@ from clusterstate.actions import objects, pods
 from clusterstate.objects.errors import TooManyRequests
 from scheduling import whatif
 from scheduling.controllers import disruption, evictions, pod_deletion
+from tests.clock import moment
 from tests.controllers.support import (
     NOW,
     after,
@@ -47,7 +48,7 @@ def make_ready(name, node="n1", **spec):
         status = {**manifest["status"], "phase": "Running"}
         status["conditions"] = [
             *status.get("conditions", ()),
-            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"},
+            {"type": "Ready", "status": "True", "lastTransitionTime": moment()},
         ]
         return {**manifest, "status": status}
 

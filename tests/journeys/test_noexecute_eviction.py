@@ -8,6 +8,7 @@ from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
 from scheduling.controllers import evictions
+from tests.clock import moment
 from tests.controllers.support import (
     NOW,
     after,
@@ -42,7 +43,7 @@ def test_a_pod_that_does_not_tolerate_leaves_at_once():
     assert timer("p") == 1
     assert evict(1) == ["p"]
     found = pod("p")
-    assert found["metadata"]["deletionTimestamp"] == "2026-11-21T12:00:08Z"
+    assert found["metadata"]["deletionTimestamp"] == moment(8)
     assert found["metadata"]["deletionGracePeriodSeconds"] == 7
     condition = found["status"]["conditions"][1]
     assert condition["type"] == "DisruptionTarget"

@@ -10,8 +10,7 @@ import yaml
 from cryptography import x509
 
 from clusterstate.management import credentials
-
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
+from tests.clock import NOW
 
 
 def test_a_secret_is_made_once_and_private(tmp_path: Path) -> None:
@@ -43,6 +42,7 @@ def test_a_certificate_is_renewed_under_the_same_authority(
     assert (tmp_path / "ca.crt").read_bytes() == authority
 
 
+@pytest.mark.real_clock
 def test_openssl_accepts_the_chain_for_every_local_name(tmp_path: Path) -> None:
     certificate, key = credentials.ensure_certificate(
         tmp_path,

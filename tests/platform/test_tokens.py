@@ -1,7 +1,6 @@
 """Tokens and the first administrator."""
 
 import hashlib
-from datetime import UTC, datetime
 from io import StringIO
 
 import pytest
@@ -11,8 +10,8 @@ from django.test import RequestFactory
 
 from clusterstate.actions import tokens, users
 from clusterstate.models.tokens import ApiToken
+from tests.clock import NOW
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 pytestmark = pytest.mark.django_db
 
 

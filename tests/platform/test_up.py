@@ -17,7 +17,7 @@ import yaml
 from tests.live import ROOT, Service, free_ports, state_folder
 from tests.waiting import running, until
 
-pytestmark = [pytest.mark.db, pytest.mark.slow]
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock]
 
 
 class Whole(Service):
