@@ -5,16 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.reference import default_preemption as preemption
-from scheduling.plugins.reference.cluster import Cluster
-from scheduling.plugins.reference.rule import AnyRule, Verdict
-from scheduling.plugins.reference.scheduler import (
-    Decision,
-    FilterRun,
-    default_rules,
-    find_feasible,
-    pre_filter,
-)
 from tests import harness
 from tests.conformance.cluster_cases import (
     Case,
@@ -26,6 +16,16 @@ from tests.conformance.cluster_cases import (
     status,
 )
 from tests.conformance.implementations import check_all
+from tests.reference import default_preemption as preemption
+from tests.reference.cluster import Cluster
+from tests.reference.rule import AnyRule, Verdict
+from tests.reference.scheduler import (
+    Decision,
+    FilterRun,
+    default_rules,
+    find_feasible,
+    pre_filter,
+)
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 """Stands for the present: later than every start time in the cases."""

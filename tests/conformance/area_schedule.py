@@ -14,7 +14,7 @@ from tests.conformance.implementations import check_all
 
 def run_reference(case: Case) -> Outcome:
     """Return what the plain scheduler decides."""
-    from scheduling.plugins.reference.scheduler import default_rules, schedule
+    from tests.reference.scheduler import default_rules, schedule
 
     decision = schedule(read_pod(case), read_cluster(case), default_rules(empty_term="none"))
     return {

@@ -19,7 +19,7 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
-from scheduling.plugins.reference.cluster import Cluster, build_cluster
+from tests.reference.cluster import Cluster, build_cluster
 
 Case = dict[str, Any]
 Outcome = dict[str, Any]

@@ -11,19 +11,6 @@ import msgspec
 
 from clusterstate.objects.pod import NodeAffinity as NodeAffinitySpec
 from clusterstate.objects.pod import TopologySpreadConstraint
-from scheduling.plugins.reference.image_locality import ImageLocality
-from scheduling.plugins.reference.inter_pod_affinity import InterPodAffinity
-from scheduling.plugins.reference.node_affinity import NodeAffinity
-from scheduling.plugins.reference.node_name import NodeName
-from scheduling.plugins.reference.node_ports import NodePorts
-from scheduling.plugins.reference.node_resources_balanced_allocation import (
-    NodeResourcesBalancedAllocation,
-)
-from scheduling.plugins.reference.node_resources_fit import NodeResourcesFit
-from scheduling.plugins.reference.node_unschedulable import NodeUnschedulable
-from scheduling.plugins.reference.pod_topology_spread import PodTopologySpread
-from scheduling.plugins.reference.rule import AnyRule
-from scheduling.plugins.reference.taint_toleration import TaintToleration
 from tests import harness
 from tests.conformance.cluster_cases import (
     Case,
@@ -36,6 +23,19 @@ from tests.conformance.cluster_cases import (
     with_gates,
 )
 from tests.conformance.implementations import check_all
+from tests.reference.image_locality import ImageLocality
+from tests.reference.inter_pod_affinity import InterPodAffinity
+from tests.reference.node_affinity import NodeAffinity
+from tests.reference.node_name import NodeName
+from tests.reference.node_ports import NodePorts
+from tests.reference.node_resources_balanced_allocation import (
+    NodeResourcesBalancedAllocation,
+)
+from tests.reference.node_resources_fit import NodeResourcesFit
+from tests.reference.node_unschedulable import NodeUnschedulable
+from tests.reference.pod_topology_spread import PodTopologySpread
+from tests.reference.rule import AnyRule
+from tests.reference.taint_toleration import TaintToleration
 
 Gates = dict[str, bool]
 Args = dict[str, Any]

@@ -11,11 +11,11 @@ import pytest
 
 from clusterstate.objects.matching import EmptyTerm
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.reference.cluster import Cluster, build_cluster
-from scheduling.plugins.reference.node_resources_fit import requested_to_capacity_ratio
-from scheduling.plugins.reference.rule import normalize_by_highest
-from scheduling.plugins.reference.scheduler import default_rules, schedule
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.reference.cluster import Cluster, build_cluster
+from tests.reference.node_resources_fit import requested_to_capacity_ratio
+from tests.reference.rule import normalize_by_highest
+from tests.reference.scheduler import default_rules, schedule
 
 BIN_PACKING = ((0, 0), (100, 10))
 HOSTNAME = "kubernetes.io/hostname"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scheduling.engine.cycle import Options, schedule_batch, schedule_pod
 from scheduling.framework.configuration import default_configuration
 from scheduling.plugins.catalogue import build_framework
-from scheduling.plugins.reference.node_resources import allocatable, requested
-from scheduling.plugins.reference.scheduler import (
-    default_rules,
-    schedule,
-)
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
 from tests.conformance.cluster_cases import differences, read_cluster, read_pod
+from tests.reference.node_resources import allocatable, requested
+from tests.reference.scheduler import (
+    default_rules,
+    schedule,
+)
 from tests.strategies import Manifest, by_chance, clusters, pods
 
 worlds = clusters(most_nodes=7, most_pods=8)

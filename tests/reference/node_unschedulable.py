@@ -6,8 +6,8 @@ Source: pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go,
 from clusterstate.objects.matching import tolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.reference.cluster import PlacedNode
-from scheduling.plugins.reference.rule import PASS, UNRESOLVABLE, Rule, Verdict
+from tests.reference.cluster import PlacedNode
+from tests.reference.rule import PASS, UNRESOLVABLE, Rule, Verdict
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 

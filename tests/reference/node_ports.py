@@ -5,9 +5,9 @@ Source: pkg/scheduler/framework/plugins/nodeports/node_ports.go and framework/ty
 """
 
 from clusterstate.objects.pod import ContainerPort, Pod
-from scheduling.plugins.helpers import host_port_conflict
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import PASS, SKIPPED, UNSCHEDULABLE, Begun, Rule, Verdict
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.helpers import host_port_conflict
+from tests.reference.rule import PASS, SKIPPED, UNSCHEDULABLE, Begun, Rule, Verdict
 
 
 def host_ports(pod: Pod) -> tuple[ContainerPort, ...]:

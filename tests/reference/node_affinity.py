@@ -22,8 +22,8 @@ from clusterstate.objects.matching import (
 )
 from clusterstate.objects.pod import NodeAffinity as NodeAffinitySpec
 from clusterstate.objects.pod import NodeSelector, Pod
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.rule import (
     ERROR,
     PASS,
     SKIPPED,

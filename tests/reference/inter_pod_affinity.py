@@ -26,8 +26,8 @@ from clusterstate.objects.labels import (
     selector_from_label_selector,
 )
 from clusterstate.objects.pod import Affinity, Pod, PodAffinity, PodAffinityTerm
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.rule import (
     ERROR,
     MAX_NODE_SCORE,
     PASS,

@@ -18,15 +18,15 @@ from datetime import UTC, datetime
 from clusterstate.objects.labels import SelectorError, selector_from_label_selector
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import PodDisruptionBudget
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.rule import (
     PASS,
     UNRESOLVABLE,
     UNSCHEDULABLE,
     AnyRule,
     Verdict,
 )
-from scheduling.plugins.reference.scheduler import (
+from tests.reference.scheduler import (
     Decision,
     FilterRun,
     change_states,

@@ -4,8 +4,8 @@ Source: pkg/scheduler/framework/plugins/imagelocality/image_locality.go, v1.36.
 """
 
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import MAX_NODE_SCORE, Rule
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.rule import MAX_NODE_SCORE, Rule
 
 MIB = 1024 * 1024
 LOWEST = 23 * MIB

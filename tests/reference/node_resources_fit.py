@@ -14,9 +14,9 @@ from typing import Literal
 
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import PODS, pod_request_ints
-from scheduling.plugins.helpers import broken_linear
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.node_resources import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.helpers import broken_linear
+from tests.reference.node_resources import (
     NATIVE,
     allocatable,
     capacity_and_use,
@@ -25,7 +25,7 @@ from scheduling.plugins.reference.node_resources import (
     is_scalar_resource,
     requested,
 )
-from scheduling.plugins.reference.rule import (
+from tests.reference.rule import (
     MAX_NODE_SCORE,
     PASS,
     UNRESOLVABLE,

@@ -27,9 +27,9 @@ from clusterstate.objects.matching import (
     matches_required_node_affinity,
 )
 from clusterstate.objects.pod import Pod, TopologySpreadConstraint
-from scheduling.plugins.helpers import default_selector
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.helpers import default_selector
+from tests.reference.rule import (
     ERROR,
     MAX_NODE_SCORE,
     PASS,

@@ -22,7 +22,7 @@ from clusterstate.objects.workloads import (
     StatefulSet,
 )
 
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  # the wildcard of host ports; nothing listens here
+ANY_ADDRESS: Final = "0.0.0.0"  # the wildcard of host ports; nothing listens here
 
 
 def truncated_quotient(dividend: int, divisor: int) -> int:

@@ -12,8 +12,8 @@ from clusterstate.objects.matching import (
     tolerated,
 )
 from clusterstate.objects.pod import Pod, Toleration
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.rule import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.rule import (
     PASS,
     UNRESOLVABLE,
     Begun,

@@ -4,8 +4,8 @@ Source: pkg/scheduler/framework/plugins/nodename/node_name.go, v1.36 (R100).
 """
 
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.reference.cluster import PlacedNode
-from scheduling.plugins.reference.rule import PASS, UNRESOLVABLE, Rule, Verdict
+from tests.reference.cluster import PlacedNode
+from tests.reference.rule import PASS, UNRESOLVABLE, Rule, Verdict
 
 
 class NodeName(Rule[None, None]):

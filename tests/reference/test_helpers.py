@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.plugins import helpers
+from tests.reference import helpers
 
 SCORES = st.lists(st.integers(0, 10**6), min_size=1, max_size=8)
 

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.helpers import default_normalize
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.helpers import default_normalize
 
 SUCCESS = "Success"
 SKIP = "Skip"

@@ -14,19 +14,19 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects.pod import Pod
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.image_locality import ImageLocality
-from scheduling.plugins.reference.inter_pod_affinity import InterPodAffinity
-from scheduling.plugins.reference.node_affinity import NodeAffinity
-from scheduling.plugins.reference.node_name import NodeName
-from scheduling.plugins.reference.node_ports import NodePorts
-from scheduling.plugins.reference.node_resources_balanced_allocation import (
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.image_locality import ImageLocality
+from tests.reference.inter_pod_affinity import InterPodAffinity
+from tests.reference.node_affinity import NodeAffinity
+from tests.reference.node_name import NodeName
+from tests.reference.node_ports import NodePorts
+from tests.reference.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )
-from scheduling.plugins.reference.node_resources_fit import NodeResourcesFit
-from scheduling.plugins.reference.node_unschedulable import NodeUnschedulable
-from scheduling.plugins.reference.pod_topology_spread import PodTopologySpread
-from scheduling.plugins.reference.rule import (
+from tests.reference.node_resources_fit import NodeResourcesFit
+from tests.reference.node_unschedulable import NodeUnschedulable
+from tests.reference.pod_topology_spread import PodTopologySpread
+from tests.reference.rule import (
     ERROR,
     PASS,
     SKIP,
@@ -35,7 +35,7 @@ from scheduling.plugins.reference.rule import (
     AnyRule,
     Verdict,
 )
-from scheduling.plugins.reference.taint_toleration import TaintToleration
+from tests.reference.taint_toleration import TaintToleration
 
 
 def default_rules(**switches: Any) -> tuple[AnyRule, ...]:

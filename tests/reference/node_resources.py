@@ -25,7 +25,7 @@ from clusterstate.objects.resources import (
     pod_request_ints,
     pod_requests,
 )
-from scheduling.plugins.reference.cluster import PlacedNode
+from tests.reference.cluster import PlacedNode
 
 NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 """Resources with accounts of their own; ``pods`` is counted apart, all others are *scalar*."""

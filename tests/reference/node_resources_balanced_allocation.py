@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import pod_request_ints
-from scheduling.plugins.helpers import truncated_quotient
-from scheduling.plugins.reference.cluster import Cluster, PlacedNode
-from scheduling.plugins.reference.node_resources import capacity_and_use
-from scheduling.plugins.reference.rule import MAX_NODE_SCORE, SKIPPED, Begun, Rule
+from tests.reference.cluster import Cluster, PlacedNode
+from tests.reference.helpers import truncated_quotient
+from tests.reference.node_resources import capacity_and_use
+from tests.reference.rule import MAX_NODE_SCORE, SKIPPED, Begun, Rule
 
 
 def balance(uses: Sequence[tuple[int, int]]) -> int:
