@@ -17,10 +17,12 @@ from typing import Any
 
 from api.errors import UnsupportedMediaType
 from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.errors import BadRequest, TooLarge
 from clusterstate.objects.meta import Manifest
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+MAX_BYTES = 3 << 20
+"""kube-apiserver's limit for a body; it is read in Python, field by field."""
 _MAGIC = b"k8s\x00"
 
 # Message -> field number -> "name type". Types: text, int, bool, time, quantity, int-or-text,
@@ -291,6 +293,8 @@ def _value(kind: str, raw: int | bytes) -> Any:
     if kind == "bytes":
         return raw
     if kind == "text":
+        if b"\0" in raw:
+            raise _Malformed("a text holds a NUL character (U+0000)")
         return raw.decode()
     if kind == "quantity":
         return _message("Quantity", raw).get("string", "0")
@@ -309,7 +313,10 @@ def decode(raw: bytes) -> Manifest:
     Raises:
         UnsupportedMediaType: an object or a field that is not read in this form.
         BadRequest: the bytes are not such a body.
+        TooLarge: it is larger than kubectl's ever are.
     """
+    if len(raw) > MAX_BYTES:
+        raise TooLarge(f"the body is larger than the limit of {MAX_BYTES} bytes")
     if not raw.startswith(_MAGIC):
         raise BadRequest("the body is not in Kubernetes' protobuf form")
     try:
@@ -321,7 +328,7 @@ def decode(raw: bytes) -> Manifest:
                 f"{kind or 'this object'} is not read in protobuf: send JSON or YAML instead"
             )
         return {**header, **_message(kind, unknown.get("raw", b""))}
-    except (_Malformed, UnicodeDecodeError, OverflowError, OSError) as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from error
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None

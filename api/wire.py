@@ -10,10 +10,10 @@ from functools import cache
 from typing import Any
 
 import msgspec
-import yaml
 
 from api import protobuf
 from api.errors import UnsupportedMediaType
+from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest, strip_nulls
@@ -24,26 +24,12 @@ YAML = "application/yaml"
 YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 ACCEPTED = f"{JSON}, {YAML}"
 
-MAX_NODES = 2_000_000
-"""Values that a YAML document may expand to; aliases can make a small text grow without bound."""
-
-_decode_json = msgspec.json.decode
 encode = msgspec.json.Encoder().encode
 
 _VALIDATIONS = frozenset({"", "Warn", "Strict"})
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML 1.1 as Kubernetes reads it: times stay text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def boolean(text: str | None, name: str) -> bool:
@@ -109,65 +95,8 @@ def decode_patch(raw: bytes, content_type: str | None) -> Any:
     )
 
 
-def decode_json(raw: bytes) -> Any:
-    """Return the value in a JSON text."""
-    try:
-        return _decode_json(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not valid JSON: {error}") from error
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-
-
-def decode_yaml(raw: bytes) -> Any:
-    """Return the one document of a YAML text, as JSON would have it."""
-    try:
-        value = yaml.load(raw, Loader=_Loader)  # noqa: S506  # _Loader is a safe loader
-        _count(value, {})
-        return _as_json(value)
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise BadRequest(f"the body is not valid YAML: {text}") from error
-
-
-def _count(value: Any, known: dict[int, int]) -> int:
-    """Return how many values ``value`` expands to; raise ValueError when that is too many."""
-    if not isinstance(value, dict | list):
-        return 1
-    size = known.get(id(value))
-    if size is None:
-        known[id(value)] = MAX_NODES  # an alias to itself never ends
-        children = value.values() if isinstance(value, dict) else value
-        size = 1 + sum(_count(child, known) for child in children)
-        if size > MAX_NODES:
-            raise ValueError("aliases expand to too many values")
-        known[id(value)] = size
-    return size
-
-
-def _as_json(value: Any) -> Any:
-    """Return a YAML value with texts as keys and nothing that JSON cannot say."""
-    if isinstance(value, dict):
-        return {_key(key): _as_json(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_as_json(child) for child in value]
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float) and value - value == 0:
-        return value
-    raise ValueError(f"{value!r} has no JSON form")
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, str):
-        return key
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, int | float):
-        return str(key)
-    raise ValueError(f"{key!r} cannot be a key")
+decode_json = reading.read_json
+decode_yaml = reading.read_yaml
 
 
 def manifest(value: Any, kind: Kind, field_validation: str = "") -> tuple[Manifest, list[str]]:

@@ -12,7 +12,9 @@ goes through the same decoding and admission as any other write. Rule: apimachin
 to the end of the list unless ``$setElementOrder`` says where.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+import contextlib
+from collections import deque
+from collections.abc import Callable, Hashable
 from copy import deepcopy
 from functools import cache
 from typing import Any, ClassVar, Final
@@ -34,7 +36,9 @@ MAX_OPERATIONS: Final = 10_000
 """How many operations a JSON patch may hold (``endpoints/handlers/patch.go``)."""
 MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
 """How much a JSON patch may copy in all: each copy can double the document."""
-MAX_DEPTH: Final = 200
+MAX_MOVED: Final = 20_000_000
+"""How many list entries a JSON patch may shift in all, by inserting before and removing them."""
+MAX_DEPTH: Final = 100
 """How deeply a patch may be nested; the deepest Kubernetes type has fewer than 30 levels."""
 
 
@@ -75,7 +79,7 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
             f"got {len(operations)}"
         )
     document: Any = deepcopy(manifest)
-    copied = 0
+    copied = moved = 0
     for operation in operations:
         if not isinstance(operation, dict) or _malformed(operation):
             raise BadRequest(f"the JSON patch has a malformed operation: {_shown(operation)}")
@@ -89,6 +93,9 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
                         "unable to copy: the accumulated size of the copies of the JSON patch "
                         f"exceeds the limit of {MAX_COPIED_BYTES} bytes"
                     )
+            moved += _shifted(document, operation)
+            if moved > MAX_MOVED:
+                raise TooLarge(f"the JSON patch shifts more than {MAX_MOVED} list entries")
             document = parsed.apply(document, in_place=True)
         except (
             jsonpatch.JsonPatchException,
@@ -104,6 +111,19 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
     if not isinstance(document, dict):
         raise PatchNotApplicable("the JSON patch does not leave an object")
     return document
+
+
+def _shifted(document: Any, operation: dict[str, Any]) -> int:
+    """Return how many list entries the operation may shift; 0 where a path leads nowhere."""
+    if operation["op"] in ("test", "replace"):
+        return 0
+    found = 0
+    for member in ("path", "from"):
+        parent = operation.get(member, "").rpartition("/")[0]
+        with contextlib.suppress(jsonpointer.JsonPointerException, KeyError, TypeError, ValueError):
+            place = jsonpointer.resolve_pointer(document, parent)
+            found += len(place) if isinstance(place, list) else 0
+    return found
 
 
 _MEMBERS: Final = {
@@ -289,7 +309,8 @@ def _delete_from_list(original: Manifest, key: str, values: Any) -> None:
         raise BadRequest(f"{_DELETE_FROM}{key} must be a list")
     present = original.get(key)
     if isinstance(present, list):
-        original[key] = [entry for entry in present if not _in(entry, values)]
+        dropped = set(map(_identity, values))
+        original[key] = [entry for entry in present if _identity(entry) not in dropped]
 
 
 def _merge_value(original: Any, value: Any, field: _Field, order: Any) -> Any:
@@ -324,8 +345,9 @@ def _key_of(entry: Any, merge_key: str) -> Any:
 def _merge_entries(original: list[Any], patch: list[Any], field: _Field) -> list[Any]:
     """Return the entries merged by key: changed in place, new ones behind, deleted ones gone."""
     merge_key = field.merge_key
-    result = list(original)
+    result: list[Any] = list(original)
     changes: list[Any] = []
+    deleted: set[Hashable] = set()
     for entry in patch:
         directive = entry.get(_DIRECTIVE) if isinstance(entry, dict) else None
         if directive == "replace":
@@ -333,20 +355,25 @@ def _merge_entries(original: list[Any], patch: list[Any], field: _Field) -> list
             if len(entry) > 1:
                 changes.append({k: v for k, v in entry.items() if k != _DIRECTIVE})
         elif directive == "delete":
-            key = _key_of(entry, merge_key)
-            result = [e for e in result if not _same(_stored_key(e, merge_key), key)]
+            deleted.add(_identity(_key_of(entry, merge_key)))
         elif directive in (None, "merge"):
             changes.append(entry)
         else:
             raise BadRequest(f"unknown patch directive {directive!r}: use replace or delete")
+    if deleted:
+        result = [e for e in result if _identity(_stored_key(e, merge_key)) not in deleted]
+    # The first of several entries with one key is the one that changes.
+    place: dict[Hashable, int] = {}
+    for index, present in enumerate(result):
+        place.setdefault(_identity(_stored_key(present, merge_key)), index)
     for entry in changes:
-        key = _key_of(entry, merge_key)
-        for index, present in enumerate(result):
-            if _same(_stored_key(present, merge_key), key):
-                result[index] = _merge_map(present, entry, field.type_name)
-                break
-        else:
+        key = _identity(_key_of(entry, merge_key))
+        at = place.get(key)
+        if at is None:
+            place[key] = len(result)
             result.append(_merge_map({}, entry, field.type_name))
+        else:
+            result[at] = _merge_map(result[at], entry, field.type_name)
     return result
 
 
@@ -354,21 +381,18 @@ def _stored_key(entry: Any, merge_key: str) -> Any:
     return entry.get(merge_key) if isinstance(entry, dict) else None
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Return JSON equality: ``1`` is not ``true``."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _in(value: Any, values: Sequence[Any]) -> bool:
-    return any(_same(value, candidate) for candidate in values)
+def _identity(value: Any) -> Hashable:
+    """Return what equal JSON values share: ``1`` is not ``true``."""
+    if isinstance(value, dict | list):
+        return msgspec.json.encode(value, order="sorted")
+    return isinstance(value, bool), value
 
 
 def _distinct(values: list[Any]) -> list[Any]:
-    result: list[Any] = []
+    found: dict[Hashable, Any] = {}
     for value in values:
-        if not _in(value, result):
-            result.append(value)
-    return result
+        found.setdefault(_identity(value), value)
+    return list(found.values())
 
 
 def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: str) -> list[Any]:
@@ -382,28 +406,21 @@ def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: 
     )
     wanted = _positions([identity(entry) for entry in order])
     place = _positions([identity(entry) for entry in before])
-    named = [entry for entry in merged if _hashable(identity(entry)) in wanted]
-    named.sort(key=lambda entry: wanted[_hashable(identity(entry))])
-    others = [entry for entry in merged if _hashable(identity(entry)) not in wanted]
+    known = [(_identity(identity(entry)), entry) for entry in merged]
+    named = deque(sorted((e for e in known if e[0] in wanted), key=lambda e: wanted[e[0]]))
+    others = deque(entry for entry in known if entry[0] not in wanted)
     result: list[Any] = []
     while named and others:
-        left = place.get(_hashable(identity(others[0])))
-        right = place.get(_hashable(identity(named[0])))
+        left, right = place.get(others[0][0]), place.get(named[0][0])
         first_is_other = left is not None and right is not None and left < right
-        result.append((others if first_is_other else named).pop(0))
-    return [*result, *named, *others]
-
-
-def _hashable(value: Any) -> Hashable:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.encode(value)
+        result.append((others if first_is_other else named).popleft()[1])
+    return [*result, *(entry for _, entry in named), *(entry for _, entry in others)]
 
 
 def _positions(values: list[Any]) -> dict[Hashable, int]:
     found: dict[Hashable, int] = {}
     for index, value in enumerate(values):
-        found.setdefault(_hashable(value), index)
+        found.setdefault(_identity(value), index)
     return found
 
 

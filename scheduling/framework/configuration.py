@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
-import yaml
 
 from clusterstate.objects.errors import (
     DUPLICATE,
@@ -32,11 +31,14 @@ from clusterstate.objects.errors import (
     INVALID,
     NOT_SUPPORTED,
     REQUIRED,
+    BadRequest,
     FieldError,
     Invalid,
+    TooLarge,
 )
 from clusterstate.objects.meta import strip_nulls
 from clusterstate.objects.pod import NodeAffinity, NodeSelector, NodeSelectorTerm
+from clusterstate.objects.reading import read_yaml
 from scheduling.framework import legacy
 from scheduling.framework.plugin_args import (
     READERS,
@@ -262,15 +264,15 @@ def parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         Invalid: it is neither YAML nor JSON, or not an object.
     """
     if isinstance(document, bytes):
-        document = document.decode()
+        document = document.decode(errors="replace")
     if isinstance(document, str):
         # A line "..." stands for "left out" in printed examples (the seeds' v1alpha1 one); to YAML
         # it ends the document, so that the rest would be a second one.
         text = "\n".join(line for line in document.splitlines() if line.strip() != "...")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            detail = f"does not parse as YAML or JSON: {' '.join(str(error).split())}"
+            value = read_yaml(text.encode("utf-8", "replace"))
+        except (BadRequest, TooLarge) as error:
+            detail = f"does not parse as YAML or JSON: {error.message}"
             raise Invalid(KIND, "", [FieldError(INVALID, "", None, detail)], GROUP) from error
     else:
         value = document

@@ -1,5 +1,6 @@
 """The three patch types; the strategic one with all its directives (R15, R16, C28)."""
 
+import time
 from copy import deepcopy
 
 import pytest
@@ -369,3 +370,45 @@ def test_the_patch_type_chooses():
     assert names(apply(patching.STRATEGIC_MERGE_PATCH, patch)["containers"]) == ["a", "b"]
     operation = {"op": "remove", "path": "/spec/containers/0"}
     assert apply(patching.JSON_PATCH, [operation]) == {"containers": []}
+
+
+LONG = 100_000
+
+
+def test_long_lists_are_merged_in_linear_time():
+    """A patch is applied under the object's lock: what it costs must follow from its size."""
+    names = [f"f{i}" for i in range(LONG)]
+    fields = [{"name": name, "value": name} for name in names[:20_000]]
+    manifest = {
+        "metadata": {"finalizers": names},
+        "spec": {"containers": [{"name": "c", "env": fields}]},
+    }
+    patch = {
+        "metadata": {
+            "finalizers": names[::-1],
+            "$setElementOrder/finalizers": names[::-2],
+            "$deleteFromPrimitiveList/finalizers": names[:1000],
+        },
+        "spec": {"containers": [{"name": "c", "env": fields[::-1]}]},
+    }
+    before = time.process_time()
+    merged = patching.strategic_merge_patch(manifest, patch, wire_types.Pod)
+    assert time.process_time() - before < 5
+    assert set(merged["metadata"]["finalizers"]) >= set(names[1000:])
+    assert len(merged["spec"]["containers"][0]["env"]) == 20_000
+
+
+def test_a_json_patch_may_not_shift_long_lists_for_ever():
+    manifest = {"metadata": {"finalizers": ["x"] * LONG}}
+    patch = [{"op": "remove", "path": "/metadata/finalizers/0"}] * 10_000
+    with pytest.raises(TooLarge, match="shifts"):
+        patching.json_patch(manifest, patch)
+
+
+def test_true_is_not_one_among_merged_values():
+    merged = patching.strategic_merge_patch(
+        {"metadata": {"finalizers": [1, "a"]}},
+        {"metadata": {"finalizers": [True, 1, "b"]}},
+        wire_types.Pod,
+    )
+    assert merged["metadata"]["finalizers"] == [1, "a", True, "b"]

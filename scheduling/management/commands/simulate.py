@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import yaml
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling import simulation
@@ -23,14 +23,8 @@ from scheduling import simulation
 _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML 1.1 as Kubernetes reads it: times stay text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
+# A person's own files: a cluster's dump may be large.
+_MAX_BYTES, _MAX_VALUES = 1 << 30, 100_000_000
 
 
 class Command(BaseCommand):
@@ -157,10 +151,12 @@ def _documents(name: str) -> Iterator[Any]:
                 return
             except msgspec.DecodeError:
                 pass  # several documents, or YAML in flow style
-        for document in yaml.load_all(raw, Loader=_Loader):
+        for document in reading.read_yaml_documents(
+            raw, max_bytes=_MAX_BYTES, max_values=_MAX_VALUES
+        ):
             if document is not None:
                 yield document
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (StatusError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{name}: {' '.join(str(error).split())}") from error
 
 
