@@ -725,6 +725,24 @@ def load_pending(ids: Sequence[int] | None = None) -> list[PendingRow]:
     return [PendingRow(*row) for row in rows]
 
 
+def load_arrivals(follower: str) -> list[int]:
+    """Return the pods created on a node whose admission nobody was asked for, the oldest first.
+
+    Those that came after the follower's cursor, and those whose node does not exist. Queries once;
+    looks at all pods.
+    """
+    rows = sql.fetch(
+        "SELECT p.id FROM pod p WHERE p.bound_at = p.created_at AND p.phase = 'Pending'"
+        " AND p.deletion_at IS NULL AND p.node_name <> ''"
+        " AND (p.revision > coalesce("
+        "        (SELECT c.revision FROM controller_cursor c WHERE c.name = %s), 0)"
+        "      OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))"
+        " ORDER BY p.id",
+        (follower,),
+    )
+    return [row[0] for row in rows]
+
+
 def pods_gated_by(gate: str) -> list[tuple[int, str, str]]:
     """Return id, namespace and name of waiting pods with a scheduling gate. Queries once."""
     rows = sql.fetch(

@@ -7,7 +7,8 @@ decides the same. It never writes.
 
 Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
 states the last state of one object. A pod that this worker assumed is confirmed by its own change;
-a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge.
+a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge,
+and in ``homeless`` as long as that node does not exist.
 Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
 """
 
@@ -77,6 +78,8 @@ _OTHERS: Mapping[str, type] = {
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
 }
+ADMISSION = "node-admission"
+"""Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
 _FINISHED = ("Succeeded", "Failed")
 _READ_AT_ONCE = 5000
 _TOGETHER = 16
@@ -105,6 +108,7 @@ class Mirror:
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
         self.arrivals: dict[int, None] = {}
+        self.homeless: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
 
     def _new_queue(self) -> PriorityQueue:
@@ -135,6 +139,7 @@ class Mirror:
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
         self.arrivals.clear()
+        self.homeless.clear()
         self._classes.clear()
         with queries.snapshot() as revision:
             row_of_node = {
@@ -147,6 +152,7 @@ class Mirror:
             self._load_bound(bulk.bound_pods(), row_of_node)
             self._set_aside(reservations.everything())
             self._load_pending(now)
+            self.arrivals = dict.fromkeys(queries.load_arrivals(ADMISSION))
         self.snapshot.revision = self.cursor = revision
         logger.info(
             "mirror_loaded",
@@ -357,7 +363,11 @@ class Mirror:
         if change.text is None:  # trimmed while it was read; a later change tells the rest
             return
         new = _decode_node(change.text.replace(SLOT, ""))
-        self.snapshot.set_node(new)
+        row = self.snapshot.set_node(new)
+        if old is None and self.homeless:
+            here = {one.key for one in self.snapshot.pods_on(row)}
+            self.arrivals |= dict.fromkeys(one for one in self.homeless if one in here)
+            self.homeless.difference_update(self.arrivals)
         action = Action.ADD if old is None else diff_node(old, new)
         if action:
             self._move(Resource.NODE, action, now, old=old, new=new)
@@ -373,7 +383,7 @@ class Mirror:
         if known is not None and not self.snapshot.is_assumed(pod_id):
             self.snapshot.remove_pod(pod_id)
             self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
-        self.arrivals.pop(pod_id, None)
+        self._is_judged(pod_id)
         if gone or change.deletion_at is not None:
             self._leave_queue(pod_id)
         elif known is None:
@@ -396,6 +406,8 @@ class Mirror:
             name=change.name,
         )
         self._leave_queue(pod_id)
+        if change.phase != "Pending":
+            self._is_judged(pod_id)
         if known is None:
             if change.phase == "Pending" and not terminating:
                 self.arrivals[pod_id] = None
@@ -404,6 +416,11 @@ class Mirror:
             action = diff_pod(known.info.pod, info.pod)
             if action:
                 self._move(Resource.ASSIGNED_POD, action, now, old=known.info.pod, new=info.pod)
+
+    def _is_judged(self, pod_id: int) -> None:
+        """Note that the node's admission has no more to say: the pod runs, or went."""
+        self.arrivals.pop(pod_id, None)
+        self.homeless.discard(pod_id)
 
     def _join_queue(self, change: Change, class_id: int, now: float) -> None:
         pod = self._pending_pod(change.object_id, class_id)

@@ -2,68 +2,127 @@
 
 A pod created with ``spec.nodeName``, or bound by a client, was never filtered. Kubernetes' kubelet
 checks it when it arrives and fails what it cannot run; here the scheduling worker does, since it
-has the node's accounts at hand. Rules: ``pkg/kubelet/lifecycle/predicate.go``, v1.36 (R24,
-R100-R102). A pod on a node that does not exist stays as it is (R101).
+has the node's accounts at hand. Rules: ``pkg/kubelet/lifecycle/predicate.go`` (``generalFilter``)
+and ``AdmissionCheck`` of ``pkg/scheduler``, v1.36 (R24, R100-R102): enough resources, then node
+affinity, then host ports. The agent asks these itself, whatever a profile enables, adds or finds
+first: neither a cordon nor a profile's ``addedAffinity`` is its business. A NoExecute taint, which
+the kubelet looks at as well, evicts the pod in any case.
+
+Those that come to a node together are judged the oldest first, each with the ones that were
+accepted before it (kubelet, ``HandlePodAdditions``), so that nobody fails because of a pod that
+fails too. Pods that the scheduler has assumed there and nobody confirmed do not count: the arrival
+is later than the snapshot on which they were decided, so their binds come back.
+
+A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. How
+far arrivals were judged is a cursor in a row: what came while no worker ran is judged by the next.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import cast
 
+import numpy as np
 import structlog
 
-from clusterstate.actions import pods
+from clusterstate.actions import evictions, pods
+from clusterstate.objects.matching import EmptyTerm
 from scheduling import wake
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import Profile
 from scheduling.framework.interface import CycleState
-from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.plugin_args import NodeAffinityArgs
+from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodRecord
-from scheduling.plugins.node_affinity import NodeAffinity
-from scheduling.plugins.node_name import NodeName
+from scheduling.framework.vectors import required_affinity_mask
+from scheduling.plugins import node_affinity
 from scheduling.plugins.node_ports import NodePorts
-from scheduling.sync import Mirror
+from scheduling.sync import ADMISSION, Mirror
 
 logger = structlog.get_logger(__name__)
 
-_PREDICATES = (NodeName.name, NodeAffinity.name, NodePorts.name)
+Problem = tuple[str, str]
+"""Reason and message, as they stand in the pod's status."""
+
+_ports = NodePorts()
+_FIRST = ("cpu", "memory", "ephemeral-storage")
+"""The resources in the order in which a node looks at them; others follow by name."""
 
 
 def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> int:
     """Fail the arrivals that their node cannot take; return how many. Clears ``arrivals``."""
-    failed: list[tuple[int, str, str]] = []
-    for pod_id in list(mirror.arrivals):
-        record = mirror.snapshot.pod(pod_id)
-        if record is None or record.row < 0 or record.terminating:
+    snapshot = mirror.snapshot
+    came: dict[int, list[PodRecord]] = {}
+    for pod_id in mirror.arrivals:
+        record = snapshot.pod(pod_id)
+        if record is None or record.terminating:
             continue
-        framework = frameworks.get(record.info.scheduler_name) or next(iter(frameworks.values()))
-        problem = verdict(mirror.snapshot, framework, record)
-        if problem is not None:
-            failed.append((pod_id, *problem))
-            mirror.snapshot.remove_pod(pod_id)
-    mirror.arrivals.clear()
+        if record.row < 0:
+            mirror.homeless.add(pod_id)
+        else:
+            came.setdefault(record.row, []).append(record)
+    default = next(iter(frameworks.values())).profile
+    profiles = {name: framework.profile for name, framework in frameworks.items()}
+    failed: list[tuple[int, str, str]] = []
+    for row, records in came.items():
+        found = _verdicts(snapshot, row, records, profiles, default)
+        failed += [(pod_id, *problem) for pod_id, problem in found.items()]
     if failed:
         with wake.without_scheduler():
             pods.fail_pods(failed, now=datetime.fromtimestamp(now, UTC))
+        for pod_id, *_ in failed:
+            snapshot.remove_pod(pod_id)
         logger.info("arrivals_failed", count=len(failed))
+    mirror.arrivals.clear()
+    evictions.set_cursor(ADMISSION, mirror.cursor)
     return len(failed)
 
 
-def verdict(snapshot: Snapshot, framework: Framework, record: PodRecord) -> tuple[str, str] | None:
-    """Return reason and message of why the node cannot run the pod, or ``None`` if it can."""
-    snapshot.detach(record)
+def _verdicts(
+    snapshot: Snapshot,
+    row: int,
+    came: Sequence[PodRecord],
+    profiles: Mapping[str, Profile],
+    default: Profile,
+) -> dict[int, Problem]:
+    """Return why the node cannot run some of those that came to it, by pod id."""
+    guessed = [one for one in snapshot.pods_on(row) if snapshot.is_assumed(one.key)]
+    away = {one.slot: one for one in (*came, *guessed)}
+    result: dict[int, Problem] = {}
+    for record in away.values():
+        snapshot.detach(record)
     try:
-        return _lacking(snapshot, record) or _rejected(snapshot, framework, record)
+        for record in sorted(came, key=lambda one: cast(int, one.key)):
+            profile = profiles.get(record.info.scheduler_name, default)
+            problem = verdict(snapshot, profile, record)
+            if problem is None:
+                snapshot.attach(away.pop(record.slot))
+            else:
+                result[cast(int, record.key)] = problem
     finally:
-        snapshot.attach(record)
+        for record in away.values():
+            snapshot.attach(record)
+    return result
 
 
-def _lacking(snapshot: Snapshot, record: PodRecord) -> tuple[str, str] | None:
+def verdict(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem | None:
+    """Return why the node cannot run a pod that is detached from it, or ``None`` if it can.
+
+    The first problem is told, as the kubelet does. ``profile`` says what an empty node selector
+    term means (C1).
+    """
+    return _lacking(snapshot, record) or _rejected(snapshot, profile, record)
+
+
+def _lacking(snapshot: Snapshot, record: PodRecord) -> Problem | None:
     """Return what the node has too little of: OutOfcpu, OutOfmemory, OutOfpods ..."""
     row = record.row
     allowed, count = int(snapshot.allowed_pods[row]), int(snapshot.pod_count[row])
     if count + 1 > allowed:
         return _out_of("pods", 1, count, allowed)
-    for name, amount in record.info.requests.items():
-        column = snapshot.resources.find(name)
+    requests = record.info.requests
+    names = [name for name in _FIRST if name in requests]
+    for name in (*names, *sorted(requests.keys() - set(names))):
+        amount, column = requests[name], snapshot.resources.find(name)
         if not amount or column is None:
             continue
         offered = int(snapshot.allocatable[row, column])
@@ -73,7 +132,7 @@ def _lacking(snapshot: Snapshot, record: PodRecord) -> tuple[str, str] | None:
     return None
 
 
-def _out_of(resource: str, requested: int, used: int, capacity: int) -> tuple[str, str]:
+def _out_of(resource: str, requested: int, used: int, capacity: int) -> Problem:
     message = (
         f"Pod was rejected: Node didn't have enough resource: {resource}, requested: {requested},"
         f" used: {used}, capacity: {capacity}"
@@ -81,24 +140,19 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> tuple[st
     return f"OutOf{resource}", message
 
 
-def _rejected(
-    snapshot: Snapshot, framework: Framework, record: PodRecord
-) -> tuple[str, str] | None:
+def _rejected(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem | None:
     """Return which of the node's own rules the pod breaks."""
-    state = CycleState(pod_key=record.key)
-    try:
-        begun = framework.pre_filter(state, record.info, snapshot)
-        status = (
-            framework.run_filters(state, record.info, snapshot, record.row)
-            if begun.status.ok
-            else begun.status
-        )
-    except PluginFailed as failure:
-        logger.warning("arrival_not_judged", pod=record.key, error=failure.status.message)
-        return None
-    if status.ok or status.plugin not in _PREDICATES:
-        return None
-    return (
-        status.plugin,
-        f"Pod was rejected: Predicate {status.plugin} failed: {', '.join(status.reasons)}",
-    )
+    info, rows = record.info, np.array([record.row], np.intp)
+    args = profile.args.get(node_affinity.NAME)
+    empty_term = args.empty_node_selector_term if isinstance(args, NodeAffinityArgs) else "all"
+    wanted = info.required_affinity(cast(EmptyTerm, empty_term))
+    if not required_affinity_mask(snapshot, wanted, rows)[0]:
+        return _failed(node_affinity.NAME, node_affinity.REASON_POD)
+    taken = _ports.filter(CycleState(pod_key=record.key), info, snapshot, rows)
+    if taken is not None and taken.codes[0]:
+        return _failed(_ports.name, ", ".join(taken.reasons[taken.reason[0]]))
+    return None
+
+
+def _failed(predicate: str, reason: str) -> Problem:
+    return predicate, f"Pod was rejected: Predicate {predicate} failed: {reason}"
