@@ -180,7 +180,7 @@ def lock_for_writing() -> None:
 
 def advance() -> None:
     """Advance the epoch; the caller holds the lock and writes in the same transaction."""
-    sql.run("SELECT nextval('admission_epoch')")
+    changes.advance_admission_epoch()
     transaction.on_commit(_committed)
 
 

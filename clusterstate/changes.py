@@ -263,6 +263,11 @@ def alone(lock: int) -> Iterator[bool]:
         sql.run("SELECT pg_advisory_unlock(%s)", (lock,))
 
 
+def advance_admission_epoch() -> None:
+    """Raise the number by which processes see that the objects of admission changed. Queries."""
+    sql.run("SELECT nextval('admission_epoch')")
+
+
 def announce(revision: int, kinds: Iterable[str]) -> None:
     """Send ``committed`` once the current transaction is durable; at once outside a transaction."""
     names = frozenset(kinds)
