@@ -37,6 +37,7 @@ from scheduling.engine.decision import (
     in_order,
     top_positions,
 )
+from scheduling.engine.refusals import Refusals
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.interface import (
@@ -67,6 +68,7 @@ _MOST_PACKED = 5
 _BYTES = 512 * 2**20
 _BYTES_PER_ROW = 64
 """About what a class takes: its columns and the counts that it looks at."""
+_LOOK_AHEAD = 1024
 _FEW = 4
 """Up to this many touched rows are judged one by one with plain numbers."""
 
@@ -97,6 +99,7 @@ class Cache:
         self.usable = _usable(framework)
         self._runs = runs.Runs(snapshot, framework)
         self._plain = plain.PlainRuns(snapshot, framework)
+        self.refusals = Refusals(snapshot, framework)
 
     def state(self, info: PodInfo) -> "ClassState":
         """Return the class's state, up to date; made when it is not there.
@@ -136,6 +139,24 @@ class Cache:
             return state.decide_beside(guests, pod, options, draw, start)
         return state.decide(pod, options, draw, start)
 
+    def refused(
+        self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
+    ) -> Decision | None:
+        """Return the refusal that an earlier one of the class stands for, ``None`` if none does.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        return self.refusals.find(pod, options, draw=draw, start=start, state=self.state)
+
+    def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
+        """Note a decision, before the snapshot follows it: sisters may be refused by it."""
+        state = self._states.get(pod.info.index) if self.usable else None
+        if state is not None and (state.info is not pod.info or not state.follows):
+            state = None
+        most = self._most()
+        self.refusals.keep(pod, options, decision, start=start, state=state, most=most)
+
     def decide_run(
         self,
         pods: Sequence[PodToPlace],
@@ -159,6 +180,8 @@ class Cache:
             or not self.snapshot.node_count
         ):
             return []
+        if len(self.refusals):
+            pods = self._before_refused(pods, first)
         if plain.enabled() and self._plain.usable:
             found = self._plain.decide(pods, first, options, draw, start)
             if found is not None:
@@ -166,6 +189,17 @@ class Cache:
         if not runs.enabled():
             return []
         return self._runs.decide(self._run_states(pods, first), options, draw, start) or []
+
+    def _before_refused(self, pods: Sequence[PodToPlace], first: int) -> Sequence[PodToPlace]:
+        """Return the pods without those from the next one on whose class was refused.
+
+        A loop would stop there, and look less far ahead from then on.
+        """
+        refusals = self.refusals
+        for number in range(first, min(first + _LOOK_AHEAD, len(pods))):
+            if pods[number].info in refusals:
+                return pods[:number]
+        return pods
 
     def _run_states(
         self, pods: Sequence[PodToPlace], first: int
@@ -251,6 +285,8 @@ class ClassState:
         self.line = -1
         self.synced = False
         self.look_again = 0
+        # Counts when the first rejection of a row became another one, or none.
+        self.moves = 0
         self._build()
 
     # --- building --------------------------------------------------------------------------------
@@ -258,6 +294,7 @@ class ClassState:
     def _build(self) -> None:
         snapshot, framework, info = self.snapshot, self.framework, self.info
         self.synced = False
+        self.moves += 1
         self.cycle_state = CycleState()
         begun = framework.pre_filter(self.cycle_state, info, snapshot)
         self.usable = begun.status.ok and self._plan_scores()
@@ -571,6 +608,7 @@ class ClassState:
             self.rejected[before] -= 1
             self.rejected[number] += 1
             self._rejections = None
+            self.moves += 1
         scores = self.scores
         for line in self._local_follow:
             assert line.of_row is not None
@@ -608,6 +646,7 @@ class ClassState:
         moved = np.flatnonzero(before != after)
         if len(moved):
             self._rejections = None
+            self.moves += 1
             for old, new in zip(before[moved].tolist(), after[moved].tolist(), strict=True):
                 self.rejected[old] -= 1
                 self.rejected[new] += 1
@@ -632,6 +671,16 @@ class ClassState:
             and self.peer_version == snapshot.peer_version
             and self.workload_version == snapshot.workload_version
         )
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is as new as the snapshot."""
+        return self.current and self.cursor == self.snapshot.log_end
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether filters that look at single rows reject every row, as far as it follows."""
+        return self.usable and not self.rejected[0]
 
     def raw_scores(self, plugin: Score, rows: Rows) -> Int64:
         """Return scores that are not normalised, int64 over ``rows``.
@@ -772,6 +821,7 @@ class ClassState:
         for number in numbers.tolist():
             self.rejected[number] += 1
         self._rejections = None
+        self.moves += 1
         self.verdict[rows] = numbers
         self.local[rows] = LOW
         for row, group in zip(rows.tolist(), self.group[rows].tolist(), strict=True):

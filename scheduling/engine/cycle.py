@@ -133,6 +133,20 @@ def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
 class Shortcut(Protocol):
     """Something that may know the decision already; see ``engine.class_cache.Cache``."""
 
+    def refused(
+        self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
+    ) -> Decision | None:
+        """Return the refusal that follows from one of the same class, ``None`` if none is known.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        ...
+
+    def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
+        """Note a decision, before the snapshot follows it."""
+        ...
+
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
@@ -189,6 +203,12 @@ def schedule_batch(
         decision: Decision | None = None
         if cache is not None:
             try:
+                decision = cache.refused(pod, options, draw=number, start=start)
+                if decision is not None:
+                    start = decision.next_start
+                    settle(snapshot, pod, decision)
+                    decisions.append(decision)
+                    continue
                 run = cache.decide_run(waiting, len(decisions), options, draw=number, start=start)
                 if run:
                     decisions.extend(run)
@@ -203,6 +223,8 @@ def schedule_batch(
                 cache = None  # somebody's hook for the cache raised; the plain path needs none
         if decision is None:
             decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
+        if cache is not None:
+            cache.keep(pod, options, decision, start=start)
         start = decision.next_start
         settle(snapshot, pod, decision)
         decisions.append(decision)

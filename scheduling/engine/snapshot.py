@@ -13,7 +13,8 @@ What follows from pods (counts by selector and by topology) is held by ``framewo
 made on demand and bumped by each pod that comes or goes. What changed is logged for caches:
 the log holds the rows whose pods or capacity changed, ``node_version`` counts changes of labels,
 taints and of the set of nodes, ``peer_version`` anything that makes counters or kinds of pods
-obsolete. Plugins read this through ``framework.interface.NodeTable``.
+obsolete, ``budget_version`` changes of disruption budgets. ``lowest_priority`` is that of all
+classes that were ever made known. Plugins read this through ``framework.interface.NodeTable``.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernete
 
 _LOG_LIMIT = 1 << 17
 _COUNTER_LIMIT = 4096
+NO_PRIORITY = 2**31
+"""``lowest_priority`` of a snapshot that knows no class: above all priorities."""
 
 
 class Snapshot:
@@ -130,6 +133,8 @@ class Snapshot:
         self.term_version = 0
         self.nomination_version = 0
         self.workload_version = 0
+        self.budget_version = 0
+        self.lowest_priority = NO_PRIORITY
         self._rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._rows_version = -1
         self._order: npt.NDArray[np.intp] = np.zeros(0, np.intp)
@@ -427,6 +432,7 @@ class Snapshot:
                 vector[number] = amount
         info.amounts = [(at, amount) for at, amount in enumerate(vector.tolist()) if amount]
         info.index = len(self.classes)
+        self.lowest_priority = min(self.lowest_priority, info.priority)
         info.peer = self._intern_peer(info)
         self.classes.append(info)
         self._vectors.append(vector)
@@ -1179,10 +1185,12 @@ class Snapshot:
             disruptions_allowed=budget.status.disruptions_allowed,
             disrupted=frozenset(budget.status.disrupted_pods),
         )
+        self.budget_version += 1
 
     def remove_budget(self, namespace: str, name: str) -> None:
         """Remove a PodDisruptionBudget."""
         self._budgets.pop((namespace, name), None)
+        self.budget_version += 1
 
     def disruption_budgets(self) -> Sequence[DisruptionBudget]:
         """Return all PodDisruptionBudgets."""

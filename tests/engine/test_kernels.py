@@ -245,6 +245,8 @@ class Uncompiled:
 
     def __init__(self, cache: Cache) -> None:
         self.decide = cache.decide
+        self.refused = cache.refused
+        self.keep = cache.keep
 
     def decide_run(self, *_: Any, **__: Any) -> list[Decision]:
         return []

@@ -1,0 +1,202 @@
+"""A pod refused by an earlier refusal is told what a fresh look says, whatever happened between."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.workloads import PodDisruptionBudget
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod, settle
+from scheduling.engine.decision import Decision
+from scheduling.engine.record import pack, pack_table, unpack_table
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from tests import strategies
+from tests.builders import make_node, make_pod
+from tests.harness import build_snapshot, kubernetes_framework
+from tests.properties.test_recorded_worlds import told
+
+Manifest = dict[str, Any]
+
+
+def everything(decision: Decision, snapshot: Snapshot) -> Manifest:
+    """What is written down of a decision: the record, its body, its table."""
+    found = told(decision)
+    if not decision.scheduled and decision.node_count:
+        found["body"] = pack(decision)
+        found["table"] = unpack_table(pack_table(decision, snapshot)).nodes
+    return found
+
+
+_one = st.integers(0, 3)
+steps = strategies.happenings(
+    _one, fewest=6, most=30,
+    ask=3, remove=30, replace_node=4, remove_node=4, nominate=11, unnominate=11, budget=2,
+    namespace=1, class_=3,
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    strategies.clusters(most_nodes=4, most_pods=8),
+    st.lists(strategies.pods(), min_size=4, max_size=4),
+    steps,
+    st.data(),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+def test_a_refusal_that_is_kept_equals_a_fresh_one(
+    world: Manifest,
+    templates: list[Manifest],
+    happenings: list[tuple[str, int]],
+    data: st.DataObject,
+    seed: int,
+    preempt: bool,
+) -> None:
+    snapshot, framework = build_snapshot(world), kubernetes_framework()
+    cache = Cache(snapshot, framework)
+    infos = [snapshot.intern(from_pod(msgspec.convert(t, Pod))) for t in templates]
+    placed: list[str] = [str(record.key) for record in snapshot.pods()]
+    options = Options(seed=seed, preempt=preempt)
+    draw = start = 0
+    for number, (what, which) in enumerate(happenings):
+        if what in ("place", "ask"):
+            # Three sisters, one after the other; those that are placed stay where "place" says so.
+            for sister in range(3):
+                key = f"default/new-{number}-{sister}"
+                pod = PodToPlace(key, infos[which], snapshot.nominated_node_of(key))
+                draw += 1
+                fresh = schedule_pod(snapshot, framework, pod, options, draw=draw, start=start)
+                kept = cache.refused(pod, options, draw=draw, start=start)
+                if kept is not None:
+                    assert everything(kept, snapshot) == everything(fresh, snapshot)
+                cached = cache.decide(pod, options, draw=draw, start=start) or fresh
+                assert everything(cached, snapshot) == everything(fresh, snapshot)
+                cache.keep(pod, options, cached, start=start)
+                start = fresh.next_start
+                if what == "place":
+                    settle(snapshot, pod, cached)
+                    if cached.scheduled:
+                        placed.append(key)
+        elif what == "remove" and placed:
+            snapshot.remove_pod(placed.pop(which % len(placed)))
+        elif what == "replace node":
+            snapshot.set_node(msgspec.convert(data.draw(strategies.nodes(which)), Node))
+        elif what == "remove node":
+            snapshot.remove_node(f"node-{which}")
+        elif what == "nominate":
+            snapshot.nominate(f"default/waits-{which}", infos[which % 4], f"node-{which % 5}")
+        elif what == "unnominate":
+            snapshot.unnominate(f"default/waits-{which}")
+        elif what == "budget":
+            selector = {"matchLabels": {"app": "web"}}
+            manifest = {
+                "metadata": {"name": "b", "namespace": "default"},
+                "spec": {"selector": selector},
+                "status": {"disruptionsAllowed": which},
+            }
+            snapshot.set_budget(msgspec.convert(manifest, PodDisruptionBudget))
+        elif what == "namespace":
+            snapshot.set_namespace("default", {"team": str(which)})
+        elif what == "class ":
+            snapshot.intern(from_pod(msgspec.convert(data.draw(strategies.pods()), Pod)))
+
+
+def cluster(count: int = 30, *, zone_of: int = 3) -> Snapshot:
+    snapshot = Snapshot()
+    for number in range(count):
+        zone = f"z{number % zone_of}"
+        node = make_node(f"node-{number}").labelled({"topology.kubernetes.io/zone": zone})
+        snapshot.set_node(node.build())
+    return snapshot
+
+
+def huge(name: str = "huge") -> Any:
+    return make_pod(name).asks(cpu="900")
+
+
+def test_sisters_are_refused_without_a_look() -> None:
+    snapshot, framework = cluster(), kubernetes_framework()
+    cache = Cache(snapshot, framework)
+    info = snapshot.intern(from_pod(huge().build()))
+    pods = [PodToPlace(f"default/p-{i}", info) for i in range(50)]
+    decisions = list(schedule_batch(snapshot, framework, pods, Options(seed=3), cache=cache))
+    assert {d.message for d in decisions} == {decisions[0].message}
+    assert all(d.judged is decisions[0].judged for d in decisions), "each was diagnosed again"
+    assert [d.key for d in decisions] == [pod.key for pod in pods]
+    assert [d.draw for d in decisions] == list(range(50))
+
+
+def test_easy_pods_between_do_not_make_a_class_be_diagnosed_again() -> None:
+    snapshot, framework = cluster(), kubernetes_framework()
+    cache = Cache(snapshot, framework)
+    refused = snapshot.intern(from_pod(huge().build()))
+    easy = snapshot.intern(from_pod(make_pod("easy").asks(cpu="10m").build()))
+    pods = [PodToPlace(f"default/p-{i}", (refused, easy)[i % 2]) for i in range(60)]
+    decisions = list(schedule_batch(snapshot, framework, pods, Options(seed=3), cache=cache))
+    assert all(d.scheduled for d in decisions[1::2])
+    assert all(d.judged is decisions[0].judged for d in decisions[::2])
+
+
+@pytest.mark.parametrize("what", ["room", "label", "node", "priority below", "nomination"])
+def test_a_change_that_matters_is_looked_at(what: str) -> None:
+    snapshot, framework = cluster(1), kubernetes_framework()
+    cache = Cache(snapshot, framework)
+    options = Options(seed=1)
+    filler = snapshot.intern(from_pod(make_pod("filler").asks(cpu="3").priority(5).build()))
+    snapshot.add_pod("default/filler", filler, "node-0")
+    big = make_pod("big").asks(cpu="3").priority(5)
+    if what == "label":
+        big = make_pod("big").asks(cpu="10m").priority(5).selects(disk="ssd")
+    info = snapshot.intern(from_pod(big.build()))
+
+    def ask() -> list[Decision]:
+        pods = [PodToPlace(f"default/p-{i}", info) for i in range(2)]
+        made = list(schedule_batch(snapshot, framework, pods, options, cache=cache))
+        for decision in made:
+            if decision.scheduled:
+                snapshot.forget(decision.key)
+        return made
+
+    before = ask()
+    assert not any(d.scheduled for d in before)
+    if what == "room":
+        snapshot.remove_pod("default/filler")
+    elif what == "label":
+        snapshot.set_node(make_node("node-0").labelled({"disk": "ssd"}).build())
+    elif what == "node":
+        snapshot.set_node(make_node("node-1").build())
+    elif what == "priority below":
+        small = snapshot.intern(from_pod(make_pod("s").asks(cpu="3").priority(0).build()))
+        snapshot.remove_pod("default/filler")
+        snapshot.add_pod("default/small", small, "node-0")
+    elif what == "nomination":
+        snapshot.remove_pod("default/filler")
+        snapshot.nominate("default/other", filler, "node-0")
+    first = ask()[0]
+    fresh = schedule_pod(snapshot, framework, PodToPlace("default/p-0", info), options)
+    assert everything(first, snapshot) == everything(fresh, snapshot)
+    assert first.scheduled == (what in ("room", "label", "node"))
+    assert (first.nomination is not None and first.nomination.node_name != "") == (
+        what == "priority below"
+    )
+
+
+def test_a_nomination_that_adds_a_reason_is_told() -> None:
+    snapshot, framework = Snapshot(), kubernetes_framework()
+    snapshot.set_node(make_node("node-0").offers(cpu="1", memory="1Gi", pods="1").build())
+    cache = Cache(snapshot, framework)
+    info = snapshot.intern(from_pod(huge().build()))
+    small = snapshot.intern(from_pod(make_pod("small").asks(cpu="1m").build()))
+    options, pod = Options(seed=1, preempt=False), PodToPlace("default/huge", info)
+    (before,) = schedule_batch(snapshot, framework, [pod], options, cache=cache)
+    snapshot.nominate("default/small", small, "node-0")
+    (after,) = schedule_batch(snapshot, framework, [pod], options, cache=cache)
+    fresh = schedule_pod(snapshot, framework, pod, options)
+    assert "Too many pods" in after.message != before.message
+    assert everything(after, snapshot) == everything(fresh, snapshot)
