@@ -7,7 +7,7 @@ does so for what a single write changes, so that a cordon and its taint come in 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clusterstate.objects.matching import NO_SCHEDULE
+from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -37,25 +37,34 @@ def governed(
     before: Sequence[Mapping[str, Any]] | None,
     after: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-    """Return the taints with those NoSchedule taints put right that a write decides.
+    """Return the taints with those put right that a write decides.
 
-    That of ``unschedulable`` always; those of a condition whose status differs ``before`` and
-    ``after`` (lists of conditions as on the wire). ``before`` is ``None`` for a new node, about
-    which only its agent or controller knows: its conditions decide nothing yet. Others stay, in
-    their order; new ones come last. Rule: doNoScheduleTaintingPass,
-    pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36.
+    What ``unschedulable`` and the conditions ``after`` ask for is there in any case. What they do
+    not ask for goes if the condition said something else ``before``, or has gone itself, and then
+    its NoExecute taints go too (both are lists of conditions as on the wire; ``before`` is ``None``
+    for a new node). Others stay, in their order; new ones come last. Rule:
+    doNoScheduleTaintingPass, pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36.
     """
     decided = {UNSCHEDULABLE: unschedulable}
-    if before is not None:
-        old = {one.get("type"): one.get("status") for one in before}
-        for one in after:
-            keys, status = BY_CONDITION.get(one.get("type", ""), {}), one.get("status")
-            if keys and old.get(one["type"]) != status:
-                decided |= {key: at == status for at, key in keys.items()}
+    old = {one.get("type", ""): one.get("status") for one in before or ()}
+    for one in after:
+        keys, status = BY_CONDITION.get(one.get("type", ""), {}), one.get("status")
+        for at, key in keys.items():
+            if at == status:
+                decided[key] = True
+            elif before is not None and old.get(one["type"]) != status:
+                decided[key] = False
+    gone = {
+        key
+        for type_ in old.keys() - {one.get("type", "") for one in after}
+        for key in BY_CONDITION.get(type_, {}).values()
+    }
+    decided |= dict.fromkeys(gone, False)
     kept = [
         taint
         for taint in taints
-        if taint.get("effect") != NO_SCHEDULE or decided.get(taint.get("key", ""), True)
+        if (taint.get("effect") != NO_SCHEDULE or decided.get(taint.get("key", ""), True))
+        and not (taint.get("effect") == NO_EXECUTE and taint.get("key") in gone)
     ]
     present = {taint.get("key") for taint in kept if taint.get("effect") == NO_SCHEDULE}
     missing = [key for key, wanted in decided.items() if wanted and key not in present]

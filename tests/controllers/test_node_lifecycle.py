@@ -191,6 +191,78 @@ def test_conditions_become_taints(kind, key):
     assert taints("n1") == {("mine", "NoSchedule")}
 
 
+ASKING = [("Ready", "False", "not-ready"), ("Ready", "Unknown", "unreachable")] + [
+    (kind, "True", key)
+    for kind, key in [
+        ("MemoryPressure", "memory-pressure"),
+        ("DiskPressure", "disk-pressure"),
+        ("PIDPressure", "pid-pressure"),
+        ("NetworkUnavailable", "network-unavailable"),
+        ("OutOfDisk", "out-of-disk"),
+    ]
+]
+
+
+def node_with(name, *conditions, **spec):
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions]},
+    }
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(("kind", "status", "key"), ASKING)
+def test_a_node_that_arrives_in_trouble_carries_the_taint(kind, status, key, alone):
+    """R126, R133: in the same version, alone or in a list, so that nothing is placed between."""
+    wanted = [("Node", "", node_with("n1", ("OutOfDisk", "False"), (kind, status)))]
+    if not alone:
+        wanted.append(("Node", "", node_with("n2", ("Ready", "True"))))
+    mark = changes.watermark()
+    objects.create_all(wanted, now=NOW)
+    assert changes.watermark() == mark + len(wanted)
+    assert taints("n1") == {(f"node.kubernetes.io/{key}", "NoSchedule")}
+    assert alone or taints("n2") == set()
+    mark = changes.watermark()
+    set_taints("n1")
+    assert taints("n1") == {(f"node.kubernetes.io/{key}", "NoSchedule")}, "nor is it taken away"
+    assert changes.watermark() == mark
+
+
+def test_what_the_creator_of_a_node_put_there_stays():
+    """TaintNodesByCondition, and whoever registers a node, may taint one that says it is ready."""
+    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/memory-pressure")
+    given = [taint(key, "NoSchedule") for key in keys]
+    node = node_with("n1", ("Ready", "True"), ("MemoryPressure", "False"), taints=given)
+    objects.create("Node", "", node, now=NOW)
+    assert taints("n1") == {(key, "NoSchedule") for key in keys}
+
+
+@pytest.mark.parametrize(("kind", "status", "key"), ASKING)
+def test_a_condition_that_vanishes_takes_its_taints_along(kind, status, key):
+    """Also where no agent was ever heard of, and whichever effect the controller has added."""
+    mine = taint("mine", "NoExecute")
+    make_node("n1", taints=[mine])
+    make_node("n2")
+    condition("n2", "Ready", "True")
+    condition("n1", "DiskPressure", "False")
+    condition("n1", kind, status)
+    node_lifecycle.run(NOW)
+    full = f"node.kubernetes.io/{key}"
+    assert (full, "NoSchedule") in taints("n1")
+    assert ((full, "NoExecute") in taints("n1")) == (kind == "Ready")
+
+    def without(manifest):
+        return {**manifest, "status": {**manifest["status"], "conditions": []}}
+
+    objects.update("Node", "", "n1", without, subresource="status", now=after(1))
+    assert taints("n1") == {("mine", "NoExecute")}
+    node_lifecycle.run(after(2))
+    assert taints("n1") == {("mine", "NoExecute")}
+
+
 def test_a_status_that_repeats_itself_leaves_taints_alone():
     """What somebody put on a node that has no agent is not undone by a heartbeat."""
     key = "node.kubernetes.io/memory-pressure"
