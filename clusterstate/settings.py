@@ -99,6 +99,11 @@ REPLICAS = environment.flag("STOWAGE_REPLICAS", default=True)
 FORCED_DELETION_MARGIN_SECONDS = environment.number(
     "STOWAGE_FORCED_DELETION_MARGIN", 30, at_least=0, at_most=86400
 )
+# How long the pressure that a node reported must be away before its condition ends (kubelet:
+# evictionPressureTransitionPeriod).
+PRESSURE_TRANSITION_SECONDS = environment.number(
+    "STOWAGE_PRESSURE_TRANSITION", 300, at_least=0, at_most=86400
+)
 
 # --- Django ---------------------------------------------------------------------------------------
 

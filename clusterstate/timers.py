@@ -540,6 +540,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pid: Signal | None = None
     pods: tuple[PodUsage, ...] = ()
 
+    @property
+    def signals(self) -> dict[str, Signal]:
+        """What is reported, by the node condition that speaks of it."""
+        found = (
+            ("MemoryPressure", self.memory),
+            ("DiskPressure", self.disk),
+            ("PIDPressure", self.pid),
+        )
+        return {condition: signal for condition, signal in found if signal is not None}
+
+    @property
+    def pressures(self) -> list[str]:
+        """The conditions of what the node has less of than it must."""
+        return [name for name, one in self.signals.items() if one.available < one.threshold]
+
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
     """A node's last report, when it came, and what was concluded from the one before."""

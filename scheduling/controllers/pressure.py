@@ -2,7 +2,8 @@
 
 Agents report what their nodes and pods use; each report is judged once. ``pressure_rules`` ranks
 the node's pods as the kubelet does. The outcome, the pressures and the next victims by name, is
-kept beside the report, for all to read; while a node is under pressure for longer than its grace
+kept beside the report, for all to read (``actions.usage`` has set the node's condition, and so its
+taint, when the report came); while a node is under pressure for longer than its grace
 period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays (C24).
 """
 
@@ -18,7 +19,7 @@ from clusterstate.actions import events, pods, usage
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import qos_class
-from clusterstate.timers import Report, Reported, Signal
+from clusterstate.timers import Reported
 from scheduling.controllers.pressure_rules import (
     REASON,
     Candidate,
@@ -56,7 +57,8 @@ def judge(reported: Reported, now: datetime) -> int:
     outcome: dict[str, Any] = {"pressures": {}, "victims": []}
     failing: dict[int, tuple[str, str, str]] = {}
     before = reported.outcome.get("pressures", {})
-    for pressure, signal in _signals(reported.usage):
+    for condition, signal in reported.usage.signals.items():
+        pressure = Pressure(condition)
         candidates = {
             pod_id: candidate(pod, _usage(pod, known), pressure) for pod_id, pod in on_node.items()
         }
@@ -91,15 +93,6 @@ def _pods(node_name: str) -> dict[int, Pod]:
     rows = [row for row in queries.pods_on_node(node_name) if row.phase not in _FINISHED]
     manifests = queries.pod_manifests([row.id for row in rows])
     return {id_: _decode_pod(text) for id_, text in manifests.items()}
-
-
-def _signals(report: Report) -> list[tuple[Pressure, Signal]]:
-    found = (
-        (Pressure.MEMORY, report.memory),
-        (Pressure.DISK, report.disk),
-        (Pressure.PID, report.pid),
-    )
-    return [(pressure, signal) for pressure, signal in found if signal is not None]
 
 
 def _usage(pod: Pod, known: Mapping[tuple[str, str], timers.PodUsage]) -> Usage | None:

@@ -3,8 +3,9 @@
 import pytest
 
 from api import clock
-from clusterstate.actions import pods
-from scheduling.controllers import pressure
+from clusterstate import changes, queries
+from clusterstate.actions import objects, pods
+from scheduling.controllers import node_lifecycle, pressure
 from tests.api.conftest import Api, make_token
 from tests.controllers.support import NOW, after, make_node, make_pod, pod
 
@@ -96,3 +97,80 @@ def test_a_node_reports_for_itself_alone(node):
 def test_nonsense_is_told(node):
     node.put(PATH, {"usage": {"memory": {"available": "much"}}}).fails(422, "Invalid")
     node.put("/apis/stowage.dev/v1/nodes/none/usage", usage(1)).fails(404, "NotFound")
+
+
+PRESSED = ("node.kubernetes.io/memory-pressure", "NoSchedule")
+
+
+def memory_pressure():
+    """Return the node's condition, and whether it is tainted; each in the same version."""
+    found = queries.get_manifest("Node", "", "n1")
+    conditions = found["status"].get("conditions") or ()
+    status = next((one for one in conditions if one["type"] == "MemoryPressure"), {})
+    taints = {(one["key"], one["effect"]) for one in found["spec"].get("taints") or ()}
+    return status.get("status"), status.get("reason"), PRESSED in taints
+
+
+def test_a_report_under_pressure_sets_condition_and_taint_at_once(node, monkeypatch):
+    """Before any pod fails, so that no replacement comes back."""
+    node.put(PATH, usage(500)).ok()
+    assert memory_pressure() == (None, None, False)
+    node.put(PATH, usage(99)).ok()
+    assert memory_pressure() == ("True", "KubeletHasInsufficientMemory", True)
+    mark = changes.watermark()
+    monkeypatch.setattr(clock, "now", lambda: after(10))
+    node.put(PATH, usage(98)).ok()
+    assert changes.watermark() == mark, "the same again is no news"
+
+
+@pytest.mark.parametrize(
+    ("signal", "condition", "key"),
+    [
+        ("memory", "MemoryPressure", "memory-pressure"),
+        ("disk", "DiskPressure", "disk-pressure"),
+        ("pid", "PIDPressure", "pid-pressure"),
+    ],
+)
+def test_every_signal_has_its_condition_and_taint(node, signal, condition, key):
+    node.put(PATH, {"usage": {signal: {"available": 1, "threshold": 2}}}).ok()
+    found = queries.get_manifest("Node", "", "n1")
+    assert {one["type"]: one["status"] for one in found["status"]["conditions"]} == {
+        condition: "True"
+    }
+    assert [one["key"] for one in found["spec"]["taints"]] == [f"node.kubernetes.io/{key}"]
+
+
+def test_pressure_must_be_away_for_a_while(node, monkeypatch):
+    """What ends it is that pods went; who came back at once would bring it again."""
+    for second, available, expected in (
+        (0, 90, "True"), (10, 500, "True"), (200, 90, "True"), (310, 500, "True"),
+        (499, 500, "True"), (500, 500, "False"), (510, 90, "True"),
+    ):  # fmt: skip
+        monkeypatch.setattr(clock, "now", lambda second=second: after(second))
+        node.put(PATH, usage(available)).ok()
+        pressure.run(after(second))
+        assert memory_pressure()[::2] == (expected, expected == "True"), second
+    assert "lastPressureAt" in node.get(PATH).ok()["status"]
+
+
+def test_a_condition_that_the_agent_set_is_the_agents(node, monkeypatch):
+    def press(manifest):
+        status = {**manifest["status"], "conditions": [{"type": "DiskPressure", "status": "True"}]}
+        return {**manifest, "status": status}
+
+    objects.update("Node", "", "n1", press, subresource="status", now=NOW)
+    for second in (0, 400, 800):
+        monkeypatch.setattr(clock, "now", lambda second=second: after(second))
+        node.put(PATH, usage(500)).ok()
+    (condition,) = queries.get_manifest("Node", "", "n1")["status"]["conditions"]
+    assert condition == {"type": "DiskPressure", "status": "True"}
+
+
+def test_reports_are_no_heartbeats_of_an_agent_that_nobody_plays(node, monkeypatch):
+    """A node that was only described stays unmissed, whoever reports its use by hand."""
+    for second, available in ((0, 90), (10, 500), (400, 500), (410, 90)):
+        monkeypatch.setattr(clock, "now", lambda second=second: after(second))
+        node.put(PATH, usage(available)).ok()
+        node_lifecycle.run(after(second))
+    node_lifecycle.run(after(1000))
+    assert memory_pressure()[0] == "True"
