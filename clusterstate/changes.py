@@ -17,23 +17,28 @@ inside the writer's statement matters (lock before number), and inside the follo
 before the snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does
 not reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
 
+Nobody is told more than the ceiling that `clusterstate.lineage` keeps, and after a crash nothing is
+given out or told before that has moved the sequence above it.
+
 A row's revision is always taken in the SET of the UPDATE that writes the row (or after the row was
 locked): when an UPDATE waits for another writer of the row, PostgreSQL computes SET again on the
 newest version, so revisions of one object rise in commit order.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.dispatch import Signal
 from psycopg.types.range import Range
 
-from clusterstate import sql
+from clusterstate import lineage, sql
 from clusterstate.objects.errors import Expired
+
+_T = TypeVar("_T")
 
 ADDED, MODIFIED, DELETED = 1, 2, 3
 VERBS = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
@@ -74,6 +79,7 @@ LANDINGS_LOCK = (0x5358 << 48) + 9
 
 OPEN = (
     "CASE WHEN current_setting('stowage.opened', true) = '1' THEN 1"
+    f" WHEN NOT ({lineage.OPEN}) THEN revisions_closed()"
     f" WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"
     " + pg_sequence_last_value('change_revision')) IS NOT NULL"
     " AND set_config('stowage.opened', '1', true) IS NOT NULL THEN 1 END AS opened"
@@ -82,7 +88,8 @@ OPEN = (
 
 Takes the lock once in a transaction, since the lock table is small and the first number is the
 lowest anyway. The local setting that remembers it ends with the transaction, and is undone
-together with the lock when a savepoint is rolled back.
+together with the lock when a savepoint is rolled back. Fails after a crash, until
+`lineage.establish` has secured the numbers.
 """
 
 NEXT = "nextval('change_revision')"
@@ -90,19 +97,28 @@ NEXT = "nextval('change_revision')"
 
 WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
 
+_NO_CEILING = 2**62
+"""While tables are filled for the first time."""
+
 WATERMARK = f"""
-SELECT least(s.last, (
+SELECT least(s.last, s.ceiling, (
     SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
     FROM pg_locks l
     WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
       AND (l.classid::bigint >> 16) = {_REVISION_TAG}
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND l.pid <> pg_backend_pid()))
-FROM (SELECT pg_sequence_last_value('change_revision') AS last OFFSET 0) s
+      AND l.pid <> pg_backend_pid())) AS mark, s.last, s.ceiling
+FROM (SELECT CASE WHEN {lineage.OPEN} THEN pg_sequence_last_value('change_revision')
+                  ELSE revisions_closed() END AS last,
+             coalesce((SELECT ceiling FROM history WHERE id = 1), {_NO_CEILING}) AS ceiling
+      OFFSET 0) s
 """
-"""The query that ``watermark`` asks, for a statement that wants it among other things."""
+"""The watermark, the last number given out and the ceiling, for a statement that wants them among
+other things; whoever asks passes the last two to `lineage.reserve`."""
 
-_MARK = f"SELECT mark, set_config('stowage.mark', mark::text, false) FROM ({WATERMARK}) m(mark)"
+_MARK = f"""
+SELECT mark, set_config('stowage.mark', mark::text, false), last, ceiling FROM ({WATERMARK}) m
+"""
 """The watermark, kept for the statement that is sent together with this one."""
 
 
@@ -178,16 +194,35 @@ ORDER BY c.revision
 """
 
 
+def following(ask: Callable[[], _T]) -> _T:
+    """Return what a follower's question answers, opening the numbers first after a crash.
+
+    A writer cannot: it may be in a transaction, and somebody always follows.
+    """
+    try:
+        return ask()
+    except OperationalError as error:
+        if connection.in_atomic_block or not lineage.is_closed(error):
+            raise
+    lineage.establish()
+    return ask()
+
+
 def watermark() -> int:
-    """Return the highest revision up to which the log is complete. Queries once.
+    """Return the highest revision up to which the log is complete. Queries once, rarely thrice.
 
     Every change up to it is visible to a statement that starts later, or was rolled back. Changes
     of this connection's own open transaction count as made.
     """
-    row = sql.fetch_one(WATERMARK)
+    row = following(lambda: sql.fetch_one(WATERMARK))
     assert row is not None
-    mark: int = row[0]
-    return mark
+    mark, last, ceiling = row
+    if lineage.reserve(last, ceiling) and last > ceiling:
+        row = sql.fetch_one(WATERMARK)
+        assert row is not None
+        mark = row[0]
+    found: int = mark
+    return found
 
 
 def read_since(
@@ -205,26 +240,26 @@ def read_since(
     text that equals the current one is not repeated: ``previous_document_id == document_id`` tells.
 
     Raises:
-        Expired: changes after ``cursor`` were trimmed already; list again.
+        Expired: changes after ``cursor`` were trimmed already, or nobody was ever told such a
+            cursor by this history; list again.
     """
-    codes = _codes(kinds)
-    (marks, rows) = sql.fetch_together(
-        (_MARK, ()),
-        (
-            _READ,
-            (
-                cursor,
-                kinds is None,
-                sql.Int4s(codes),
-                limit,
-                sql.Int4s(_codes(documents)),
-                sql.Int4s(_codes(previous)),
-            ),
-        ),
+    parameters = (
+        cursor,
+        kinds is None,
+        sql.Int4s(_codes(kinds)),
+        limit,
+        sql.Int4s(_codes(documents)),
+        sql.Int4s(_codes(previous)),
     )
+    marks, rows = following(lambda: sql.fetch_together((_MARK, ()), (_READ, parameters)))
     mark: int = marks[0][0]
+    last, ceiling = marks[0][2:]
+    if lineage.reserve(last, ceiling) and last > ceiling:
+        return Changes([], cursor, more=True)
     if mark <= cursor:
         # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
+        if cursor > last:
+            raise lineage.expired_beyond(cursor, last)
         return Changes([], cursor, more=False)
     trimmed: int = rows[0][0] or 0
     if cursor < trimmed:
@@ -265,7 +300,12 @@ def alone(lock: int) -> Iterator[bool]:
 
 def advance_admission_epoch() -> None:
     """Raise the number by which processes see that the objects of admission changed. Queries."""
-    sql.run("SELECT nextval('admission_epoch')")
+    # To the disk at once: a crash must not give a number that others remember out again, with
+    # other rules under it. Nobody can read the number before this statement has ended.
+    sql.run(
+        "SELECT nextval('admission_epoch'),"
+        " pg_logical_emit_message(false, 'stowage', 'admission epoch', true)"
+    )
 
 
 def announce(revision: int, kinds: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate import changes, sql
+from clusterstate import changes, lineage, sql
 from clusterstate.objects import document
 from clusterstate.objects.node import Node, Taint
 
@@ -207,19 +207,21 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
 _UNJUDGED = "judged_at IS NULL OR judged_at < reported_at"
 _GLANCE = f"""
-SELECT g.mark, g.unjudged, g.terminating, c.name, c.revision, c.state::text
-FROM (SELECT ({changes.WATERMARK}) AS mark,
+SELECT g.mark, g.unjudged, g.terminating, g.last, g.ceiling, c.name, c.revision, c.state::text
+FROM (SELECT m.mark, m.last, m.ceiling,
              EXISTS (SELECT 1 FROM node_usage WHERE {_UNJUDGED}) AS unjudged,
-             EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating) g
+             EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating
+      FROM ({changes.WATERMARK}) m) g
 LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 """
 
 
 def glance(names: Sequence[str]) -> Glance:
     """Return what there may be to do for these controllers. Queries once."""
-    rows = sql.fetch(_GLANCE, (sql.Texts(list(names)),))
-    kept = [(row[3], row[4], row[5]) for row in rows if row[3] is not None]
-    mark, unjudged, terminating, *_ = rows[0]
+    rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
+    kept = [(row[5], row[6], row[7]) for row in rows if row[5] is not None]
+    mark, unjudged, terminating, last, ceiling = rows[0][:5]
+    lineage.reserve(last, ceiling)
     return Glance(
         mark=mark,
         unjudged=unjudged,

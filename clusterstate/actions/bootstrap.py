@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
-from clusterstate import catalogue, sql
+from clusterstate import catalogue, lineage, sql
 from clusterstate.actions import objects, pods
 from clusterstate.objects.errors import AlreadyExists
 
@@ -29,7 +29,7 @@ PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
 
 def ensure(*, now: datetime) -> list[str]:
     """Create what is missing of it; return the names. Safe to call at any time, by several."""
-    sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
+    lineage.establish()
     sql.run("INSERT INTO binder (id, holder, revision) VALUES (1, '', 0) ON CONFLICT DO NOTHING")
     present = {row[0] for row in sql.fetch("SELECT name FROM namespace")}
     created = [

@@ -1,6 +1,7 @@
 """The change log, and two one-row tables beside it."""
 
 from django.contrib.postgres.fields import DateTimeRangeField
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 
 from clusterstate.models.base import name_field
@@ -53,9 +54,17 @@ class Change(models.Model):
 
 
 class History(models.Model):
-    """One row: changes up to ``trimmed_revision`` are no longer kept."""
+    """One row: which history this is, and how far its revisions may be told.
+
+    Changes up to ``trimmed_revision`` are no longer kept. ``uid``, ``ceiling``, ``first_revision``
+    and ``place`` are explained in `clusterstate.lineage`.
+    """
 
     trimmed_revision = models.BigIntegerField(default=0)
+    uid = models.UUIDField(db_default=RandomUUID())
+    ceiling = models.BigIntegerField(db_default=0)
+    first_revision = models.BigIntegerField(db_default=0)
+    place = models.TextField(db_default="")
 
     class Meta:
         db_table = "history"

@@ -1,0 +1,118 @@
+"""One process of the service that a test drives by lines: `python -m tests.clusterstate.part`.
+
+It reads a JSON list (a command and its arguments) per line and answers with one JSON value; an
+exception comes back as ``{"error": its class, "message": its text}``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import django
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Part:
+    """The process, from the test's side."""
+
+    def __init__(self, database_url: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.clusterstate.part"], cwd=ROOT, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "DATABASE_URL": database_url, "STOWAGE_PROCESS": "worker",
+                 "DJANGO_SETTINGS_MODULE": "clusterstate.settings"},
+        )  # fmt: skip
+
+    def __call__(self, *command: Any) -> Any:
+        """Return what the process answers."""
+        self.send(*command)
+        return self.answer()
+
+    def send(self, *command: Any) -> None:
+        """Let the process begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """Return the answer to what was sent."""
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def main() -> None:
+    django.setup()
+    from django.conf import settings
+    from django.core.management import call_command
+    from django.db import connection, transaction
+
+    from clusterstate import changes, queries, sql
+    from clusterstate.actions import objects, pods
+    from tests.clusterstate.support import NOW, pod
+
+    def prepare() -> None:
+        call_command("prepare", verbosity=0)
+
+    def create(name: str) -> int:
+        return pods.create_pod(pod(name), now=NOW).revision
+
+    def undo(count: int) -> None:
+        """Take numbers in transactions that are rolled back."""
+        for number in range(count):
+            with transaction.atomic():
+                create(f"undone-{number}")
+                transaction.set_rollback(True)
+
+    def undo_classes(count: int) -> None:
+        """Write the catalogue in transactions that are rolled back."""
+        for number in range(count):
+            with transaction.atomic():
+                manifest = {"metadata": {"name": f"undone-{number}"}, "handler": "x"}
+                objects.create("RuntimeClass", "", manifest, now=NOW)
+                transaction.set_rollback(True)
+
+    def since(cursor: int) -> list[str]:
+        found: list[str] = []
+        while True:
+            read = changes.read_since(cursor, kinds=["Pod"])
+            found += [change.name for change in read.items]
+            cursor = read.cursor
+            if not read.more:
+                return found
+
+    def listed(token: str, limit: int) -> list[Any]:
+        page = queries.list_page("Pod", limit=limit, continue_token=token)
+        return [len(page.items), page.revision, page.continue_token]
+
+    def run(statement: str) -> Any:
+        return sql.fetch(statement)
+
+    commands = {
+        "create": create, "listed": listed, "mark": changes.watermark, "prepare": prepare,
+        "since": since, "sql": run, "undo": undo, "undo_classes": undo_classes,
+    }  # fmt: skip
+    assert settings.configured
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        try:
+            answer = commands[name](*arguments)
+        except Exception as error:  # noqa: BLE001 - the test judges it
+            answer = {"error": type(error).__name__, "message": str(error)}
+            sql.drop_dead_connection()
+            if connection.connection is not None and connection.connection.broken:
+                connection.close()
+        sys.stdout.write(json.dumps(answer, default=str) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""A revision that was told is never passed below, whatever happens to the database."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from clusterstate import embedded, lineage
+from tests import faults
+from tests.clusterstate.part import Part
+from tests.live import Service, pod, state_folder
+from tests.waiting import running, until
+
+pytestmark = faults.MARKS
+
+# Late: what a transaction that rolls back has logged stays in memory until the server is killed.
+SETTINGS = {"wal_writer_delay": "10s", "shared_buffers": "16MB", "checkpoint_timeout": "1h"}
+
+
+def kill_all(postmaster: int) -> None:
+    """SIGKILL a PostgreSQL with all that it started, none of which sees another go."""
+    parent = psutil.Process(postmaster)
+    parent.suspend()
+    everyone = [*parent.children(), parent]
+    for act in (psutil.Process.suspend, psutil.Process.kill):
+        for one in everyone:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                act(one)
+    until(lambda: not any(running(one.pid) for one in everyone), what="the server to be gone")
+
+
+class Cluster:
+    """A PostgreSQL with fsync on, that can be killed with all its processes at one moment."""
+
+    def __init__(self, state: Path, **settings: str) -> None:
+        self.server = embedded.Postgres(state, settings={**SETTINGS, **settings})
+        self.log = state.with_name(f"{state.name}.log")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.parts: list[Part] = []
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = self.server.spawn(log.fileno())
+        embedded.wait_ready(self.server, self.process)
+
+    def part(self) -> Part:
+        self.parts.append(Part(self.server.url()))
+        return self.parts[-1]
+
+    def kill(self) -> None:
+        assert self.process is not None
+        kill_all(self.process.pid)
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(30)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(30)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with state_folder() as state:
+        cluster = Cluster(state)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def test_numbers_of_transactions_that_rolled_back_are_not_given_out_again(
+    cluster: Cluster,
+) -> None:
+    part = cluster.part()
+    assert part("prepare") is None
+    for round_ in range(3):
+        part("create", f"before-{round_}")
+        part("sql", "CHECKPOINT")
+        part("undo", 70)
+        told = part("mark")
+        cluster.kill()
+        cluster.start()
+        # The process lived on: its connection is dead, and it knows nothing of the crash.
+        until(lambda: isinstance(part("mark"), int), what="the database to be found again")
+        assert part("mark") >= told
+        # What a client was told as "up to here" is not passed below by what comes now.
+        revision = part("create", f"after-{round_}")
+        assert revision > told
+        assert part("since", told) == [f"after-{round_}"]
+
+
+def test_after_a_crash_a_writer_waits_until_a_follower_has_secured_the_numbers(
+    cluster: Cluster,
+) -> None:
+    writer, follower = cluster.part(), cluster.part()
+    writer("prepare")
+    writer("sql", "CHECKPOINT")
+    writer("undo", 70)
+    told = follower("mark")
+    cluster.kill()
+    cluster.start()
+    until(lambda: writer("sql", "SELECT 1") == [[1]], what="the writer to connect again")
+    refused = writer("create", "early")
+    assert refused["error"] == "OperationalError"
+    assert "its revisions are being secured" in refused["message"]
+    until(lambda: isinstance(follower("mark"), int), what="the follower to connect again")
+    assert writer("create", "late") > told
+    assert follower("since", told) == ["late"]
+
+
+def test_an_admission_epoch_that_was_rolled_back_is_not_given_out_again(cluster: Cluster) -> None:
+    """What a process remembers under an epoch would otherwise hold for other rules."""
+    part = cluster.part()
+    part("prepare")
+    part("sql", "CHECKPOINT")
+    part("undo_classes", 3)
+    ((remembered,),) = part("sql", "SELECT pg_sequence_last_value('admission_epoch')")
+    cluster.kill()
+    cluster.start()
+    until(lambda: isinstance(part("mark"), int), what="the database to be found again")
+    assert part("sql", "SELECT nextval('admission_epoch')")[0][0] > remembered
+
+
+def test_a_planned_restart_jumps_nowhere(cluster: Cluster) -> None:
+    part = cluster.part()
+    part("prepare")
+    first = part("create", "a")
+    uid = part("sql", "SELECT uid::text FROM history")
+    cluster.stop()
+    cluster.start()
+    until(lambda: isinstance(part("mark"), int), what="the database to be found again")
+    assert first < part("create", "b") < first + 40
+    assert part("sql", "SELECT uid::text FROM history") == uid
+
+
+def test_many_find_the_database_after_a_crash_at_once(cluster: Cluster) -> None:
+    parts = [cluster.part() for _ in range(4)]
+    parts[0]("prepare")
+    parts[0]("undo", 70)
+    told = parts[0]("mark")
+    for part in parts:
+        part("mark")
+    cluster.kill()
+    cluster.start()
+    seen: list[int] = []
+    for number in range(5):
+        for part in parts:
+            part.send("mark")
+        marks = [part.answer() for part in parts]
+        for part in parts:
+            part.send("create", f"pod-{number}-{parts.index(part)}")
+        seen += [answer for part in parts if isinstance(answer := part.answer(), int)]
+        assert all(mark >= told for mark in marks if isinstance(mark, int))
+    assert len(seen) > 4
+    assert len(set(seen)) == len(seen)
+    assert min(seen) > told
+    assert len(parts[1]("since", told)) == len(seen)
+
+
+def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> None:
+    """Asynchronous: what the old primary still told, the new one has never heard of."""
+    part = cluster.part()
+    part("prepare")
+    part("create", "everywhere")
+    with state_folder() as state:
+        replica = Cluster(state)
+        replica.server.prepare()
+        data = replica.server.data
+        bin_ = embedded.postgres_binaries()
+        shutil.rmtree(data)
+        url = cluster.server.url("postgres")
+        subprocess.run(
+            [bin_ / "pg_basebackup", "-d", url, "-D", data, "-X", "stream", "-c", "fast", "-R"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        owner = cluster.server.data.stat()
+        for path in [data, *data.rglob("*")]:
+            os.lchown(path, owner.st_uid, owner.st_gid)
+        try:
+            replica.start()
+            with contextlib.closing(replica.part()) as reader:
+                # Nothing on a replica says how far the primary's log is complete.
+                assert reader("mark")["error"] in ("OperationalError", "InternalError")
+            told = [part("create", f"lost-{number}") for number in range(40)][-1]
+            token = part("listed", "", 1)[2]
+            uid = part("sql", "SELECT uid::text FROM history")
+            cluster.kill()
+            reader = replica.part()
+            reader("sql", "SELECT pg_promote()")
+            until(lambda: isinstance(reader("mark"), int), what="the new primary to take over")
+            assert reader("mark") >= told + lineage.GAP
+            assert reader("since", told)["error"] == "Expired"
+            assert reader("listed", token, 1)["error"] == "Expired"
+            assert reader("sql", "SELECT uid::text FROM history") != uid
+            mark = reader("mark")
+            assert reader("create", "new") > mark
+            assert reader("since", mark) == ["new"]
+        finally:
+            replica.close()
+
+
+def test_a_revision_beyond_the_present_is_expired(cluster: Cluster) -> None:
+    part = cluster.part()
+    part("prepare")
+    part("create", "a")
+    last = part("create", "b")
+    assert part("since", last) == []
+    beyond = part("since", last + 1)
+    assert beyond == {
+        "error": "Expired",
+        "message": f"too large resource version: {last + 1}, current: {last}",
+    }
+    assert part("create", "c") == last + 1
+    assert part("since", last) == ["c"]
+
+
+def test_nobody_is_told_more_than_the_ceiling(cluster: Cluster) -> None:
+    part, other = cluster.part(), cluster.part()
+    part("prepare")
+    (ceiling,) = part("sql", "SELECT ceiling FROM history")[0]
+    part("sql", f"SELECT setval('change_revision', {ceiling + 10})")
+    part("sql", "BEGIN")
+    part("sql", "SELECT 1 FROM history FOR UPDATE")
+    # Another cannot reserve while the row is held, so it tells no more than was reserved.
+    other.send("mark")
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    until(lambda: part("sql", waiting) == [[1]], what="the other to wait")
+    part("sql", "COMMIT")
+    assert other.answer() == ceiling + 10
+    (reserved,) = part("sql", "SELECT ceiling FROM history")[0]
+    assert reserved == ceiling + 10 + lineage.BLOCK
+
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Poster(threading.Thread):
+    """Creates pods, most of them dry, and lists; keeps what it was told, in order."""
+
+    def __init__(self, service: Service, number: int) -> None:
+        super().__init__(daemon=True)
+        self.service = service
+        self.number = number
+        self.stopping = threading.Event()
+        self.told = 0
+        self.passed_below: list[tuple[int, int]] = []
+        self.created: dict[str, int] = {}
+        self.start()
+
+    def run(self) -> None:
+        serial = 0
+        while not self.stopping.is_set():
+            serial += 1
+            dry = "?dryRun=All" if serial % 8 else ""
+            name = f"p{self.number}-{serial}"
+            body = pod(name, schedulerName="nobody")
+            with contextlib.suppress(OSError):
+                status, answer = self.service.request("POST", f"{PODS}{dry}", body, seconds=60)
+                if status == 201 and not dry:
+                    revision = int(answer["metadata"]["resourceVersion"])
+                    if revision <= self.told:
+                        self.passed_below.append((self.told, revision))
+                    self.created[name] = revision
+                status, answer = self.service.request("GET", f"{PODS}?limit=1", seconds=60)
+                if status == 200:
+                    self.told = max(self.told, int(answer["metadata"]["resourceVersion"]))
+
+
+class Watcher(threading.Thread):
+    """Follows the pods as an informer does, and starts again from the last that it saw."""
+
+    def __init__(self, service: Service, cursor: int) -> None:
+        super().__init__(daemon=True)
+        self.service = service
+        self.cursor = cursor
+        self.seen: dict[str, int] = {}
+        self.errors: list[str] = []
+        self.stopping = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            query = f"watch=true&timeoutSeconds=1&resourceVersion={self.cursor}"
+            with contextlib.suppress(OSError):
+                status, text = self.service.request("GET", f"{PODS}?{query}", seconds=60)
+                if status != 200:
+                    continue
+                for line in [text] if isinstance(text, dict) else text.splitlines():
+                    event = line if isinstance(line, dict) else json.loads(line)
+                    if event["type"] == "ERROR":
+                        if event["object"]["code"] == 410:
+                            self.errors.append(event["object"]["message"])
+                        continue
+                    revision = int(event["object"]["metadata"]["resourceVersion"])
+                    assert revision > self.cursor
+                    self.cursor = revision
+                    self.seen[event["object"]["metadata"]["name"]] = revision
+
+
+def test_no_client_is_passed_below_when_all_of_postgresql_is_killed() -> None:
+    with state_folder() as state:
+        service = Service(state)
+        try:
+            service.start()
+            start = int(service.request("GET", PODS)[1]["metadata"]["resourceVersion"])
+            posters = [Poster(service, number) for number in range(3)]
+            watcher = Watcher(service, start)
+            for _ in range(4):
+                enough = sum(len(poster.created) for poster in posters) + 20
+                until(
+                    lambda enough=enough: sum(len(p.created) for p in posters) >= enough,
+                    seconds=120, what="pods to be created",
+                )  # fmt: skip
+                old = service.pid("postgres")
+                kill_all(old)
+                until(lambda old=old: service.pid("postgres") != old, seconds=60, what="a new one")
+                until(service.ready, seconds=120, what="ready again")
+            for poster in posters:
+                poster.stopping.set()
+            for poster in posters:
+                poster.join(90)
+            created = {n: r for poster in posters for n, r in poster.created.items()}
+            until(lambda: created.keys() <= watcher.seen.keys(), seconds=30, what="all to be seen")
+            watcher.stopping.set()
+            watcher.join(90)
+        finally:
+            service.stop()
+    assert [poster.passed_below for poster in posters] == [[], [], []]
+    assert watcher.errors == []
+    assert {name: watcher.seen[name] for name in created} == created
