@@ -14,6 +14,8 @@ from django.conf import settings
 from django.core.signals import request_started
 from django.db import OperationalError, connection
 
+from clusterstate import changes
+
 RECONNECT_SECONDS = 8.0
 """How long a request waits for a database that is being restarted."""
 
@@ -21,7 +23,9 @@ RECONNECT_SECONDS = 8.0
 def check() -> None:
     """Drop this thread's connection if the server has closed it, and wait for a new one.
 
-    Gives up silently after ``RECONNECT_SECONDS``: the request then fails with its own statement.
+    A server that has crashed gives out no revisions before they are secured. To ask for the
+    watermark secures them, so that the request does not fail for it. Gives up silently after
+    ``RECONNECT_SECONDS``: the request then fails with its own statement.
     """
     inner = connection.connection
     if inner is not None:
@@ -32,8 +36,11 @@ def check() -> None:
     while True:
         try:
             connection.ensure_connection()
+            if inner is not None:
+                changes.watermark()
             return
         except OperationalError:
+            connection.close()
             if time.monotonic() > deadline:
                 return
             time.sleep(0.1)

@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from api import auth, batches, clock, errors, negotiation, replies, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
-from clusterstate import advice, queries
+from clusterstate import advice, lineage, queries
 from clusterstate.actions import objects, pods
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
@@ -128,6 +128,8 @@ class ResourceView(StatusView):
         target, query = self.target, request.GET
         form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
         limit = wire.integer(query.get("limit"), "limit") if query else None
+        if version := wire.integer(query.get("resourceVersion"), "resourceVersion"):
+            lineage.require(version)
         page = queries.list_page(
             target.kind,
             target.namespace,

@@ -2,9 +2,9 @@
 
 What a watch promises: headers at once; exactly the changes after its resourceVersion, in order and
 none missing (without one, or with 0, first an ADDED for everything there is); an object that begins
-to match the selectors is ADDED, one that ceases to is DELETED; a revision older than the log is
-answered by one ERROR event, not by an HTTP error, since clients list again only then. Where events
-come from: `api.hub`.
+to match the selectors is ADDED, one that ceases to is DELETED; a revision older than the log,
+beyond the present or of another history is answered by one ERROR event (410), not by an HTTP error,
+since clients list again only then. Where events come from: `api.hub`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import msgspec
 from api import auth, clock, connections, errors, metrics, negotiation, replies, tables, wire
 from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
-from clusterstate import changes, queries
+from clusterstate import changes, lineage, queries
 from clusterstate.changes import ADDED, DELETED, Change
 from clusterstate.objects import fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
@@ -287,6 +287,16 @@ def _present(request: Request) -> tuple[list[bytes], int]:
 
 
 @connections.used()
+def _require(cursor: int) -> None:
+    """Check that a client can have been told ``cursor``. Queries; runs on a thread.
+
+    Raises:
+        Expired: it lies beyond the present, or belongs to another history.
+    """
+    lineage.require(cursor)
+
+
+@connections.used()
 def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
     """Return events after ``cursor`` from the log itself. Queries; runs on a thread.
 
@@ -330,6 +340,8 @@ class Watch:
         try:
             if request.cursor is not None:
                 cursor = request.cursor
+                if cursor > hub.ring(request.kind.name).position:
+                    await self._on_thread(_require, cursor)
             else:
                 items, cursor = await self._on_thread(_present, request)
                 if items:

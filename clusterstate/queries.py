@@ -19,7 +19,7 @@ import msgspec
 from django.db import connection, transaction
 from psycopg.types.range import Range
 
-from clusterstate import changes, sql
+from clusterstate import changes, lineage, sql
 from clusterstate.objects import document, fields
 from clusterstate.objects.errors import BadRequest, Expired, NotFound
 from clusterstate.objects.fields import FieldRequirement
@@ -482,14 +482,14 @@ def list_page(
     limit: int | None = None,
     continue_token: str = "",
 ) -> Page:
-    """Return objects ordered by namespace and name, as of one revision. Queries twice.
+    """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
 
     An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
     where its page ended, in the state of the first page.
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.
-        Expired: the token's revision is no longer kept.
+        Expired: the token's revision is no longer kept, or belongs to another history.
     """
     kind = kind_of(kind)
     labels = parse_labels(label_selector) if isinstance(label_selector, str) else label_selector
@@ -501,6 +501,7 @@ def list_page(
     after: tuple[str, str] | None = None
     if continue_token:
         revision, *position = _read_token(continue_token)
+        lineage.require(revision)
         after = (position[0], position[1])
     else:
         revision = changes.watermark()

@@ -1,5 +1,6 @@
 """Watches and waiting reads against the running service."""
 
+import base64
 import http.client
 import json
 import threading
@@ -232,6 +233,30 @@ def test_a_version_that_is_no_longer_kept_is_one_error_event(cluster):
     assert (kind, status["kind"], status["code"], status["reason"]) == (
         "ERROR", "Status", 410, "Expired",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("beyond", [10**6, 2**62, 10**30])
+def test_a_version_beyond_the_present_is_one_error_event(cluster, beyond):
+    cluster.watch("timeoutSeconds=1").events()  # somebody else's events are at hand
+    version = int(cluster.revision()) + beyond
+    stream = cluster.watch(f"timeoutSeconds=5&resourceVersion={version}")
+    assert stream.answer.status == 200
+    [(kind, status)] = stream.events()
+    assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+    assert status["message"].startswith(f"too large resource version: {version}, current: ")
+
+
+def test_a_list_beyond_the_present_is_expired(cluster):
+    version = int(cluster.revision()) + 10**6
+    status, body = cluster.service.request("GET", f"{cluster.pods}?resourceVersion={version}")
+    assert (status, body["reason"]) == (410, "Expired")
+    known = f"{cluster.pods}?resourceVersion={cluster.revision()}"
+    assert cluster.service.request("GET", known)[0] == 200
+    page = {"rv": version, "start": ["default", "a"]}
+    token = base64.urlsafe_b64encode(json.dumps(page).encode()).decode()
+    for path in (cluster.pods, "/api/v1/events"):
+        status, body = cluster.service.request("GET", f"{path}?limit=1&continue={token}")
+        assert (status, body["reason"]) == (410, "Expired")
 
 
 def test_bookmarks_are_for_those_who_ask(cluster):
