@@ -11,13 +11,29 @@ A pod is in one of five stages:
              +<------------- time --------------- BACKOFF <---------------+
     add -> GATED (a PreEnqueue plugin holds it) -> like UNSCHEDULABLE
 
-*Active* pods come out by the sort key (priority, then time queued), which the pod's id makes total.
+*Active* pods come out by the sort key (priority, then time queued), which the pod's id makes total,
+with one exception: pods that were refused before do not all come at once. They stand in a *line*
+with their sisters (pods of their class), and
+
+* a line that just became active gives one pod, the first; its sisters wait for what becomes of it;
+* once it is placed the line is *open* and its pods come in the order of the key, as fresh ones do;
+* once it is refused the line is *shut*: a few of its pods come with each batch, more where nobody
+  else waits, until the next event, which may have changed the reason (then one is tried again);
+* so many lines give their first pod in one batch as were of use lately, at least ``_FIRSTS``, and
+  beside a first pod that stands before fresh ones only ``_BESIDE`` of these come along, since its
+  sisters have the better claim to the room.
+
+So Kubernetes' promise holds: a pod of higher priority is tried before one of lower priority,
+whether fresh or refused before; only its sisters may lose one short batch to the others. And a
+fresh pod waits for ``_FIRSTS`` refusals at most, however many thousand pods are tried again.
+
 A pod that failed waits 1 s, 2 s, 4 s ... 10 s. A pod that plugins rejected waits until an event may
 have changed the mind of one of them: each plugin registers events with hints, and waiting pods are
 grouped by class and plugins, so that an event costs one hint per group and not per pod. Events that
 come while a pod is being decided are kept and looked at when it comes back, for the decision has
 not seen them; those that come while it waits on Permit or PreBind (*parked*) are only counted.
-After five minutes a pod is tried again in any case.
+After five minutes a pod is tried again in any case. Of many that wake at once ``_AT_ONCE`` move in
+one call, the others with the next batches.
 
 Pure and in memory: the clock comes in as ``now`` (seconds since the epoch), and what must survive a
 restart goes out by ``take_changes``. Being in flight is not written down, unless the pod is parked:
@@ -26,6 +42,8 @@ pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
 """
 
 import heapq
+import itertools
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, StrEnum
@@ -37,6 +55,18 @@ from clusterstate.objects.pod import Pod
 from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration
 
 SCHEDULING_GATES = "SchedulingGates"
+
+_FIRSTS = 16
+"""So many lines give their first pod in a batch; each that is placed allows one more of them."""
+_MOST_FIRSTS = 1024
+_BESIDE = 64
+"""So many fresh pods at most come in a batch with a first pod that stands before them."""
+_SHARE = 16
+"""One of so many places of a batch is for pods of shut lines, although others wait."""
+_SHUT_ALONE = 4
+"""Where nobody else waits, a batch of them is as long as a batch divided by this."""
+_AT_ONCE = 2000
+"""So many pods move in one call; each takes some microseconds."""
 
 
 class Stage(StrEnum):
@@ -98,16 +128,21 @@ class _Worth(IntEnum):
 
 
 class _Entry:
-    """A pod's state; ``token`` tells live heap items from those left behind by a move."""
+    """A pod's state; ``token`` tells live heap items from those left behind by a move.
+
+    ``refused``: it was tried as it is now and came back. ``members``: the group it waits in.
+    """
 
     __slots__ = (
         "attempts",
         "changed_in_flight",
         "first_event",
+        "members",
         "not_before",
         "pending_by",
         "pod",
         "queued_at",
+        "refused",
         "rejected_by",
         "since",
         "stage",
@@ -126,23 +161,61 @@ class _Entry:
         self.first_event = 0
         self.changed_in_flight = False
         self.token = 0
+        self.refused = False
+        self.members: _Members | None = None
 
 
-_Heap = list[tuple[tuple[float, ...], int, int]]
+_Item = tuple[tuple[float, ...], int, int]
+_Heap = list[_Item]
 """Items are (key, pod id, token); an item whose token is not the pod's any more means nothing."""
 
 _Group = tuple[int, str, frozenset[str], frozenset[str]]
 """Class, scheduler name, plugins that rejected, plugins that keep pending."""
 
 
+_LAST: _Item = ((math.inf,), 0, 0)
+"""Stands behind every item."""
+
+
 class _Members:
-    """The waiting pods of a group, and the spec that they share."""
+    """The waiting pods of a group, and the spec that they share.
 
-    __slots__ = ("pod_ids", "spec")
+    ``worth``: what an event meant for them, if it woke them and they could not all move at once.
+    """
 
-    def __init__(self, spec: Pod) -> None:
+    __slots__ = ("group", "pod_ids", "spec", "worth")
+
+    def __init__(self, group: _Group, spec: Pod) -> None:
+        self.group = group
         self.spec = spec
-        self.pod_ids: dict[int, None] = {}
+        # Ordered, as ``_in_flight``: the oldest leave first.
+        self.pod_ids: OrderedDict[int, None] = OrderedDict()
+        self.worth = _Worth.NOTHING
+
+
+class _Trial(IntEnum):
+    """What is known of a line."""
+
+    UNTRIED = 0
+    PROBING = 1
+    OPEN = 2
+    SHUT = 3
+
+
+class _Line:
+    """The active pods of a class that were refused before; see the module's text.
+
+    ``probe``: the pod whose outcome the others wait for, while ``trial`` is PROBING. ``token``
+    tells the line's live item in ``_untried``, ``_open`` or ``_back``.
+    """
+
+    __slots__ = ("pods", "probe", "token", "trial")
+
+    def __init__(self) -> None:
+        self.pods: _Heap = []
+        self.trial = _Trial.UNTRIED
+        self.probe = 0
+        self.token = 0
 
 
 SortKey = Callable[[PendingPod, float], tuple[float, ...]]
@@ -186,15 +259,23 @@ class PriorityQueue:
         self._sort_key = sort_key
         self._pre_enqueue = pre_enqueue
         self._entries: dict[int, _Entry] = {}
-        self._active: _Heap = []
+        self._fresh: _Heap = []
+        self._lines: dict[int, _Line] = {}
+        # Items are (key of the first pod, class, token of the line).
+        self._untried: _Heap = []
+        self._open: _Heap = []
+        self._back: _Heap = []
+        self._tried_at = 0
+        self._firsts = _FIRSTS
         self._waiting_backoff: _Heap = []
         self._flush: _Heap = []
         self._groups: dict[_Group, _Members] = {}
+        self._woken: deque[_Members] = deque()
         # Ordered by when they were popped; a plain dict would be slow at its oldest key.
         self._in_flight: OrderedDict[int, None] = OrderedDict()
         self._events: deque[ClusterEvent] = deque()
         self._first_event = 0
-        self._changed: dict[int, None] = {}
+        self._changed: OrderedDict[int, None] = OrderedDict()
         self._event_count = 0
         self._tokens = 0
 
@@ -234,20 +315,28 @@ class PriorityQueue:
             result[entry.stage] += 1
         return result
 
-    def take_changes(self) -> list[Place]:
+    def take_changes(self, most: int | None = None) -> list[Place]:
         """Return the places that changed since the last call and that a restart must know.
+
+        At most so many; the others are returned by the next calls.
 
         A pod that became active because its backoff is over is not among them: its row says when
         that is. Pods that left are not either: their rows go with the binding or the pod.
         """
-        changed = [self.place(pod_id) for pod_id in self._changed if pod_id in self._entries]
-        self._changed.clear()
-        return changed
+        pod_ids = list(itertools.islice(self._changed, most))
+        for pod_id in pod_ids:
+            del self._changed[pod_id]
+        return [self.place(pod_id) for pod_id in pod_ids]
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether ``take_changes`` has something to return."""
+        return bool(self._changed)
 
     def next_due(self, now: float) -> float | None:
         """Return when ``pop_batch`` has something to give if nothing happens; None if never."""
         self._drop_stale()
-        if self._active:
+        if self._fresh or self._lines or self._woken:
             return now
         moments = [heap[0][0][0] for heap in (self._waiting_backoff, self._flush) if heap]
         return max(min(moments), now) if moments else None
@@ -275,6 +364,7 @@ class PriorityQueue:
         entry.attempts = place.attempts
         entry.not_before = place.not_before
         entry.rejected_by = frozenset(place.rejected_by)
+        entry.refused = place.attempts > 0
         self._entries[pod.pod_id] = entry
         if place.stage is Stage.UNSCHEDULABLE and entry.rejected_by:
             self._wait(entry, Stage.UNSCHEDULABLE)
@@ -295,6 +385,8 @@ class PriorityQueue:
             self.add(pod, now)
             return
         old = entry.pod
+        if old.class_id != pod.class_id or old.priority != pod.priority:
+            entry.refused = False
         if entry.stage is Stage.IN_FLIGHT:
             # The decision saw the old version. When it comes back, the change is an event.
             entry.pod = pod
@@ -323,6 +415,8 @@ class PriorityQueue:
         if entry is None:
             return
         if pod_id in self._in_flight:
+            if self._lines:
+                self._probed(entry, _Trial.UNTRIED)
             self._land(pod_id)
         elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._leave_group(entry)
@@ -330,6 +424,9 @@ class PriorityQueue:
 
     def done(self, pod_id: int) -> None:
         """Forget a pod that was placed."""
+        entry = self._entries.get(pod_id)
+        if entry is not None and (entry.refused or self._lines):
+            self._probed(entry, _Trial.OPEN)
         self.delete(pod_id)
 
     # --- going out and coming back ---------------------------------------------------------------
@@ -341,12 +438,12 @@ class PriorityQueue:
         ``requeue_stale`` or ``delete``.
         """
         self._promote(now)
+        self._reopen()
+        chosen = self._choose(limit)
+        chosen.sort()
         popped: list[PendingPod] = []
-        while self._active and len(popped) < limit:
-            _, pod_id, token = heapq.heappop(self._active)
-            entry = self._entries.get(pod_id)
-            if entry is None or entry.token != token:
-                continue
+        for _, pod_id, _ in chosen:
+            entry = self._entries[pod_id]
             entry.stage = Stage.IN_FLIGHT
             entry.attempts += 1
             entry.rejected_by = entry.pending_by = frozenset()
@@ -358,6 +455,128 @@ class PriorityQueue:
             popped.append(entry.pod)
         return popped
 
+    def _choose(self, limit: int) -> list[_Item]:
+        """Take the pods of the next batch out of their heaps, in no order."""
+        chosen: list[_Item] = []
+        if not self._lines:
+            while self._fresh and len(chosen) < limit:
+                item = heapq.heappop(self._fresh)
+                entry = self._entries.get(item[1])
+                if entry is not None and entry.token == item[2]:
+                    chosen.append(item)
+            return chosen
+        share = limit // _SHARE if self._first_line(self._back) is not None else 0
+        firsts, fresh, most_fresh = self._firsts, 0, limit
+        while len(chosen) < limit - share:
+            pod = self._first(self._fresh) if fresh < most_fresh else None
+            opened = self._first_line(self._open)
+            untried = self._first_line(self._untried) if firsts else None
+            best = min(item for item in (pod, opened, untried, _LAST) if item is not None)
+            if best is _LAST:
+                break
+            if best is untried:
+                firsts -= 1
+                taken = self._take(untried[1], _Trial.PROBING)
+                if (line := self._lines.get(untried[1])) is not None:
+                    line.probe = taken[1]
+                    most_fresh = min(most_fresh, _BESIDE)
+                chosen.append(taken)
+            elif best is opened:
+                chosen.append(self._take(opened[1]))
+            else:
+                fresh += 1
+                chosen.append(heapq.heappop(self._fresh))
+        room = share if chosen else max(limit // _SHUT_ALONE, 1)
+        taken_back: list[_Item] = []
+        waiting: list[_Item] = []
+        while len(taken_back) < room and (lined := self._first_line(self._back)) is not None:
+            line = self._lines[lined[1]]
+            # Who waits for a first pod goes on waiting, unless there is nothing else to do.
+            if line.trial is _Trial.PROBING and (chosen or taken_back):
+                waiting.append(heapq.heappop(self._back))
+                continue
+            taken_back.append(self._take(lined[1]))
+        for item in waiting:
+            heapq.heappush(self._back, item)
+        return chosen + taken_back
+
+    def _first(self, heap: _Heap) -> _Item | None:
+        """Return the first live item of a heap of pods, without the dead ones before it."""
+        while heap:
+            entry = self._entries.get(heap[0][1])
+            if entry is not None and entry.token == heap[0][2]:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+    def _first_line(self, heap: _Heap) -> _Item | None:
+        """Return the first live item of a heap of lines, with the key of the line's first pod."""
+        while heap:
+            key, class_id, token = heap[0]
+            line = self._lines.get(class_id)
+            if line is not None and line.token == token:
+                first = self._first(line.pods)
+                if first is not None and first[0] == key:
+                    return heap[0]
+                heapq.heappop(heap)
+                if first is None:
+                    del self._lines[class_id]
+                else:
+                    self._offer(class_id, line)
+                continue
+            heapq.heappop(heap)
+        return None
+
+    def _take(self, class_id: int, trial: _Trial | None = None) -> _Item:
+        """Take the first pod out of a line, which has one."""
+        line = self._lines[class_id]
+        taken = heapq.heappop(line.pods)
+        if trial is not None:
+            line.trial = trial
+        if self._first(line.pods) is not None:
+            self._offer(class_id, line)
+        else:
+            del self._lines[class_id]
+        return taken
+
+    def _offer(self, class_id: int, line: _Line) -> None:
+        """Put a line where its pods are looked for; what stood there before means nothing now."""
+        self._tokens += 1
+        line.token = self._tokens
+        heap = self._back
+        if line.trial is _Trial.UNTRIED:
+            heap = self._untried
+        elif line.trial is _Trial.OPEN:
+            heap = self._open
+        heapq.heappush(heap, (line.pods[0][0], class_id, line.token))
+
+    def _probed(self, entry: _Entry, trial: _Trial) -> None:
+        """Note what became of a pod in flight: it was placed, refused, or it does not tell."""
+        class_id, pod_id = entry.pod.class_id, entry.pod.pod_id
+        line = self._lines.get(class_id)
+        if entry.refused:
+            if trial is _Trial.OPEN:
+                self._firsts = min(self._firsts + 1, _MOST_FIRSTS)
+            elif trial is _Trial.SHUT:
+                self._firsts = _FIRSTS
+        if line is None or self._first(line.pods) is None:
+            return
+        if trial is _Trial.UNTRIED and (line.trial is not _Trial.PROBING or line.probe != pod_id):
+            return
+        if trial is not line.trial:
+            line.trial = trial
+            self._offer(class_id, line)
+
+    def _reopen(self) -> None:
+        """Let shut lines be tried again if something happened since they were."""
+        if self._tried_at == self._event_count:
+            return
+        self._tried_at = self._event_count
+        for class_id, line in list(self._lines.items()):
+            if line.trial is _Trial.SHUT and self._first(line.pods) is not None:
+                line.trial = _Trial.UNTRIED
+                self._offer(class_id, line)
+
     def park(self, pod_id: int) -> None:
         """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
 
@@ -366,6 +585,7 @@ class PriorityQueue:
         """
         entry = self._entries[pod_id]
         if pod_id in self._in_flight:
+            self._probed(entry, _Trial.OPEN)
             entry.changed_in_flight |= bool(self._events_since(entry))
             self._land(pod_id)
             entry.first_event = self._event_count
@@ -399,13 +619,18 @@ class PriorityQueue:
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
         events: list[ClusterEvent] = []
+        by = frozenset(rejected_by)
         if pod_id in self._in_flight:
             events = self._events_since(entry)
+            # Refused by a state that is gone, or by nobody, it says nothing of its sisters.
+            told = by and not events and not entry.changed_in_flight
+            self._probed(entry, _Trial.SHUT if told else _Trial.UNTRIED)
             self._land(pod_id)
         elif entry.first_event != self._event_count:
             entry.changed_in_flight = True
         entry.pending_by = frozenset(pending_by)
-        entry.rejected_by = frozenset(rejected_by) | entry.pending_by
+        entry.rejected_by = by | entry.pending_by
+        entry.refused = True
         entry.queued_at = now
         entry.not_before = now + self._backoff.after(entry.attempts)
         self._changed[pod_id] = None
@@ -428,6 +653,7 @@ class PriorityQueue:
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
         if pod_id in self._in_flight:
+            self._probed(entry, _Trial.UNTRIED)
             self._land(pod_id)
         entry.attempts -= 1
         entry.rejected_by = frozenset()
@@ -439,26 +665,44 @@ class PriorityQueue:
     def move_on_event(
         self, event: ClusterEvent, now: float, *, but_not: Collection[int] = ()
     ) -> int:
-        """Wake the pods that the event may help, and return how many.
+        """Wake the pods that the event may help, and return how many moved at once.
 
         ``but_not``: pods that caused it themselves.
         """
         self._event_count += 1
         if self._in_flight:
             self._events.append(event)
-        moved = 0
+        for members in self._woken:
+            if members.worth is not _Worth.NOW and members.group[3]:
+                worth = self._worth(members.spec, members.group[2], members.group[3], event)
+                members.worth = max(members.worth, worth)
         for group, members in list(self._groups.items()):
             worth = self._worth(members.spec, group[2], group[3], event)
             if worth is _Worth.NOTHING:
                 continue
             del self._groups[group]
-            for pod_id in members.pod_ids:
+            members.worth = worth
+            self._woken.append(members)
+            for pod_id in [pod_id for pod_id in but_not if pod_id in members.pod_ids]:
                 entry = self._entries[pod_id]
-                before = entry.stage
-                self._act(entry, _Worth.NOTHING if pod_id in but_not else worth, now, before)
-                if entry.stage is not before:
-                    moved += 1
-                    self._changed[pod_id] = None
+                self._leave_group(entry)
+                self._wait(entry, entry.stage)
+        return self._wake(now)
+
+    def _wake(self, now: float) -> int:
+        """Move woken pods, some at a time; return how many."""
+        moved = 0
+        while self._woken and moved < _AT_ONCE:
+            members = self._woken[0]
+            if not members.pod_ids:
+                self._woken.popleft()
+                continue
+            pod_id = next(iter(members.pod_ids))
+            entry = self._entries[pod_id]
+            self._leave_group(entry)
+            self._act(entry, members.worth, now, entry.stage)
+            self._changed[pod_id] = None
+            moved += 1
         return moved
 
     def activate(self, pod_ids: Iterable[int], now: float) -> None:
@@ -525,8 +769,17 @@ class PriorityQueue:
 
     def _activate(self, entry: _Entry) -> None:
         entry.stage = Stage.ACTIVE
-        key = self._sort_key(entry.pod, entry.queued_at)
-        heapq.heappush(self._active, (key, entry.pod.pod_id, entry.token))
+        pod = entry.pod
+        item = (self._sort_key(pod, entry.queued_at), pod.pod_id, entry.token)
+        if not entry.refused:
+            heapq.heappush(self._fresh, item)
+            return
+        line = self._lines.get(pod.class_id)
+        if line is None:
+            line = self._lines[pod.class_id] = _Line()
+        heapq.heappush(line.pods, item)
+        if line.pods[0] is item:
+            self._offer(pod.class_id, line)
 
     def _wait(self, entry: _Entry, stage: Stage) -> None:
         entry.stage = stage
@@ -536,8 +789,9 @@ class PriorityQueue:
         group = self._group(entry)
         members = self._groups.get(group)
         if members is None:
-            members = self._groups[group] = _Members(entry.pod.spec)
+            members = self._groups[group] = _Members(group, entry.pod.spec)
         members.pod_ids[pod_id] = None
+        entry.members = members
         if stage is Stage.UNSCHEDULABLE:
             due = entry.queued_at + self._backoff.flush_after
             heapq.heappush(self._flush, ((due,), pod_id, entry.token))
@@ -549,36 +803,38 @@ class PriorityQueue:
         return pod.class_id, name, entry.rejected_by, entry.pending_by
 
     def _leave_group(self, entry: _Entry) -> None:
-        key = self._group(entry)
-        members = self._groups[key]
+        members = entry.members
+        assert members is not None, f"pod {entry.pod.pod_id} waits in no group"
         del members.pod_ids[entry.pod.pod_id]
-        if not members.pod_ids:
-            del self._groups[key]
+        entry.members = None
+        if not members.pod_ids and self._groups.get(members.group) is members:
+            del self._groups[members.group]
 
     def _promote(self, now: float) -> None:
-        """Make active what waited long enough."""
+        """Make active what was woken or waited long enough, some at a time."""
+        self._wake(now)
+        moved = 0
         heap = self._waiting_backoff
-        while heap and heap[0][0][0] <= now:
-            _, pod_id, token = heapq.heappop(heap)
-            entry = self._entries.get(pod_id)
-            if entry is not None and entry.token == token:
-                self._activate(entry)
+        while moved < _AT_ONCE and (first := self._first(heap)) is not None and first[0][0] <= now:
+            heapq.heappop(heap)
+            self._activate(self._entries[first[1]])
+            moved += 1
         heap = self._flush
-        while heap and heap[0][0][0] <= now:
-            _, pod_id, token = heapq.heappop(heap)
-            entry = self._entries.get(pod_id)
-            if entry is not None and entry.token == token:
-                self._leave_group(entry)
-                self._enqueue(entry, now)
-                self._changed[pod_id] = None
+        while moved < _AT_ONCE and (first := self._first(heap)) is not None and first[0][0] <= now:
+            heapq.heappop(heap)
+            entry = self._entries[first[1]]
+            self._leave_group(entry)
+            self._enqueue(entry, now)
+            self._changed[first[1]] = None
+            moved += 1
 
     def _drop_stale(self) -> None:
-        for heap in (self._active, self._waiting_backoff, self._flush):
-            while heap:
-                entry = self._entries.get(heap[0][1])
-                if entry is not None and entry.token == heap[0][2]:
-                    break
-                heapq.heappop(heap)
+        for heap in (self._fresh, self._waiting_backoff, self._flush):
+            self._first(heap)
+        for heap in (self._untried, self._open, self._back):
+            self._first_line(heap)
+        while self._woken and not self._woken[0].pod_ids:
+            self._woken.popleft()
 
     def _events_since(self, entry: _Entry) -> list[ClusterEvent]:
         start = entry.first_event - self._first_event

@@ -283,6 +283,161 @@ def test_who_caused_an_event_is_not_woken_by_it():
     assert q.move_on_event(added(a=""), 0.1) == 1
 
 
+# --- many -----------------------------------------------------------------------------------------
+
+
+def waiting(counts, *, priority=0, **kwargs):
+    """Return a queue of refused pods, so many of each class: ids are class * 10,000 and on."""
+    q = queue(**kwargs)
+    for class_id, count in counts.items():
+        for number in range(count):
+            q.add(pod(class_id * 10_000 + number, priority, class_id), 0)
+    while popped := q.pop_batch(0, 1000):
+        for one in popped:
+            q.requeue_unschedulable(one.pod_id, ("A",), 0)
+    q.take_changes()
+    return q
+
+
+def classes(pods):
+    return [p.class_id for p in pods]
+
+
+def refuse(q, pods, now):
+    for one in pods:
+        q.requeue_unschedulable(one.pod_id, ("A",), now)
+
+
+def test_a_fresh_pod_does_not_wait_for_thousands_that_were_refused_before():
+    q = waiting(dict.fromkeys(range(1, 51), 100), priority=10)
+    q.move_on_event(added(a=""), 10)
+    q.add(pod(1, 0, 99), 10)
+    first = q.pop_batch(10, 1000)
+    assert 1 in ids(first)
+    assert len(first) < 100, "the fresh pod is bound when its whole batch is decided"
+    assert len(set(classes(first))) <= 20
+
+
+def test_one_pod_of_a_class_is_tried_before_its_sisters():
+    q = waiting({1: 500, 2: 500})
+    q.move_on_event(added(a=""), 10)
+    first = q.pop_batch(10, 1000)
+    assert ids(first) == [10_000, 20_000]
+    q.requeue_unschedulable(20_000, ("A",), 10)
+    q.done(10_000)
+    second = q.pop_batch(10, 400)
+    assert classes(second).count(1) >= 375, "the class that fits is bound as a backlog is"
+    assert ids(second)[0] == 10_001
+
+
+def test_sisters_of_a_refused_pod_are_tried_when_nothing_else_waits():
+    q = waiting({1: 500})
+    q.move_on_event(added(a=""), 10)
+    tried = set()
+    while popped := q.pop_batch(10, 100):
+        tried |= set(ids(popped))
+        refuse(q, popped, 10)
+    assert len(tried) == 500
+
+
+def test_a_refused_pod_of_higher_priority_is_not_starved_by_fresh_ones():
+    q = waiting({1: 300}, priority=10)
+    for number in range(5000):
+        q.add(pod(100_000 + number, 0, 2), 5)
+    q.move_on_event(added(a=""), 10)
+    first = q.pop_batch(10, 1000)
+    assert ids(first)[0] == 10_000
+    assert len(first) <= 65, "few take the room that its sisters may need"
+    q.done(10_000)
+    assert ids(q.pop_batch(10, 1000))[:299] == list(range(10_001, 10_300))
+
+
+@pytest.mark.parametrize("verdict", ["done", "refused"])
+def test_refused_pods_get_their_turn_although_fresh_ones_never_end(verdict):
+    q = waiting({1: 200, 2: 200})
+    q.move_on_event(added(a=""), 10)
+    tried, fresh = set(), 100_000
+    for turn in range(80):
+        for _ in range(100):
+            fresh += 1
+            q.add(pod(fresh, 0, 3), 10 + turn)
+        popped = q.pop_batch(10 + turn, 100)
+        assert len(popped) <= 100
+        for one in popped:
+            if one.class_id == 3 or verdict == "done":
+                q.done(one.pod_id)
+            else:
+                tried.add(one.pod_id)
+                q.requeue_unschedulable(one.pod_id, ("A",), 10 + turn)
+        tried |= {one.pod_id for one in popped if one.class_id != 3}
+    assert len(tried) == 400
+
+
+def test_shut_lines_are_tried_again_after_an_event():
+    q = waiting({1: 200})
+    q.move_on_event(added(a=""), 10)
+    refuse(q, q.pop_batch(10, 100), 10)
+    for number in range(50):
+        q.add(pod(100_000 + number, 0, 3), 5)
+    assert sorted(classes(q.pop_batch(10, 100))) == [1] * 6 + [3] * 50
+    q.add(pod(200_000, 0, 3), 20)
+    q.move_on_event(added(c=""), 10)
+    assert classes(q.pop_batch(10, 100)) == [1, 3]
+
+
+def test_a_class_that_fits_gives_more_classes_their_turn():
+    q = waiting(dict.fromkeys(range(1, 200), 1))
+    q.move_on_event(added(a=""), 10)
+    sizes = []
+    while popped := q.pop_batch(10, 1000):
+        sizes.append(len(popped))
+        for one in popped:
+            q.done(one.pod_id)
+    assert sizes[0] == 16
+    assert sizes[1] == 32
+    assert sizes[2] == 64
+    assert sum(sizes) == 199
+
+
+@pytest.mark.parametrize("how", ["event", "flush", "backoff"])
+def test_ten_thousand_that_wake_do_so_by_and_by_and_fresh_ones_come_between(how):
+    q = waiting({1: 10_000})
+    now = 10.0
+    if how == "backoff":
+        q.move_on_event(added(a=""), 0)
+        assert q.counts()[Stage.BACKOFF] == 2000
+    elif how == "event":
+        assert q.move_on_event(added(a=""), 10) == 2000
+    else:
+        now = 300.0
+    q.add(pod(1, 0, 99), now)
+    assert 1 in ids(q.pop_batch(now, 100))
+    assert len(q.take_changes(100)) <= 100
+    tried, turns = set(), 0
+    while popped := q.pop_batch(now, 1000):
+        tried |= set(ids(popped))
+        turns += 1
+        for one in popped:
+            q.done(one.pod_id)
+    assert len(tried) >= 9_999
+    assert turns < 20
+    assert q.next_due(now) is None
+
+
+def test_an_event_that_comes_while_pods_wake_skips_the_backoff_of_all_of_them():
+    q = queue()
+    for number in range(5000):
+        q.add(pod(number + 1), 0)
+    for one in q.pop_batch(0, 5000):
+        q.requeue_unschedulable(one.pod_id, ("B",), 0, pending_by=["A"])
+    q.move_on_event(added(b=""), 0.1)
+    q.move_on_event(added(a=""), 0.1)
+    while q.pop_batch(0.1, 5000):
+        pass
+    assert q.counts()[Stage.UNSCHEDULABLE] == 0
+    assert q.counts()[Stage.BACKOFF] == 2000
+
+
 class Law(RuleBasedStateMachine):
     """Whatever happens: no pod is lost, order holds, a helpful event moves its pods."""
 
@@ -410,8 +565,10 @@ class Law(RuleBasedStateMachine):
     def teardown(self):
         """Left alone, every pod is tried within the flush time."""
         later = self.now + 1_000
-        popped = self.q.pop_batch(later, 10_000)
-        assert {p.pod_id for p in popped} | set(self._flying()) == set(self.model)
+        tried = set(self._flying())
+        while popped := self.q.pop_batch(later, 10_000):
+            tried |= {p.pod_id for p in popped}
+        assert tried == set(self.model)
 
 
 Law.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
