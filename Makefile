@@ -2,10 +2,12 @@
 PY ?=
 PYTHON = .venv/bin/python
 WORKERS ?= 2
+MINUTES ?= 90
+SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test fast check conformance bench browser-deps lock clean reset
+.PHONY: help up test fast check conformance bench soak browser-deps lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
@@ -14,6 +16,7 @@ help:
 	@echo "make check        style, types, import contracts, migrations, locks"
 	@echo "make conformance  the vectors, one line per area"
 	@echo "make bench        the benchmark table"
+	@echo "make soak         faults of every kind for MINUTES=90, from SEED=; a table at the end"
 	@echo "make browser-deps the browser that tests/browser drives (Debian's packages; root)"
 	@echo "make lock         write the requirement files again (UPGRADE=1: newer versions)"
 	@echo "make clean        remove .venv and caches; make reset: remove the data too"
@@ -41,6 +44,10 @@ conformance:
 bench:
 	@./bootstrap.sh dev
 	@exec $(PYTHON) manage.py bench $(ARGS)
+
+soak:
+	@./bootstrap.sh dev
+	@exec $(PYTHON) -m tests.faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 browser-deps:
 	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then echo "chromium and chromedriver are there"; \
