@@ -336,6 +336,7 @@ class Postgres:
 
     def _initialise(self) -> None:
         if (self.data / "PG_VERSION").exists():
+            self._require_same_version()
             return
         for old in self.home.glob("postgres.new-*"):
             shutil.rmtree(old, ignore_errors=True)
@@ -366,6 +367,24 @@ class Postgres:
         if done.returncode:
             raise ServerStartError(f"initdb failed:\n{done.stdout}{done.stderr}".rstrip())
         unfinished.rename(self.data)
+
+    def _require_same_version(self) -> None:
+        """Check that the data is of the binaries' major version, the only one that they can read.
+
+        Raises:
+            ServerStartError: it is not; says what to do.
+        """
+        found = (self.data / "PG_VERSION").read_text().strip()
+        words = subprocess.run(  # noqa: S603  # our own arguments
+            [str(self._bin / "postgres"), "--version"], text=True, capture_output=True, check=False
+        ).stdout.split()
+        major = words[2].split(".")[0] if len(words) > 2 else found
+        if found != major:
+            raise ServerStartError(
+                f"The data in {self.data} is of PostgreSQL {found}, and the server is {major}."
+                " Save it with the version of Stowage that made it (manage.py backup FILE), move"
+                f" {self.data} away, start, and put the backup back (manage.py restore FILE)."
+            )
 
     def _environment(self) -> dict[str, str]:
         """Return an environment without libpq's variables, which would mislead the tools."""

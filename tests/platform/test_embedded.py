@@ -84,6 +84,18 @@ def test_a_pid_file_that_names_another_process_is_stale(state: Path) -> None:
     stop(server, start(server, state))
 
 
+def test_data_of_another_major_version_is_left_alone(state: Path) -> None:
+    server = embedded.Postgres(state, durable=False)
+    server.prepare()
+    (server.data / "PG_VERSION").write_text("17\n")
+    with pytest.raises(embedded.ServerStartError) as caught:
+        embedded.Postgres(state, durable=False).prepare()
+    assert f"The data in {server.data} is of PostgreSQL 17, and the server is 18." in str(
+        caught.value
+    )
+    assert "manage.py restore FILE" in str(caught.value)
+
+
 def test_two_servers_never_share_a_data_directory(state: Path) -> None:
     server = embedded.Postgres(state, durable=False)
     process = start(server, state)

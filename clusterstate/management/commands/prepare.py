@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from django.core.management.commands import migrate
 
 from clusterstate.actions import bootstrap
+from clusterstate.management import preparation
 
 
 class Command(BaseCommand):
@@ -16,9 +17,17 @@ class Command(BaseCommand):
     help = "Migrate the database and create the system namespaces and priority classes."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do both, saying what was created."""
-        call_command(migrate.Command(), interactive=False, verbosity=options["verbosity"])
-        now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
-        for name in bootstrap.ensure(now=now):
-            if options["verbosity"]:
-                self.stdout.write(f"created {name}")
+        """Do both, saying what was created.
+
+        Raises:
+            CommandError: the server or the database is of a version that does not fit.
+        """
+        say = self.stdout.write if options["verbosity"] else None
+        preparation.require_server()
+        with preparation.alone(say), preparation.unhurried():
+            preparation.require_known_migrations()
+            call_command(migrate.Command(), interactive=False, verbosity=options["verbosity"])
+            now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
+            for name in bootstrap.ensure(now=now):
+                if say is not None:
+                    say(f"created {name}")

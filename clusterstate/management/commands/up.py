@@ -22,11 +22,11 @@ import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connection
+from django.db import connection
 
 from clusterstate import embedded
 from clusterstate.actions import tokens, users
-from clusterstate.management import credentials
+from clusterstate.management import credentials, preparation
 from clusterstate.management.commands import prepare
 from clusterstate.management.supervisor import Child, Stopped, Supervisor
 
@@ -121,7 +121,7 @@ class _Start:
             _require_redis(settings.REDIS_URL)
         with self._step("tables"):
             self._prepare_database()
-        with self._step("administrator, token and kubeconfig"):
+        with self._step("administrator, token and kubeconfig"), preparation.alone():
             self._access(now)
         with self._step("web servers, workers and beat"):
             self._start_processes(certificate, key)
@@ -157,11 +157,7 @@ class _Start:
             raise Stopped
 
     def _prepare_database(self) -> None:
-        try:
-            connection.ensure_connection()
-        except OperationalError as error:
-            reason = str(error).strip().split("\n", 1)[0]
-            raise CommandError(f"DATABASE_URL: cannot connect: {reason}") from error
+        preparation.require_server()
         call_command(prepare.Command(), verbosity=0)
 
     def _access(self, now: datetime) -> None:

@@ -1,0 +1,137 @@
+"""What may be done to a database by one process at a time, and to which databases at all.
+
+`manage.py prepare`, `up`, `backup` and `restore` go through here. Several hosts may start at once:
+each waits for its turn, without a statement that hangs (it would hold a snapshot, for which the
+building of an index concurrently waits in turn).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from django.core.management.base import CommandError
+from django.db import OperationalError, connection, connections
+from django.db.migrations.loader import MigrationLoader
+
+POSTGRES_VERSION = 18
+"""The oldest major version that works."""
+
+_LOCK = (0x5358 << 48) + 18
+_POLL_SECONDS = 0.1
+_TIMEOUTS = (
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "transaction_timeout",
+)
+
+
+@contextmanager
+def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
+    """Hold the right to change the database's shape, on a connection of its own; waits for it.
+
+    ``say`` gets one sentence when there is something to wait for. The right ends with the
+    connection, so a killed process leaves nothing behind.
+    """
+    other = connections.create_connection("default")
+    try:
+        with other.cursor() as cursor:
+            waiting = False
+            while True:
+                cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+                if cursor.fetchone() == (True,):
+                    break
+                if not waiting and say is not None:
+                    say("another process prepares, saves or restores this database: waiting for it")
+                waiting = True
+                time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        other.close()
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Lift the time-outs of this thread's connection, which are meant for requests."""
+    with connection.cursor() as cursor:
+        for name in _TIMEOUTS:
+            cursor.execute(f"SET {name} = 0")
+    try:
+        yield
+    finally:
+        if connection.connection is not None and not connection.connection.closed:
+            with connection.cursor() as cursor:
+                for name in _TIMEOUTS:
+                    cursor.execute(f"RESET {name}")
+
+
+def require_server() -> None:
+    """Check that the server is there, new enough and not a replica.
+
+    Raises:
+        CommandError: with what to do about it.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT current_setting('server_version_num')::int,"
+                " current_setting('server_version'), pg_is_in_recovery()"
+            )
+            row = cursor.fetchone()
+    except OperationalError as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        raise CommandError(f"DATABASE_URL: cannot connect: {reason}") from error
+    assert row is not None
+    number, version, is_replica = row
+    require_version(number, version)
+    if is_replica:
+        raise CommandError(
+            "DATABASE_URL leads to a replica, which only reads: name the primary, or promote it"
+            " (SELECT pg_promote()). With several hosts in DATABASE_URL add"
+            " target_session_attrs=read-write."
+        )
+
+
+def require_version(number: int, version: str) -> None:
+    """Check a server's ``server_version_num`` (180004); ``version`` is for people.
+
+    Raises:
+        CommandError: it is too old.
+    """
+    if number // 10_000 < POSTGRES_VERSION:
+        raise CommandError(
+            f"DATABASE_URL leads to PostgreSQL {version}; Stowage needs {POSTGRES_VERSION} or"
+            " newer: upgrade the server (pg_upgrade), or save there and restore here"
+            " (manage.py backup, manage.py restore)."
+        )
+
+
+def unknown_migrations() -> list[str]:
+    """Return the migrations that the database has and this version does not know. Queries."""
+    loader = MigrationLoader(connection)
+    return sorted(
+        f"{app}.{name}"
+        for app, name in loader.applied_migrations
+        if app in loader.migrated_apps
+        and (app, name) not in loader.graph.nodes
+        # Several migrations may have been squashed into one since.
+        and (app, name) not in _replaced(loader)
+    )
+
+
+def _replaced(loader: MigrationLoader) -> set[tuple[str, str]]:
+    return {old for migration in loader.replacements.values() for old in migration.replaces}
+
+
+def require_known_migrations() -> None:
+    """Check that no newer version of Stowage has prepared this database.
+
+    Raises:
+        CommandError: one has.
+    """
+    unknown = unknown_migrations()
+    if unknown:
+        raise CommandError(
+            "This database was prepared by a newer version of Stowage, which made"
+            f" {', '.join(unknown)}: start that version, or restore a backup made by this one."
+        )

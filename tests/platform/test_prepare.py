@@ -1,0 +1,80 @@
+"""`manage.py prepare`: by several at once, and on databases that it must leave alone."""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.core.management.base import CommandError
+
+from clusterstate import embedded
+from clusterstate.management import preparation
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def empty(servers: dict[str, str]) -> Iterator[str]:
+    """The URL of a database without tables."""
+    name = f"prepare_{uuid.uuid4().hex[:12]}"
+    url = servers["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name}")
+        try:
+            yield url.replace(f"/{embedded.DATABASE}?", f"/{name}?")
+        finally:
+            db.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def launch(url: str, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "manage.py", *(arguments or ("prepare",))], cwd=ROOT, text=True,
+        env={**os.environ, "DATABASE_URL": url, "STOWAGE_PROCESS": "manage"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def test_several_at_once_prepare_an_empty_database(empty: str) -> None:
+    done = [finish(process) for process in [launch(empty) for _ in range(4)]]
+    assert [code for code, _ in done] == [0, 0, 0, 0], done
+    with psycopg.connect(empty) as db:
+        names = db.execute("SELECT name FROM namespace ORDER BY name").fetchall()
+    assert names == [("default",), ("kube-node-lease",), ("kube-public",), ("kube-system",)]
+    assert sum("created default" in output for _, output in done) <= 1
+
+
+def test_a_database_of_a_newer_version_is_left_alone(empty: str) -> None:
+    assert finish(launch(empty))[0] == 0
+    with psycopg.connect(empty, autocommit=True) as db:
+        db.execute(
+            "INSERT INTO django_migrations (app, name, applied)"
+            " VALUES ('clusterstate', '9999_of_tomorrow', now())"
+        )
+    code, output = finish(launch(empty))
+    assert code == 1
+    assert output.strip() == (
+        "CommandError: This database was prepared by a newer version of Stowage, which made"
+        " clusterstate.9999_of_tomorrow: start that version, or restore a backup made by this one."
+    )
+
+
+def test_a_server_that_is_not_there_is_named(servers: dict[str, str]) -> None:
+    code, output = finish(launch("postgresql://nobody@/none?host=/nowhere"))
+    assert code == 1
+    assert output.startswith("CommandError: DATABASE_URL: cannot connect: ")
+
+
+def test_an_older_server_is_refused() -> None:
+    preparation.require_version(180000, "18.0")
+    preparation.require_version(190001, "19.1")
+    with pytest.raises(CommandError, match=r"^DATABASE_URL leads to PostgreSQL 17\.6; Stowage"):
+        preparation.require_version(170006, "17.6")
