@@ -25,8 +25,15 @@ BAD = {
     "not UTF-8": (PODS, b'{"metadata": {"name": "\xff"}}', "application/json", 400),
     "deep nesting": (PODS, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "application/json", 400),
     "a form": (PODS, b"name=p", "application/x-www-form-urlencoded", 415),
-    "a pod in protobuf": (
-        PODS, b"k8s\x00\n\x09\n\x02v1\x12\x03Pod", "application/vnd.kubernetes.protobuf", 415,
+    "an empty pod in protobuf": (
+        PODS, b"k8s\x00\n\x09\n\x02v1\x12\x03Pod", "application/vnd.kubernetes.protobuf", 422,
+    ),
+    "a kind without protobuf": (
+        PODS, b"k8s\x00\n\x0a\n\x02v1\x12\x04Plan", "application/vnd.kubernetes.protobuf", 415,
+    ),
+    "NUL in protobuf": (
+        PODS, b"k8s\x00\n\x09\n\x02v1\x12\x03Pod\x12\x05\x0a\x03\x0a\x01\x00",
+        "application/vnd.kubernetes.protobuf", 400,
     ),
     "malformed protobuf": (PODS, b"k8s\x00\xff", "application/vnd.kubernetes.protobuf", 400),
     "another kind": (PODS, {**pod(), "kind": "Node"}, None, 400),
