@@ -7,9 +7,10 @@ about storage in actions; here is only HTTP.
 
 import time
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, cast
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -18,11 +19,19 @@ from api import auth, batches, clock, errors, negotiation, replies, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
 from clusterstate import advice, lineage, queries
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects, pods, storing
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
 from clusterstate.objects import patching, wire_types
-from clusterstate.objects.errors import BadRequest, Conflict, NotFound, TooLarge
+from clusterstate.objects.errors import (
+    NOT_SUPPORTED,
+    BadRequest,
+    Conflict,
+    FieldError,
+    Invalid,
+    NotFound,
+    TooLarge,
+)
 from clusterstate.objects.kinds import KINDS, Kind
 from clusterstate.objects.meta import Manifest, strip_nulls
 
@@ -34,11 +43,36 @@ PATCH_TYPES = (*patching.PATCH_TYPES, APPLY_PATCH)
 
 Change = Callable[[Manifest], Manifest]
 
+_OPTIONS = {
+    "POST": "CreateOptions",
+    "PUT": "UpdateOptions",
+    "PATCH": "PatchOptions",
+    "DELETE": "DeleteOptions",
+}
+"""What the parameters of each method that writes are called."""
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
+def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Return a write handler that writes nothing where the request is a dry run."""
+
+    @wraps(handler)
+    def decided(self: "StatusView", request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_dry_run(request):
+            return handler(self, request, *args, **kwargs)
+        request.META.pop(batches.KEY, None)  # a batch commits for all its requests
+        with storing.rehearsal():
+            return handler(self, request, *args, **kwargs)
+
+    return decided
+
+
 class StatusView(APIView):
-    """A view whose every failure is a ``Status`` and whose every caller has a token."""
+    """A view whose every failure is a ``Status`` and whose every caller has a token.
+
+    Every write is a dry run if the request says so, whatever the handler does: it runs in a
+    transaction that is rolled back. No handler has to know.
+    """
 
     authentication_classes = [auth.BearerAuthentication]
     permission_classes = []
@@ -48,6 +82,21 @@ class StatusView(APIView):
     content_negotiation_class = negotiation.Negotiation
 
     user: User
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Put the decision about dry runs before each write handler of the class."""
+        super().__init_subclass__(**kwargs)
+        for method in _OPTIONS:
+            if method.lower() in cls.__dict__:
+                setattr(cls, method.lower(), _decided(cls.__dict__[method.lower()]))
+
+    def is_dry_run(self, request: HttpRequest) -> bool:
+        """Return whether the request is to change nothing.
+
+        Raises:
+            StatusError: it says so in a word that is not known.
+        """
+        return dry_run(request.GET.getlist("dryRun"), _OPTIONS[request.method or ""])
 
     @property
     def default_response_headers(self) -> dict[str, str]:
@@ -104,6 +153,14 @@ class ResourceView(StatusView):
                     name=target.name,
                 ),
             )
+
+    def is_dry_run(self, request: HttpRequest) -> bool:
+        """Return what the parameters say, or the DeleteOptions in the body."""
+        if request.method == "DELETE":
+            return bool(self._delete_options(request)["dryRun"])
+        if self.target.subresource == "eviction" and request.method == "POST":
+            return bool(self._eviction(request)["dryRun"])
+        return super().is_dry_run(request)
 
     # ------------------------------------------------------------------------------- reads
 
@@ -165,7 +222,6 @@ class ResourceView(StatusView):
         manifest, warnings = wire.manifest(value, kind, request.GET.get("fieldValidation", ""))
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
-        dry_run = self._dry_run(request)
         warnings += advice.about(kind.name, manifest, time.monotonic())
 
         def created(stored: Stored) -> HttpResponse:
@@ -174,16 +230,9 @@ class ResourceView(StatusView):
             )
 
         batch = batches.of(request)
-        if batch is not None and kind.name == "Pod" and not dry_run:
+        if batch is not None and kind.name == "Pod":
             return batch.create_pod(manifest, self.user, created)
-        stored = objects.create(
-            kind,
-            target.namespace,
-            manifest,
-            now=clock.now(),
-            user=self.user,
-            dry_run=dry_run,
-        )
+        stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
         return created(stored)
 
     def _create_all(self, request: HttpRequest, value: Manifest) -> HttpResponse:
@@ -196,7 +245,6 @@ class ResourceView(StatusView):
             [(kind, m["metadata"].get("namespace", ""), m) for m in manifests],
             now=clock.now(),
             user=self.user,
-            dry_run=self._dry_run(request),
         )
         metadata = replies.list_metadata(max((stored.revision for stored in done), default=0))
         body = replies.join_list(kind, [stored.manifest for stored in done], metadata)
@@ -300,7 +348,6 @@ class ResourceView(StatusView):
                 change(None),
                 now=now,
                 user=self.user,
-                dry_run=self._dry_run(request),
             )
             warnings += stored.warnings
             return self._object(request, stored.manifest, status=201, warnings=warnings)
@@ -315,7 +362,6 @@ class ResourceView(StatusView):
             subresource=target.subresource,
             now=clock.now(),
             user=self.user,
-            dry_run=self._dry_run(request),
         )
         return self._object(request, stored.manifest, warnings=[*warnings, *stored.warnings])
 
@@ -356,17 +402,20 @@ class ResourceView(StatusView):
 
     def _delete_options(self, request: HttpRequest) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
-        return delete_options(self._body(request) if request.body else {}, request.GET.dict())
+        return delete_options(self._body(request) if request.body else {}, request.GET)
 
     # ------------------------------------------------------------------------ subresources
 
     def _bind(self, request: HttpRequest, name: str) -> HttpResponse:
-        return bind(
-            self._body(request), self.target.namespace, name, self.user,
-            dry_run=self._dry_run(request),
-        )  # fmt: skip
+        return bind(self._body(request), self.target.namespace, name, self.user)
 
     def _evict(self, request: HttpRequest) -> HttpResponse:
+        target, options = self.target, self._eviction(request)
+        pods.evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
+        return replies.reply(wire.encode(errors.success(201)), status=201)
+
+    def _eviction(self, request: HttpRequest) -> Manifest:
+        """Return the DeleteOptions of an Eviction that is about this pod."""
         target = self.target
         value = self._body(request) if request.body else {}
         eviction = wire.request(
@@ -376,9 +425,7 @@ class ResourceView(StatusView):
         _in_namespace(metadata, target.namespace)
         if metadata.get("name", target.name) != target.name:
             raise BadRequest("name in URL does not match name in Eviction object")
-        options = delete_options(eviction.get("deleteOptions") or {}, request.GET.dict())
-        pods.evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
-        return replies.reply(wire.encode(errors.success(201)), status=201)
+        return delete_options(eviction.get("deleteOptions") or {}, request.GET)
 
     def _set_scale(self, request: HttpRequest, change: Change) -> HttpResponse:
         target = self.target
@@ -410,7 +457,6 @@ class ResourceView(StatusView):
             scaled,
             now=clock.now(),
             user=self.user,
-            dry_run=self._dry_run(request),
         )
         scale = _scale_of(target.kind, replies.decode(stored.manifest))
         return self._plain(request, wire.encode(scale))
@@ -423,9 +469,6 @@ class ResourceView(StatusView):
     def _limit(self, request: HttpRequest) -> None:
         if len(request.body) > MAX_OBJECT_BYTES:
             raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
-
-    def _dry_run(self, request: HttpRequest) -> bool:
-        return dry_run(request.GET.getlist("dryRun"))
 
     def _plain(self, request: HttpRequest, body: bytes, status: int = 200) -> HttpResponse:
         negotiation.form(request.META.get("HTTP_ACCEPT", ""))
@@ -467,8 +510,7 @@ class BindingsView(StatusView):
             self.user,
             auth.Attributes("create", resource="bindings", namespace=namespace, name=name),
         )
-        only_try = dry_run(request.query_params.getlist("dryRun"))
-        return bind(value, namespace, name, self.user, dry_run=only_try)
+        return bind(value, namespace, name, self.user)
 
 
 class AccessReviewView(StatusView):
@@ -517,12 +559,7 @@ class MixedListView(StatusView):
             )
             wanted.append((kind, namespace, manifest))
             warnings += found
-        done = objects.create_all(
-            wanted,
-            now=clock.now(),
-            user=self.user,
-            dry_run=dry_run(request.query_params.getlist("dryRun")),
-        )
+        done = objects.create_all(wanted, now=clock.now(), user=self.user)
         revision = max((stored.revision for stored in done), default=0)
         for stored in done:
             warnings += stored.warnings
@@ -620,16 +657,25 @@ def _details(kind: Kind, name: str) -> dict[str, Any]:
     return details
 
 
-def dry_run(values: list[str]) -> bool:
-    """Return whether ``dryRun`` says All; any other word is refused."""
+def dry_run(values: list[str], options: str) -> bool:
+    """Return whether ``dryRun`` says All; any other word is refused.
+
+    Rule: ValidateDryRun, apimachinery ``meta/v1/validation``, v1.36.
+
+    Raises:
+        Invalid: named after the ``options`` of the request; BadRequest: those of a deletion.
+    """
     if not values:
         return False
     if any(value != "All" for value in values):
-        raise BadRequest('dryRun: Unsupported value: supported values: "All"')
+        if options == "DeleteOptions":
+            raise BadRequest('DeleteOptions: dryRun: supported values: "All"')
+        cause = FieldError(NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')
+        raise Invalid(options, "", [cause], "meta.k8s.io")
     return True
 
 
-def delete_options(body: Any, query: dict[str, Any]) -> Manifest:
+def delete_options(body: Any, query: QueryDict) -> Manifest:
     """Return checked DeleteOptions: those of the body, completed by query parameters.
 
     The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
@@ -655,10 +701,8 @@ def delete_options(body: Any, query: dict[str, Any]) -> Manifest:
                 '"Background", "Foreground", "Orphan"'
             )
         options["propagationPolicy"] = policy
-    only_try = list(value.get("dryRun") or ())
-    if query.get("dryRun"):
-        only_try.append(query["dryRun"])
-    options["dryRun"] = dry_run(only_try)
+    only_try = [*(value.get("dryRun") or ()), *query.getlist("dryRun")]
+    options["dryRun"] = dry_run(only_try, "DeleteOptions")
     return options
 
 
@@ -671,7 +715,7 @@ def _signed(text: str | None) -> int | None:
         raise BadRequest(f'invalid value "{text}" for gracePeriodSeconds') from None
 
 
-def bind(value: Any, namespace: str, name: str, user: User, *, dry_run: bool) -> HttpResponse:
+def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:
     """Bind the pod ``namespace/name`` as the Binding in ``value`` says."""
     binding = wire.request(value, "Binding", wire_types.Binding, "v1")
     metadata = _metadata(binding)
@@ -692,7 +736,6 @@ def bind(value: Any, namespace: str, name: str, user: User, *, dry_run: bool) ->
         annotations=metadata.get("annotations"),
         now=clock.now(),
         user=user,
-        dry_run=dry_run,
     )
     return replies.reply(wire.encode(errors.success(201)), status=201)
 

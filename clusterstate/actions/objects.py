@@ -243,7 +243,7 @@ def update(
             storing.bump_generation(kind, old, new)
             text, _ = document.encode(kind.name, new)
         warnings = admitted.warnings
-        if dry_run and kind.name == "Node":
+        if kind.name == "Node" and storing.is_rehearsal():
             warnings = [*warnings, *departures.foretell(old, new, now)]
         revision = _write(kind, row, old, new, text, now)
         return Stored(document.compose(text, revision), revision, warnings, row.uid)

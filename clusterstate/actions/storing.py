@@ -15,7 +15,8 @@ Pods have statements of their own (`actions.pods`); events are typed rows (`acti
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -313,13 +314,33 @@ def _timeless(entries: list[Manifest]) -> list[Manifest]:
 # Transactions ---------------------------------------------------------------------------------
 
 
+_rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
+
+
 @contextmanager
-def work(*, dry_run: bool = False) -> Iterator[None]:
-    """A transaction that a dry run rolls back."""
-    with transaction.atomic():
-        yield
-        if dry_run:
+def rehearsal() -> Iterator[None]:
+    """A dry run: whatever is written inside is done, answered, and rolled back at the end.
+
+    Every action and statement on this connection is inside, however it opens transactions of its
+    own; what they would do after their commit is never done. Nobody else sees anything of it.
+    """
+    token = _rehearsing.set(True)
+    try:
+        with transaction.atomic():
+            yield
             transaction.set_rollback(True)
+    finally:
+        _rehearsing.reset(token)
+
+
+def is_rehearsal() -> bool:
+    """Return whether what is written now will be rolled back."""
+    return _rehearsing.get()
+
+
+def work(*, dry_run: bool = False) -> AbstractContextManager[None]:
+    """Return a transaction, of a dry run if that is wanted."""
+    return rehearsal() if dry_run else transaction.atomic()
 
 
 @contextmanager
@@ -698,11 +719,13 @@ __all__ = [
     "conflict",
     "delete_row",
     "insert_rows",
+    "is_rehearsal",
     "kind_of",
     "lock_row",
     "merge_update",
     "new_uid",
     "prepare",
+    "rehearsal",
     "same",
     "unique_names",
     "update_row",

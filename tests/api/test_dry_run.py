@@ -1,0 +1,325 @@
+"""Every write that there is, asked with ``dryRun=All``: answered as if done, and nothing is left.
+
+The paths are those of the URL configuration and of the registry of kinds: one that is added and has
+no example here fails the first test.
+"""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.urls import URLPattern
+
+from api import batches, clock, urls
+from api.viewsets import StatusView
+from clusterstate import catalogue, changes, sql
+from clusterstate.actions import objects, reservations
+from clusterstate.actions.reservations import Held
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.api.builders import binding, node, pod
+from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.controllers.support import NOW, after
+
+WRITES = ("post", "put", "patch", "delete")
+STOWAGE = "/apis/stowage.dev/v1"
+CORE = "/api/v1"
+PODS = f"{CORE}/namespaces/ns/pods"
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "m"}]}}
+TEMPLATE["spec"]["containers"][0]["image"] = "i"
+WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+BODIES: dict[str, dict[str, Any]] = {
+    "Pod": pod("new"),
+    "Node": node("new"),
+    "Event": {
+        "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p"}, "reason": "Because",
+    },
+    "Service": {"spec": {"ports": [{"port": 80}]}},
+    "ReplicationController": {"spec": {"selector": {"a": "b"}, "template": TEMPLATE}},
+    "Deployment": {"spec": WORKLOAD},
+    "ReplicaSet": {"spec": WORKLOAD},
+    "StatefulSet": {"spec": {**WORKLOAD, "serviceName": "s"}},
+    "DaemonSet": {"spec": WORKLOAD},
+    "RuntimeClass": {"handler": "h"},
+    "PriorityClass": {"value": 7},
+    "PodDisruptionBudget": {"spec": {"minAvailable": 1}},
+    "LimitRange": {"spec": {"limits": [{"type": "Pod"}]}},
+}  # fmt: skip
+
+Call = tuple[str, str, Any, str]
+"""Method, path, body, content type."""
+
+
+def body_of(kind: Any, name: str) -> dict[str, Any]:
+    given = json.loads(json.dumps(BODIES.get(kind.name, {})))
+    metadata = {**given.get("metadata", {}), "name": name}
+    if kind.namespaced:
+        metadata["namespace"] = "ns"
+    return {**given, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+def collection(kind: Any) -> str:
+    root = f"/apis/{kind.group}/v1" if kind.group else CORE
+    return f"{root}/namespaces/ns/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
+
+
+def calls_of(kind: Any) -> list[Call]:
+    """Return every way to write objects of a kind; one called ``old`` is there."""
+    many, one, json_ = collection(kind), f"{collection(kind)}/old", "application/json"
+    labels = {"metadata": {"labels": {"changed": "yes"}}}
+    replaced = body_of(kind, "old")
+    replaced["metadata"].setdefault("labels", {})["changed"] = "yes"
+    listed = {
+        "apiVersion": kind.api_version,
+        "kind": kind.list_kind,
+        "items": [body_of(kind, "n1"), body_of(kind, "n2")],
+    }
+    found: list[Call] = [
+        ("POST", many, body_of(kind, "new"), json_),
+        ("POST", many, listed, json_),
+        ("PUT", one, replaced, json_),
+        ("PATCH", one, labels, MERGE),
+        ("PATCH", one, labels, STRATEGIC),
+        (
+            "PATCH", one,
+            [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}], JSON_PATCH,
+        ),
+        ("PATCH", f"{one}?fieldManager=me", {**body_of(kind, "old"), }, APPLY),
+        ("PATCH", f"{many}/new?fieldManager=me", body_of(kind, "new"), APPLY),
+        ("DELETE", one, None, json_),
+        ("DELETE", one, {"kind": "DeleteOptions", "apiVersion": "v1"}, json_),
+        ("DELETE", one, {"propagationPolicy": "Foreground"}, json_),
+        ("DELETE", one, {"propagationPolicy": "Orphan"}, json_),
+    ]  # fmt: skip
+    if kind.name != "Namespace":  # some of which may not be deleted
+        found.append(("DELETE", many, None, json_))
+    if "status" in kind.subresources:
+        status = {"status": {"conditions": [{"type": "X", "status": "True"}]}}
+        if kind.name == "ResourceQuota":
+            status = {"status": {"hard": {"cpu": "1"}}}
+        if kind.name == "Namespace":
+            status = {"status": {"phase": "Active", **status["status"]}}
+        found.append(("PATCH", f"{one}/status", status, MERGE))
+        found.append(("PUT", f"{one}/status", {**body_of(kind, "old"), **status}, json_))
+    if "scale" in kind.subresources:
+        scale = {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {"replicas": 5}}
+        found.append(("PUT", f"{one}/scale", {**scale, "metadata": {"name": "old"}}, json_))
+        found.append(("PATCH", f"{one}/scale", {"spec": {"replicas": 5}}, MERGE))
+    if "finalize" in kind.subresources:
+        found.append(("PUT", f"{one}/finalize", {**body_of(kind, "old"), "spec": {}}, json_))
+    if "binding" in kind.subresources:
+        found.append(("POST", f"{one}/binding", binding("old", "n"), json_))
+    if "eviction" in kind.subresources:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "old"}}
+        found.append(("POST", f"{one}/eviction", eviction, json_))
+        found.append(("POST", f"{one}/eviction", None, json_))
+    return found
+
+
+CONFIGURATION = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "percentageOfNodesToScore": 37,
+}
+REVIEW = {
+    "apiVersion": "authorization.k8s.io/v1",
+    "kind": "SelfSubjectAccessReview",
+    "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}},
+}
+PRESSED = {"usage": {"memory": {"available": 1, "threshold": 2}}}
+SIMULATION = {"spec": {"base": "live", "pods": [pod("imagined")]}}
+HEADROOM = {"spec": {"base": "live", "pod": pod("imagined")}}
+OWN: dict[str, list[Call]] = {
+    "BindingsView": [
+        ("POST", f"{CORE}/namespaces/ns/bindings", binding("old", "n"), "application/json")
+    ],
+    "MixedListView": [
+        (
+            "POST", CORE,
+            {"kind": "List", "apiVersion": "v1", "items": [node("x"), pod("x")]},
+            "application/json",
+        )
+    ],
+    "CoreView": [],
+    "AccessReviewView": [
+        (
+            "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", REVIEW,
+            "application/json",
+        )
+    ],
+    "UsageView": [("PUT", f"{STOWAGE}/nodes/n/usage", PRESSED, "application/json")],
+    "PermitView": [
+        (
+            "POST", f"{STOWAGE}/namespaces/ns/waitingpods/old/permit",
+            {"plugin": "p", "decision": decision}, "application/json",
+        )
+        for decision in ("Allow", "Reject")
+    ],
+    "ConfigurationView": [
+        ("PUT", f"{STOWAGE}/schedulerconfiguration", CONFIGURATION, "application/json")
+    ],
+    "HeadroomView": [("POST", f"{STOWAGE}/headroom", HEADROOM, "application/json")],
+    "SimulationsView": [("POST", f"{STOWAGE}/simulations", SIMULATION, "application/json")],
+    "ResourceView": [],
+}  # fmt: skip
+READ_ONLY = {"AccessReviewView", "HeadroomView", "SimulationsView"}
+
+
+def views() -> dict[str, type]:
+    """Return the views of the API that write, by name."""
+    found = {}
+    for entry in urls.urlpatterns:
+        if isinstance(entry, URLPattern):
+            view = getattr(entry.callback, "cls", None) or getattr(
+                entry.callback, "view_class", None
+            )
+            if view is not None and any(hasattr(view, method) for method in WRITES):
+                found[view.__name__] = view
+    return found
+
+
+def test_every_view_that_writes_decides_about_dry_runs_and_has_an_example_here():
+    found = views()
+    assert found.keys() <= OWN.keys()
+    for view in found.values():
+        assert issubclass(view, StatusView)
+        for method in WRITES:
+            handler = getattr(view, method, None)
+            assert handler is None or hasattr(handler, "__wrapped__"), (view, method)
+
+
+def tables() -> list[str]:
+    rows = sql.fetch(
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind = 'r' AND n.nspname = 'public' ORDER BY 1"
+    )
+    return [row[0] for row in rows]
+
+
+def digest() -> dict[str, str]:
+    """Return a digest of every table, the change log and its partitions included."""
+    result = {}
+    for table in tables():
+        rows = sql.fetch(f"SELECT t::text FROM {table} t ORDER BY 1")
+        result[table] = hashlib.sha256(repr(rows).encode()).hexdigest()
+    return result
+
+
+@pytest.fixture
+def cluster(api, monkeypatch):
+    """A cluster with a node, and an object called ``old`` of every kind."""
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    api.post(f"{CORE}/nodes", node("n")).ok(201)
+    for kind in ALL_KINDS:
+        if kind.name == "Namespace":
+            api.post(collection(kind), body_of(kind, "old")).ok(201)
+            continue
+        api.post(collection(kind), body_of(kind, "old")).ok(201)
+    return api
+
+
+def asked(api, call: Call, **query: str):
+    method, path, body, content_type = call
+    for key, value in query.items():
+        path += f"{'&' if '?' in path else '?'}{key}={value}"
+    return api.call(method, path, body, content_type=content_type)
+
+
+def check(api, call: Call, *, writes: bool = True) -> None:
+    before = digest()
+    heard = []
+
+    def hear(**news: Any) -> None:
+        heard.append(news["revision"])
+
+    changes.committed.connect(hear)
+    try:
+        answer = asked(api, call, dryRun="All")
+    finally:
+        changes.committed.disconnect(hear)
+    assert answer.status in (200, 201), (call[:2], answer.status, answer.raw[:600])
+    assert digest() == before, call[:2]
+    assert heard == [], "nobody is told of what did not happen"
+    with transaction.atomic():
+        done = asked(api, call)
+        assert done.status == answer.status, (call[:2], done.raw[:600])
+        assert (digest() != before) == writes, f"{call[:2]}: the example writes nothing itself"
+        transaction.set_rollback(True)
+    catalogue.forget()
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
+def test_no_write_of_a_kind_leaves_anything(cluster, kind):
+    for call in calls_of(kind):
+        check(cluster, call)
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name):
+    if name == "PermitView":
+        (row,) = sql.fetch("SELECT id FROM pod WHERE name = 'old'")
+        held = Held(
+            pod_id=row[0], node_name="n", profile="default-scheduler", profile_revision=0,
+            step="waiting", attempts=1, waits={"p": after(60)},
+        )  # fmt: skip
+        reservations.hold([held], now=NOW)
+    for call in OWN[name]:
+        check(cluster, call, writes=name not in READ_ONLY)
+
+
+def test_the_body_of_a_deletion_may_ask_for_it(cluster):
+    dry = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "old"}}
+    before = digest()
+    for kind in ALL_KINDS:
+        cluster.delete(f"{collection(kind)}/old", dry).ok()
+        if kind.name != "Namespace":
+            cluster.delete(collection(kind), dry).ok()
+    cluster.post(f"{PODS}/old/eviction", {**eviction, "deleteOptions": dry}).ok(201)
+    cluster.delete(f"{PODS}/old?dryRun=All", {"gracePeriodSeconds": 0}).ok()
+    assert digest() == before
+
+
+@pytest.mark.parametrize("word", ["", "all", "None", "true", "All&dryRun=Some"])
+def test_other_words_are_refused_and_change_nothing(cluster, word):
+    """Rule: ValidateDryRun; whoever misspells it must not have it done."""
+    before = digest()
+    for kind in ALL_KINDS[:3]:
+        for method, path, body, content_type in calls_of(kind):
+            mark = "&" if "?" in path else "?"
+            answer = cluster.call(
+                method, f"{path}{mark}dryRun={word}", body, content_type=content_type
+            )
+            assert answer.status in (400, 422), (method, path)
+    wrong = cluster.post(f"{PODS}?dryRun=all", pod("new")).fails(422, "Invalid")
+    assert wrong["message"] == (
+        'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["all"]: supported'
+        ' values: "All"'
+    )
+    cluster.put(f"{STOWAGE}/schedulerconfiguration?dryRun={word}", CONFIGURATION).fails(
+        422, "Invalid"
+    )
+    assert digest() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_dry_run_never_joins_a_batch():
+    """A batch commits for all its requests at once."""
+    from tests.api.conftest import Api, make_token
+
+    caller = Api(make_token("operator", ["system:masters"]))
+    batch = batches.Batch()
+    response = caller.client.post(
+        f"{PODS.replace('/ns/', '/default/')}?dryRun=All",
+        json.dumps(pod()),
+        content_type="application/json",
+        HTTP_AUTHORIZATION=f"Bearer {caller.token}",
+        **{batches.KEY: batch},
+    )
+    assert response.status_code == 201
+    batch.execute()
+    assert not connection.in_atomic_block
+    assert objects.queries.find("Pod", "default", "p") is None
+    assert re.search(rb'"uid":', response.content)
