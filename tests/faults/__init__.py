@@ -24,5 +24,6 @@ import pytest
 MARKS = [
     pytest.mark.db,
     pytest.mark.slow,
+    pytest.mark.real_clock,
     pytest.mark.timeout(600),
 ]

@@ -138,7 +138,7 @@ class Client(threading.Thread):
         pods = [pod for pod in state.pods.values() if not replay.leaving(pod)]
         pods = [pod for pod in pods if replay.labels_of(pod).get("app") != world.CANARY]
         waiting = sum(1 for pod in pods if not replay.node_of(pod))
-        create = 0 if waiting > 150 else 10 if full < _AIM_LOW else 2 if full > _AIM_HIGH else 5
+        create = 0 if waiting > 150 else 25 if full < _AIM_LOW else 2 if full > _AIM_HIGH else 6
         delete = 14 if full > _AIM_HIGH else 1 if full < _AIM_LOW else 4
         if waiting > 60:
             delete += 6
@@ -394,7 +394,7 @@ class Agent(threading.Thread):
                     one for one in pod["status"].get("conditions") or () if one["type"] != "Ready"
                 ]
                 body = {
-                    "metadata": {"uid": replay.uid_of(pod)},
+                    "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
                     "status": {"phase": "Running", "conditions": [*kept, ready]},
                 }
                 try:

@@ -1,0 +1,139 @@
+"""The instruments of the fault machine do what they say: the proxy, the clock, the history."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.clock import Clock
+from tests.faults.history import OK, History
+from tests.faults.proxy import Proxy
+from tests.waiting import until
+
+STARTUP = b"user\0postgres\0application_name\0stowage-%s\0\0"
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """A proxy before a server that sends back what it gets."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def echo(one: socket.socket) -> None:
+        with one:
+            while data := one.recv(1 << 16):
+                one.sendall(data)
+
+    def serve() -> None:
+        while True:
+            try:
+                one, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=echo, args=(one,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    proxy = Proxy(server.getsockname()[1])
+    yield proxy
+    proxy.close()
+    server.close()
+
+
+def connect(proxy: Proxy, part: bytes) -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", proxy.port), timeout=10)
+    one.sendall(STARTUP % part)
+    return one
+
+
+def answers(one: socket.socket, *, within: float = 10) -> bool:
+    one.settimeout(within)
+    try:
+        return bool(one.recv(1 << 16))
+    except TimeoutError:
+        return False
+
+
+def test_a_silent_proxy_keeps_what_was_sent_and_passes_it_on_later(proxy: Proxy) -> None:
+    one = connect(proxy, b"http")
+    assert answers(one)
+    proxy.hush()
+    one.sendall(b"held")
+    assert not answers(one, within=0.3)
+    late = connect(proxy, b"http")  # whoever comes now is accepted, and hears nothing
+    assert not answers(late, within=0.3)
+    proxy.heal()
+    assert answers(one)
+    assert answers(late)
+
+
+def test_silence_may_be_for_one_part_only(proxy: Proxy) -> None:
+    one, other = connect(proxy, b"http"), connect(proxy, b"scheduler")
+    assert answers(one)
+    assert answers(other)
+    proxy.hush("scheduler")
+    one.sendall(b"x")
+    other.sendall(b"x")
+    assert answers(one)
+    assert not answers(other, within=0.3)
+
+
+def test_cutting_ends_connections(proxy: Proxy) -> None:
+    one = connect(proxy, b"http")
+    assert answers(one)
+    proxy.cut()
+
+    def ended() -> bool:
+        one.settimeout(5)
+        try:
+            return one.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    assert ended()
+    assert answers(connect(proxy, b"http"))
+
+
+@pytest.mark.real_clock
+def test_the_clock_of_a_running_process_steps_and_steps_back(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    if not clock.works:
+        pytest.skip("there is no C compiler here")
+    code = "import sys,time\nfor _ in sys.stdin: print(time.time(), time.monotonic(), flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=clock.environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def ask() -> tuple[float, float]:
+            process.stdin.write("\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            of_day, monotonic = process.stdout.readline().split()  # type: ignore[union-attr]
+            return float(of_day) - time.time(), float(monotonic) - time.monotonic()
+
+        assert abs(ask()[0]) < 5
+        clock.step(-3600)
+        of_day, monotonic = ask()
+        assert -3605 < of_day < -3595
+        assert abs(monotonic) < 5
+        clock.step(3600)
+        assert abs(ask()[0]) < 5
+        process.stdin.close()
+
+
+def test_a_history_is_on_disk_before_the_answer_comes(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    history = History(file)
+    one = history.begin("c", "create pod", "soak/a")
+    (asked,) = file.read_text().splitlines()
+    assert json.loads(asked)["what"] == "invoke"
+    history.end(one, OK, status=201, revision=7, uid="u")
+    until(lambda: len(file.read_text().splitlines()) == 2, seconds=5)
+    assert history.begin("c", "create pod", "soak/b").saw == 7
+    history.close()
