@@ -307,7 +307,7 @@ structlog.configure(
         structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
     ],
     logger_factory=structlog.stdlib.LoggerFactory(),
-    wrapper_class=structlog.stdlib.BoundLogger,
+    wrapper_class=logs.Logger,
     cache_logger_on_first_use=True,
 )
 LOGGING = {
@@ -333,7 +333,7 @@ LOGGING = {
             ],
         }
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "events"}},
+    "handlers": {"stderr": {"class": "clusterstate.logs.StandardError", "formatter": "events"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django.request": {"level": "ERROR"},  # a 404 is an answer, not news

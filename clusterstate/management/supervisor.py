@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
+from clusterstate import logs
+
 _COLOURS = (36, 35, 33, 32, 34, 31)
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -67,10 +69,10 @@ class Supervisor:
         """
         self.children: list[Child] = []
         self.stopping = 0
-        self._output = output or sys.stdout
-        self._colour = self._output.isatty()
-        self._log_path = log_file
-        self._log = log_file.open("ab")
+        stream = output or sys.stdout
+        self._output = logs.outlet_of(stream)
+        self._colour = stream is not None and not stream.closed and stream.isatty()
+        self._log = logs.LogFile(log_file, largest=_LOG_BYTES)
         self._selector = selectors.DefaultSelector()
         self._wake, written = os.pipe()
         os.set_blocking(self._wake, False)
@@ -88,21 +90,14 @@ class Supervisor:
                 self._kill_group(child)
 
     def say(self, line: str, name: str = "stowage") -> None:
-        """Print one line with the name before it, and write it to the log file."""
+        """Print one line with the name before it, and write it to the log file. Never raises."""
         number = next((i for i, child in enumerate(self.children) if child.name == name), -1)
-        with contextlib.suppress(OSError):  # the terminal may be gone; the log file remains
-            if self._colour:
-                tag = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{name:>9} |\x1b[0m "
-            else:
-                tag = f"{name:>9} | "
-            self._output.write(f"{tag}{line}\n")
-            self._output.flush()
-        self._log.write(f"{name:>9} | {line}\n".encode())
-        self._log.flush()
-        if self._log.tell() > _LOG_BYTES:
-            self._log.close()
-            self._log_path.replace(self._log_path.with_name(f"{self._log_path.name}.1"))
-            self._log = self._log_path.open("ab")
+        if self._colour:
+            tag = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{name:>9} |\x1b[0m "
+        else:
+            tag = f"{name:>9} | "
+        self._output.write(f"{tag}{line}")
+        self._log.write(f"{name:>9} | {line}")
 
     def start(self, child: Child) -> subprocess.Popen[bytes]:
         """Start a child and read its output from now on."""
@@ -200,7 +195,6 @@ class Supervisor:
                 self._kill_group(child)
         for _ in range(20):  # what they printed last
             self.pump(0.0)
-        self._log.flush()
 
     def _kill_group(self, child: Child) -> None:
         if child.process is None:

@@ -1,5 +1,6 @@
 """Log lines carry the event and its fields, as text and as JSON."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from clusterstate import logs
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -64,3 +67,72 @@ def test_an_exception_shows_its_traceback(lines) -> None:
     else:
         assert failed.endswith("error   stowage.test cycle_failed")
         assert rest[-1] == "ZeroDivisionError: division by zero"
+
+
+STUBBORN = """
+import django, logging, structlog, sys
+django.setup()
+class Nasty:
+    def __repr__(self): raise RuntimeError("no")
+    __str__ = __repr__
+events, plain = structlog.get_logger("stowage.test"), logging.getLogger("stowage.test")
+for number in range(3000):
+    events.info("something", field="x" * 40, nasty=Nasty())
+    events.info("%d of %s", "not a number")
+    plain.warning("%d", "not a number")
+    plain.error("nasty %s", Nasty(), extra={"nasty": Nasty()})
+open(sys.argv[1], "w").write("went on")
+"""
+
+
+@pytest.mark.parametrize("output", ["full", "closed", "unread", "broken"])
+def test_a_log_that_cannot_be_written_stops_nobody(output: str, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    if output == "broken":
+        os.close(reading)
+    program = [sys.executable, "-c", STUBBORN, str(tmp_path / "done")]
+    if output == "closed":
+        program = ["sh", "-c", 'exec "$@" 2>&-', "sh", *program]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            program, cwd=ROOT, timeout=60, check=False,
+            stderr={"full": full, "closed": None}.get(output, writing),
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "clusterstate.settings",
+                              "STOWAGE_PROCESS": "worker"},
+        )  # fmt: skip
+    assert done.returncode == 0
+    assert (tmp_path / "done").read_text() == "went on"
+    os.close(writing)
+    if output != "broken":
+        os.close(reading)
+
+
+def test_lines_that_were_dropped_are_counted_where_they_are_missing() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    outlet = logs.Outlet(lambda: writing)
+    assert outlet.write("first")
+    assert not outlet.write("a pipe of one page takes more only when it is empty")
+    assert not outlet.write("lost")
+    assert os.read(reading, 1 << 16) == b"first\n"
+    assert outlet.write("later")
+    assert os.read(reading, 1 << 16) == (
+        b"2 log lines were not written: nobody reads them\nlater\n"
+    )
+    os.close(reading)
+    assert not outlet.write("nobody is there")
+    os.close(writing)
+
+
+def test_a_log_file_is_private_bounded_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "log"
+    file = logs.LogFile(path, largest=100)
+    assert not file.write("no folder yet")
+    path.parent.mkdir()
+    for number in range(8):
+        assert file.write(f"line {number} {'-' * 30}")
+    assert file.write("last")
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = path.with_name("log.1").read_text() + path.read_text()
+    assert kept.splitlines()[-1] == "last"
+    assert len(kept) < 300

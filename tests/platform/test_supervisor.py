@@ -54,6 +54,25 @@ def test_a_killed_child_is_restarted(supervisor, tmp_path: Path) -> None:
     assert "second | hello from second" in output
 
 
+def test_a_full_disk_does_not_end_the_supervisor(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.platform.supervised", str(tmp_path)],
+            stdout=full, stderr=full,
+        )  # fmt: skip
+    try:
+        until(lambda: all(pids(tmp_path)), what="three children")
+        before = pid(tmp_path, "second")
+        os.kill(before, signal.SIGKILL)
+        until(lambda: pid(tmp_path, "second") not in (0, before), what="a new pid")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_all_in_order(supervisor, tmp_path: Path, number: signal.Signals) -> None:
     children = pids(tmp_path)
