@@ -117,7 +117,7 @@ def during_execution(key, value):
 
 
 def test_a_label_change_evicts_exactly_the_pods_whose_terms_break():
-    """R3, R80."""
+    """R3, R25, R30, R80: the controller evicts, since the terms must hold during execution."""
     make_node("n1", labels={"zone": "a", "disk": "ssd"})
     make_node("n2", labels={"zone": "a"})
     make_ready("in-zone", affinity=during_execution("zone", "a"))
@@ -131,6 +131,21 @@ def test_a_label_change_evicts_exactly_the_pods_whose_terms_break():
     assert (condition["type"], condition["reason"]) == (
         "DisruptionTarget", "DeletionByNodeAffinity",
     )  # fmt: skip
+
+
+def test_terms_that_are_ignored_during_execution_evict_nobody():
+    """R4 (C4), R31, R79: a pod stays where its required terms ceased to match."""
+    make_node("n1", labels={"zone": "a", "disk": "ssd"})
+    terms = {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    ]}  # fmt: skip
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    make_ready("by-affinity", affinity={"nodeAffinity": {field: terms}})
+    make_ready("by-selector", nodeSelector={"disk": "ssd"})
+    evictions.follow(NOW)
+    set_labels("n1", zone="b")
+    assert evict(1e6) == []
+    assert timers.count() == 0
 
 
 def test_a_label_that_comes_back_in_time_keeps_the_pod(settings):

@@ -5,7 +5,9 @@ import re
 import time
 
 import pytest
+import yaml
 
+from tests.live import ROOT
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.db]
@@ -72,6 +74,7 @@ def test_discovery(kubectl):
 
 
 def test_a_pod_is_created_placed_and_described(kubectl, node, placed):
+    """R75: ``get pods -o wide`` shows the node."""
     kubectl.says(r"^p +0/1 +Pending +0 +\S+$", "get", "pods", "--no-headers")
     kubectl.says(rf"^p .* {node} +<none> +<none>$", "get", "pods", "-o", "wide", "--no-headers")
     kubectl.says(
@@ -94,6 +97,28 @@ def test_a_pod_that_fits_nowhere_says_why(kubectl, node):
     )
     kubectl.says(
         r"FailedScheduling .*nodes are available: .*Insufficient cpu", "describe", "pod", "big"
+    )
+
+
+def test_overhead_is_shown_as_the_documents_show_it(kubectl, node):
+    """R144, R145: 2250m are 56 % of the node's 4 CPUs; containers' limits became requests."""
+    examples = ROOT / "examples"
+    kubectl.run("apply", "-f", str(examples / "runtimeclass-kata-fc.yaml"))
+    own = {"spec": {"nodeSelector": {"own": kubectl.namespace}}}
+    manifest = yaml.safe_load((examples / "pod-overhead.yaml").read_text())
+    manifest["spec"] |= own["spec"]
+    kubectl.run("create", "-f", "-", stdin=json.dumps(manifest))
+    kubectl.says(
+        "condition met", "wait", "--for=condition=PodScheduled", "pod/test-pod", "--timeout=20s"
+    )
+    printed = field(kubectl, "pod/test-pod", "{.spec.overhead}")
+    assert printed in ("map[cpu:250m memory:120Mi]", '{"cpu":"250m","memory":"120Mi"}')
+    cpu, memory = r"2250m \(56%\)", r"320Mi \(3%\)"
+    kubectl.says(
+        rf"{kubectl.namespace} +test-pod +{cpu} +{cpu} +{memory} +{memory}",
+        "describe",
+        "node",
+        node,
     )
 
 
@@ -126,13 +151,17 @@ def test_a_dry_run_changes_nothing(kubectl, node):
 
 
 def test_labels_and_selectors(kubectl, node):
+    """R74: ``label nodes``, ``get nodes --show-labels`` and ``describe node``."""
     kubectl.says("labeled", "label", "node", node, "disktype=ssd")
     kubectl.says(rf"^node/{node}$", "get", "nodes", "-l", "disktype in (ssd,nvme)", "-o", "name")
+    kubectl.says(rf"^{node} .*disktype=ssd", "get", "nodes", "--show-labels")
+    kubectl.says("disktype=ssd", "describe", "node", node)
     kubectl.says("labeled", "label", "node", node, "disktype-")
     assert "disktype" not in field(kubectl, f"node/{node}", "{.metadata.labels}")
 
 
 def test_taints_are_set_and_removed_one_by_one(kubectl, node):
+    """R112, R113: a NoSchedule taint keeps pods away until it is removed."""
     kubectl.says("tainted", "taint", "node", node, "k=v:NoSchedule", "k=v:PreferNoSchedule")
     kubectl.says(r"k=v:NoSchedule", "describe", "node", node)
     kubectl.run("create", "-f", "-", stdin=pod(kubectl, "t"))
