@@ -418,7 +418,7 @@ class Hub:
         while not self._closed:
             try:
                 with redis.Redis.from_url(
-                    settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=None
+                    settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=2
                 ) as client:
                     subscription = client.pubsub(ignore_subscribe_messages=True)
                     subscription.subscribe(CHANNEL)

@@ -31,6 +31,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
+from django.db import Error as DatabaseError
 from django.db import OperationalError, connection, transaction
 from django.dispatch import Signal
 from psycopg.types.range import Range
@@ -65,8 +66,8 @@ KINDS: dict[str, int] = {
 KIND_NAMES = {code: name for name, code in KINDS.items()}
 
 # Advisory lock keys: a tag in the high 16 bits. The other two are single keys.
-_REVISION_TAG = 0x5357
-_TAG_BITS = _REVISION_TAG << 48
+REVISION_TAG = 0x5357
+_TAG_BITS = REVISION_TAG << 48
 ADMISSION_LOCK = (0x5358 << 48) + 1
 PLACEMENT_LOCK = (0x5358 << 48) + 2
 CYCLE_LOCK = (0x5358 << 48) + 3
@@ -76,6 +77,8 @@ REPLICAS_LOCK = (0x5358 << 48) + 6
 DISRUPTION_LOCK = (0x5358 << 48) + 7
 PRESSURE_LOCK = (0x5358 << 48) + 8
 LANDINGS_LOCK = (0x5358 << 48) + 9
+LAST_TAG = 0x5359
+"""Locks of ours have tags from ``REVISION_TAG`` to this one (binding cycles, by pod)."""
 
 OPEN = (
     "CASE WHEN current_setting('stowage.opened', true) = '1' THEN 1"
@@ -105,7 +108,7 @@ SELECT least(s.last, s.ceiling, (
     SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
     FROM pg_locks l
     WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
-      AND (l.classid::bigint >> 16) = {_REVISION_TAG}
+      AND (l.classid::bigint >> 16) = {REVISION_TAG}
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND l.pid <> pg_backend_pid())) AS mark, s.last, s.ceiling
 FROM (SELECT CASE WHEN {lineage.OPEN} THEN pg_sequence_last_value('change_revision')
@@ -286,7 +289,8 @@ def alone(lock: int) -> Iterator[bool]:
 
     For passes of controllers: Celery may start one while the one before still runs, and what that
     does has not been counted yet. Not one transaction: a long one would hold up whoever follows
-    the log. A killed process's lock goes with its session.
+    the log. A killed process's lock goes with its session; so does a stopped one's, because its
+    session is ended (``sessions``), and its next statement fails when it wakes.
     """
     row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (lock,))
     if row is None or not row[0]:
@@ -295,7 +299,16 @@ def alone(lock: int) -> Iterator[bool]:
     try:
         yield True
     finally:
-        sql.run("SELECT pg_advisory_unlock(%s)", (lock,))
+        give_back(lock)
+
+
+def give_back(lock: int) -> None:
+    """Let a session's advisory lock go; with a connection that is gone it went already."""
+    try:
+        if connection.connection is not None and not connection.connection.closed:
+            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (lock,))
+    except DatabaseError:
+        connection.close()
 
 
 def advance_admission_epoch() -> None:

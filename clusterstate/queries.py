@@ -62,6 +62,11 @@ TABLES: Final[dict[str, str]] = {
 """The table of each kind."""
 
 MAX_PAGE: Final = 1_000_000
+_SNAPSHOT_SECONDS = 600
+_TAKE_TIME = "SELECT " + ", ".join(
+    f"set_config('{limit}_timeout', '{_SNAPSHOT_SECONDS}s', true)"
+    for limit in ("transaction", "statement", "idle_in_transaction_session")
+)
 _EXPIRED_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start"
     " a new list without the continue parameter."
@@ -684,7 +689,10 @@ def snapshot() -> Iterator[int]:
     with transaction.atomic():
         if not nested:
             sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield revision
+            # It holds up nobody, reads a whole cluster, and computes between the statements.
+            sql.fetch(_TAKE_TIME)
+        with sql.patience(_SNAPSHOT_SECONDS):
+            yield revision
 
 
 def load_nodes() -> list[NodeRow]:

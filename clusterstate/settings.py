@@ -212,6 +212,42 @@ _postgres = environment.postgres("DATABASE_URL", embedded.postgres_url(STATE_DIR
 # 0: each thread keeps its own connection. A pool is for web processes with more threads than
 # connections; Celery's workers must not have one, since it does not survive their fork.
 DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=100)
+
+# Processes of the service, as against commands that somebody runs, such as a migration.
+_SERVES = PROCESS in {"web", "http", "https", "scheduler", "timers", "worker", "beat"}
+# Processes that hold locks between transactions: their sessions carry a sign of the process, and
+# are ended when it is stopped or lost (`clusterstate.sessions`).
+SESSION_SIGN = "stowage"
+SESSION_NAME = f"{SESSION_SIGN}-{PROCESS}" + (
+    f"-{secrets.token_hex(4)}" if PROCESS in {"scheduler", "timers", "worker"} else ""
+)
+# No wait without an end. Nobody may hold up others by falling silent in a transaction; a statement
+# of a command may take long. A client that vanished is found by the connection itself.
+_LIMITS = {
+    "idle_in_transaction_session_timeout": "4s" if _SERVES else "60s",
+    "lock_timeout": "8s" if _SERVES else "300s",
+    "statement_timeout": "60s" if _SERVES else "3600s",
+    "transaction_timeout": "120s" if _SERVES else "7200s",
+    "client_connection_check_interval": "1s",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10s",
+}
+# What the client waits for an answer: longer than the server would take to give up by itself.
+DATABASE_ANSWER_SECONDS = 70.0 if _SERVES else 7300.0
+# The client's side of the same; what the URL says counts before both.
+_postgres = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+    **_postgres,
+    "options": " ".join(
+        [*(f"-c {name}={value}" for name, value in _LIMITS.items()), _postgres.get("options", "")]
+    ).strip(),
+}
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
@@ -223,7 +259,7 @@ DATABASES = {
         "CONN_HEALTH_CHECKS": True,  # a restarted server costs no failed request
         "CONN_MAX_AGE": 0 if DATABASE_POOL else None,  # a pool refuses kept connections
         "OPTIONS": {
-            "application_name": f"stowage-{PROCESS}",
+            "application_name": SESSION_NAME,
             # Parameters travel apart from the statement, so the server can keep its plan.
             "server_side_binding": True,
             "prepare_threshold": 2,
@@ -255,6 +291,7 @@ CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_timeout": 1.0, "socket_connect_timeout": 0.5},
         "KEY_PREFIX": "stowage-cache",
     }
 }
@@ -265,6 +302,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     # What a killed worker held is delivered again after this time. Beat has woken another long
     # before; no task is scheduled by ETA, so nothing is delivered twice by waiting.
     "visibility_timeout": 300,
+    # A broker that is frozen is given up, and asked again; tasks are hints, and nobody waits.
+    "socket_timeout": 5.0,
+    "socket_connect_timeout": 2.0,
     "socket_keepalive": True,
     "health_check_interval": 25,
 }

@@ -11,13 +11,17 @@ by itself. Errors are Django's (`django.db.IntegrityError` ...), with psycopg's 
 import struct
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from django.conf import settings
 from django.db import close_old_connections, connection
+from django.db.backends.signals import connection_created
 from psycopg.adapt import Dumper
+from psycopg.errors import _WaitTimeout
 from psycopg.pq import Format
 
 if TYPE_CHECKING:
@@ -210,6 +214,48 @@ def raw() -> "psycopg.Connection[Any]":
         inner.prepared_max = 300
         _prepared_connections.add(inner)
     return inner
+
+
+class _Impatient(psycopg.Connection[Any]):
+    """A connection that gives a statement up when the server does not answer in time.
+
+    The server's own ``statement_timeout`` is shorter; this is for a server that is frozen, or a
+    host that is gone, which no time-out of its own can tell.
+    """
+
+    limit_seconds: float = settings.DATABASE_ANSWER_SECONDS
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Consume a generator of psycopg's, with a time-out always."""
+        try:
+            return super().wait(gen, interval, self.limit_seconds if timeout is None else timeout)
+        except _WaitTimeout:
+            if timeout is not None:
+                raise
+            self.pgconn.finish()  # an answer that comes now would be taken for another's
+            raise psycopg.OperationalError(
+                f"the database did not answer within {self.limit_seconds:.0f} s"
+            ) from None
+
+
+def _give_up_in_time(sender: object, connection: Any, **_: object) -> None:
+    if type(connection.connection) is psycopg.Connection:
+        connection.connection.__class__ = _Impatient
+
+
+connection_created.connect(_give_up_in_time, dispatch_uid="clusterstate.sql")
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Wait so long, not longer and not shorter, for each answer to this thread's statements."""
+    inner: Any = raw()
+    before = getattr(inner, "limit_seconds", settings.DATABASE_ANSWER_SECONDS)
+    inner.limit_seconds = seconds
+    try:
+        yield
+    finally:
+        inner.limit_seconds = before
 
 
 def drop_dead_connection() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from clusterstate import queries, reservations, sql
+from clusterstate import changes, queries, reservations, sql
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
 from clusterstate.objects.errors import StatusError
@@ -32,7 +32,7 @@ logger = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 12
 """Binding cycles at work in one process; its other threads are for the controllers."""
-_LOCK: Final = 0x5359 << 48  # plus the pod's id
+_LOCK: Final = changes.LAST_TAG << 48  # plus the pod's id
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
@@ -70,7 +70,7 @@ def _claimed() -> Iterator[Reservation | None]:
                 wake.send_binding()  # one more works beside this one
             yield found
         finally:
-            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (key,))
+            changes.give_back(key)
         return
     yield None
 

@@ -1,0 +1,173 @@
+"""Ending sessions that hold up everybody else: of stopped processes, lost hosts, deaf clients.
+
+A transaction may hold the log's watermark, the placement lock or rows; a session may hold the lock
+under which a loop or a controller works alone. Whoever has one and stops must lose it within five
+seconds, and must not go on as if nothing had happened when it wakes. So the *session* is ended: its
+locks go with it, and its owner's next statement fails.
+
+Three ways lead there. The server ends a transaction whose client is silent
+(``idle_in_transaction_session_timeout``, see the settings). The client gives up a statement that
+the server does not answer (``sql.patience``). What neither sees is found here:
+
+- A process that holds locks *between* transactions is silent while it computes, too. So each
+  process with such a loop has a *keeper*: a session that speaks every second and that the server
+  ends when it does not (``idle_session_timeout``). All sessions of the process carry its sign in
+  their ``application_name``. Sessions whose keeper is gone belong to a process that is stopped or
+  lost: the keepers of the others end them all.
+- A client that does not read its answer is active for ever, and no time-out of the server's applies
+  while it writes. Seen with a lock of ours several times in the same state, it is ended.
+- So are transactions of others (``psql``, a shell) that hold such a lock and are silent.
+"""
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from clusterstate import changes, sql
+
+logger = structlog.get_logger(__name__)
+
+KEEPER_SUFFIX: Final = "+"
+"""Ends the ``application_name`` of a keeper's session; before it stands its process's sign."""
+_EVERY_SECONDS = 1.0
+_KEEPER_SILENCE = "2500ms"
+_STUCK_SECONDS = 3.0
+"""A session of ours, or with a lock of ours, that has not moved for so long is stuck."""
+
+_LOOK = f"""
+SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
+       coalesce(a.wait_event_type, ''),
+       extract(epoch FROM clock_timestamp() - coalesce(a.state_change, a.backend_start))::float8,
+       md5(concat_ws('/', a.backend_start, a.query_start)),
+       EXISTS (SELECT FROM pg_locks l
+               WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+                 AND (l.classid::bigint >> 16)
+                     BETWEEN {changes.REVISION_TAG} AND {changes.LAST_TAG})
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.usename = current_user
+  AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
+"""
+_END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session of the database's as the server tells it.
+
+    ``quiet_seconds`` is the time since its state changed, ``at`` names its present statement, and
+    ``locks`` tells whether it holds an advisory lock of ours.
+    """
+
+    pid: int
+    application: str
+    state: str
+    waits_for: str
+    quiet_seconds: float
+    at: str
+    locks: bool
+
+
+class Judge:
+    """Tells which sessions must end, from one look after another."""
+
+    def __init__(self, ours: str) -> None:
+        """``ours`` is the sign of the process that judges, whose keeper does not see itself."""
+        self._ours = ours
+        self._deaf: dict[tuple[int, str], float] = {}
+        self._lost: dict[str, float] = {}
+
+    def condemn(self, seen: Sequence[Session], now: float) -> dict[int, str]:
+        """Return who must end, and why; ``now`` is on a monotonic clock.
+
+        Two looks are needed before somebody is taken for lost or deaf: a keeper whose session
+        broke has made another by then.
+        """
+        ended: dict[int, str] = {}
+        deaf = {(one.pid, one.at): now for one in seen if one.locks and _is_deaf(one)}
+        self._deaf = {key: self._deaf.get(key, at) for key, at in deaf.items()}
+        for (pid, _), since in self._deaf.items():
+            if now - since >= _STUCK_SECONDS:
+                ended[pid] = "does not read its answer"
+        for one in seen:
+            in_transaction = one.state.startswith("idle in transaction")
+            if one.locks and in_transaction and one.quiet_seconds > _STUCK_SECONDS:
+                ended[one.pid] = "is silent in a transaction"
+        keepers = {
+            one.application.removesuffix(KEEPER_SUFFIX)
+            for one in seen
+            if one.application.endswith(KEEPER_SUFFIX)
+        } | {self._ours}
+        lost = {
+            one.application
+            for one in seen
+            if one.application.startswith(f"{settings.SESSION_SIGN}-")
+            and one.application.count("-") > 1
+            and not one.application.endswith(KEEPER_SUFFIX)
+            and one.application not in keepers
+            and one.quiet_seconds > _STUCK_SECONDS - _EVERY_SECONDS
+        }
+        self._lost = {sign: self._lost.get(sign, now) for sign in lost}
+        gone = {sign for sign, since in self._lost.items() if since < now}
+        for one in seen:
+            if one.application in gone:
+                ended[one.pid] = "belongs to a process that is stopped or lost"
+        return ended
+
+
+def _is_deaf(one: Session) -> bool:
+    return one.state == "active" and one.waits_for == "Client"
+
+
+def look() -> list[Session]:
+    """Return the other sessions of this database and this user. Queries once."""
+    return [Session(*row) for row in sql.fetch(_LOOK)]
+
+
+def end(pids: Collection[int]) -> None:
+    """End sessions. Queries once."""
+    sql.fetch(_END, (sql.Int4s(sorted(pids)),))
+
+
+def _keep() -> None:
+    """Speak every second, and end who must end; for ever."""
+    judge = Judge(settings.SESSION_NAME)
+    ours = f"{settings.SESSION_NAME}{KEEPER_SUFFIX}"
+    ready = False
+    while True:
+        began = time.monotonic()
+        try:
+            if not ready:
+                connection.close()
+                sql.run("SELECT set_config('application_name', %s, false)", (ours,))
+                sql.run(f"SET idle_session_timeout = '{_KEEPER_SILENCE}'")
+                judge, ready = Judge(settings.SESSION_NAME), True
+            with sql.patience(_STUCK_SECONDS):
+                condemned = judge.condemn(look(), time.monotonic())
+                if condemned:
+                    end(condemned)
+            for pid, reason in condemned.items():
+                logger.warning("session_ended", pid=pid, reason=reason)
+        except DatabaseError as error:
+            # Also when this process was stopped for long: then its sessions are gone, all of them.
+            logger.warning("keeper_lost_its_session", error=type(error).__name__)
+            ready = False
+        except Exception:
+            logger.exception("keeper_failed")
+            ready = False
+        time.sleep(max(0.0, _EVERY_SECONDS - (time.monotonic() - began)))
+
+
+_thread: list[threading.Thread] = []
+
+
+def keep() -> None:
+    """Start this process's keeper, once; needed where locks are held between transactions."""
+    if not _thread:
+        _thread.append(threading.Thread(target=_keep, name="keeper", daemon=True))
+        _thread[0].start()

@@ -1,0 +1,75 @@
+"""Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
+
+import pytest
+
+from clusterstate.sessions import Judge, Session
+
+OURS = "stowage-timers-0a"
+THEIRS = "stowage-scheduler-0b"
+
+
+def session(pid: int, **changed: object) -> Session:
+    usual = {
+        "application": "stowage-http", "state": "idle", "waits_for": "Client",
+        "quiet_seconds": 60.0, "at": "a", "locks": False,
+    }  # fmt: skip
+    return Session(pid=pid, **{**usual, **changed})
+
+
+def judged(*looks: list[Session]) -> set[int]:
+    """Return who is condemned after looks that are a second apart."""
+    judge = Judge(OURS)
+    found: dict[int, str] = {}
+    for second, seen in enumerate(looks):
+        found = judge.condemn(seen, float(second))
+    return set(found)
+
+
+def test_idle_sessions_of_web_processes_and_of_people_stay() -> None:
+    people = session(2, application="psql"), session(3, application="")
+    assert judged(*[[session(1), *people]] * 9) == set()
+
+
+def test_all_sessions_of_a_process_without_a_keeper_end_and_no_others() -> None:
+    lost = [session(1, application=THEIRS, locks=True), session(2, application=THEIRS)]
+    others = [
+        session(3, application=OURS, locks=True),
+        session(4, application="stowage-worker-0c", locks=True),
+        session(5, application="stowage-worker-0c+"),
+    ]
+    assert judged([*lost, *others]) == set()
+    assert judged(*[[*lost, *others]] * 2) == {1, 2}
+
+
+def test_a_process_whose_keeper_connects_again_or_that_works_keeps_its_sessions() -> None:
+    holder = session(1, application=THEIRS, locks=True)
+    keeper = session(2, application=f"{THEIRS}+")
+    assert judged([holder], [holder, keeper], [holder]) == set()
+    busy = session(1, application=THEIRS, locks=True, quiet_seconds=0.2)
+    assert judged(*[[busy]] * 9) == set()
+
+
+@pytest.mark.parametrize(
+    ("changed", "looks", "ends"),
+    [
+        ({"locks": True}, 4, True),
+        ({"locks": True}, 3, False),
+        ({"locks": False}, 9, False),
+        ({"locks": True, "waits_for": "Lock"}, 9, False),
+    ],
+)
+def test_who_does_not_read_an_answer_ends_if_that_holds_up_others(changed, looks, ends) -> None:
+    deaf = session(1, state="active", **changed)
+    assert judged(*[[deaf]] * looks) == ({1} if ends else set())
+
+
+def test_who_sends_one_statement_after_the_other_is_not_deaf() -> None:
+    looks = [[session(1, state="active", locks=True, at=str(n))] for n in range(9)]
+    assert judged(*looks) == set()
+
+
+@pytest.mark.parametrize("state", ["idle in transaction", "idle in transaction (aborted)"])
+def test_a_silent_transaction_ends_if_it_holds_a_lock_of_ours(state: str) -> None:
+    assert judged([session(1, state=state, locks=True, quiet_seconds=3.5)]) == {1}
+    assert judged([session(1, state=state, locks=True, quiet_seconds=2.0)]) == set()
+    assert judged([session(1, state=state, locks=False)]) == set()
