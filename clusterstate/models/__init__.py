@@ -30,6 +30,7 @@ from clusterstate.models.policies import (
     ResourceQuota,
     RuntimeClass,
 )
+from clusterstate.models.progress import LoopProgress
 from clusterstate.models.reservations import Reservation
 from clusterstate.models.tokens import ApiToken
 from clusterstate.models.workloads import (
@@ -58,6 +59,7 @@ __all__ = [
     "History",
     "Lease",
     "LimitRange",
+    "LoopProgress",
     "Namespace",
     "Node",
     "NodeHeartbeat",

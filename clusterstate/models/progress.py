@@ -1,0 +1,22 @@
+"""How far the loops are that the service cannot do without."""
+
+from django.db import models
+
+
+class LoopProgress(models.Model):
+    """A loop's last sign of progress, by the database's clock; one row for each loop's name.
+
+    ``at`` moves while the loop works, so that a row that is seconds old means: nobody, on any host,
+    does this work now. ``revision`` is what it has followed the log to, where it follows the log.
+    """
+
+    name = models.TextField(primary_key=True, db_collation="C")
+    at = models.DateTimeField()
+    revision = models.BigIntegerField(default=0)
+    holder = models.TextField(default="")
+
+    class Meta:
+        db_table = "loop_progress"
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.revision}"

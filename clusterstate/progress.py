@@ -1,0 +1,56 @@
+"""Whether the work is done, on whatever host: how far the loops are, and what holds up the log.
+
+``/readyz`` and ``/metrics`` ask here. A row of ``loop_progress`` is written by the loop itself,
+after its work, on the database's clock.
+"""
+
+from typing import Final
+
+import msgspec
+
+from clusterstate import changes, sql
+
+LOOPS: Final = ("scheduler", "timers", "controllers")
+"""The loops that the service cannot do without, by the names under which they report."""
+SILENT_SECONDS: Final = 5.0
+"""A loop that reported longer ago does not work now: it reports every second."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How the work stands.
+
+    ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
+    it. ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
+    ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
+    the age of the watermark, 0 when nothing holds it.
+    """
+
+    silent_seconds: dict[str, float]
+    scheduler_behind: int
+    log_held_seconds: float
+
+
+_HELD = f"""
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::float8
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+      AND a.datname = current_database() AND l.pid <> pg_backend_pid()
+      AND (l.classid::bigint >> 16) = {changes.REVISION_TAG}
+"""
+_LOOPS = """
+    SELECT name, extract(epoch FROM clock_timestamp() - at)::float8, revision FROM loop_progress
+"""
+
+
+def standing() -> Standing:
+    """Return how the loops stand and how long the log is held up. Queries once."""
+    rows, ((held, mark),) = sql.fetch_together(
+        (_LOOPS, ()),
+        (f"SELECT ({_HELD}), (SELECT mark FROM ({changes.WATERMARK}) m)", ()),
+    )
+    followed = next((revision for name, _, revision in rows if name == "scheduler"), 0)
+    return Standing(
+        silent_seconds={name: max(0.0, age) for name, age, _ in rows},
+        scheduler_behind=max(0, (mark or 0) - followed),
+        log_held_seconds=max(0.0, held),
+    )
