@@ -1,12 +1,14 @@
 """Wake-ups through Redis: lossy hints that something was committed.
 
 After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
-tailers of the web processes, ``SCHEDULER`` for the scheduling runner, and on ``TIMERS`` for the
-eviction runner when it could start timers. ``PUBLISH`` answers with the
-number of listeners: none means that no runner lingers, so one Celery task is sent (at most one a
-second waits in the queue). A wake-up may be lost at any point: Redis down, a runner killed between
-subscribing and reading. Beat sends the same task every second and tailers poll, so a lost wake-up
-costs latency and nothing else; that is why failures here are logged and swallowed.
+tailers of the web processes, ``SCHEDULER`` for the scheduling loop, and on ``TIMERS`` for the timer
+loop when it could start timers. A wake-up may be lost at any point: Redis down, frozen or wiped, a
+loop killed between subscribing and reading. Whoever waits looks by itself after a while, so a lost
+wake-up costs latency and nothing else; that is why failures here are logged and swallowed.
+
+No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
+another makes the connection of a subscription and asks Redis once a second whether it still
+answers. While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
 
 Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
 by the server's 10 Hz cron and would be up to 100 ms late.
@@ -30,8 +32,12 @@ logger = structlog.get_logger(__name__)
 CHANGES = "stowage:changes"
 SCHEDULER = "stowage:scheduler"
 TIMERS = "stowage:timers"
-_DISPATCHED = "stowage:scheduler:dispatched"
+POLL_SECONDS = 0.2
+"""How long ``Subscription.wait`` waits at most while Redis does not answer."""
+_BINDINGS = "scheduling.tasks.run_bindings"
+_FORESEE = "scheduling.tasks.foresee_landings"
 _RETRY_SECONDS = 1.0
+_ASK_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
 _local = threading.local()
 
@@ -48,7 +54,7 @@ _pause = _Pause()
 @cache
 def client() -> "redis.Redis":
     """Return this process's Redis client; connections are made on first use."""
-    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=2.0)
+    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=1.0)
 
 
 @contextmanager
@@ -75,11 +81,16 @@ def announce(*, revision: int, kinds: Collection[str] = ()) -> None:
 
 
 def send_binding() -> None:
-    """Have a worker look for reservations whose plugins have work; never raises."""
-    try:
-        current_app.send_task("scheduling.tasks.run_bindings", expires=30)
-    except (redis.RedisError, KombuError, OSError) as error:
-        logger.warning("wake_up_failed", error=str(error))  # beat sends one soon
+    """Have a worker look for reservations whose plugins have work; returns at once, never raises.
+
+    A worker looks by itself once a second.
+    """
+    _announcer.send(_BINDINGS)
+
+
+def send_foreseeing() -> None:
+    """Have a worker work out where pods will land; returns at once, never raises."""
+    _announcer.send(_FORESEE)
 
 
 class _Announcer:
@@ -89,20 +100,31 @@ class _Announcer:
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._revision = 0
+        self._announced = False
         self._scheduler = False
         self._timers = False
+        self._tasks: set[str] = set()
         self._pid = 0
 
     def add(self, revision: int, *, scheduler: bool, timers: bool) -> None:
         with self._lock:
             self._revision = max(self._revision, revision)
+            self._announced = True
             self._scheduler = self._scheduler or scheduler
             self._timers = self._timers or timers
-            if self._pid != os.getpid():  # first use, or a worker that was forked since
-                self._pid = os.getpid()
-                self._news = threading.Event()
-                threading.Thread(target=self._run, name="announcer", daemon=True).start()
-            self._news.set()
+            self._wake()
+
+    def send(self, task: str) -> None:
+        with self._lock:
+            self._tasks.add(task)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._pid != os.getpid():  # first use, or a worker that was forked since
+            self._pid = os.getpid()
+            self._news = threading.Event()
+            threading.Thread(target=self._run, name="announcer", daemon=True).start()
+        self._news.set()
 
     def _run(self) -> None:
         while True:
@@ -110,8 +132,19 @@ class _Announcer:
             with self._lock:
                 self._news.clear()
                 revision, scheduler, timers = self._revision, self._scheduler, self._timers
-                self._scheduler = self._timers = False
-            _publish(revision, scheduler=scheduler, timers=timers)
+                announced, tasks = self._announced, self._tasks
+                self._announced = self._scheduler = self._timers = False
+                self._tasks = set()
+            if time.monotonic() < _pause.until:
+                continue
+            try:
+                if announced:
+                    _publish(revision, scheduler=scheduler, timers=timers)
+                for task in tasks:
+                    current_app.send_task(task, expires=30)
+            except (redis.RedisError, KombuError, OSError) as error:
+                _pause.until = time.monotonic() + _RETRY_SECONDS
+                logger.warning("wake_up_failed", error=str(error))
             time.sleep(_GAP_SECONDS)
 
 
@@ -119,80 +152,124 @@ _announcer = _Announcer()
 
 
 def _publish(revision: int, *, scheduler: bool, timers: bool) -> None:
-    """Publish on ``CHANGES`` and the channels asked for; never raises for a Redis that is away."""
-    if time.monotonic() < _pause.until:
+    """Publish on ``CHANGES`` and the channels asked for.
+
+    Raises:
+        redis.RedisError: Redis is away.
+    """
+    if not (scheduler or timers):
+        client().publish(CHANGES, revision)
         return
-    try:
-        if not scheduler:
-            if timers:
-                client().publish(TIMERS, revision)
-            client().publish(CHANGES, revision)
-            return
-        pipeline = client().pipeline(transaction=False)
-        pipeline.publish(CHANGES, revision)
+    pipeline = client().pipeline(transaction=False)
+    pipeline.publish(CHANGES, revision)
+    if scheduler:
         pipeline.publish(SCHEDULER, revision)
-        if timers:
-            pipeline.publish(TIMERS, revision)
-        _, runners, *_ = pipeline.execute()
-        if runners == 0 and client().set(_DISPATCHED, 1, nx=True, px=1000):
-            current_app.send_task("scheduling.tasks.run_cycles", queue="scheduling", expires=5)
-    except (redis.RedisError, KombuError, OSError) as error:
-        _pause.until = time.monotonic() + _RETRY_SECONDS
-        logger.warning("wake_up_failed", error=str(error))
+    if timers:
+        pipeline.publish(TIMERS, revision)
+    pipeline.execute()
 
 
 class Subscription:
     """A subscription to one channel, waited for on the client side.
 
-    Without Redis it degrades to a plain sleep, so that the caller polls.
+    Its thread connects and asks whether Redis answers; the caller only reads. Without Redis it
+    degrades to a plain sleep, so that the caller polls.
     """
 
     def __init__(self, channel: str) -> None:
         self._channel = channel
         self._pubsub: redis.client.PubSub | None = None
+        self._fresh: redis.client.PubSub | None = None
+        self._connected = threading.Event()
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._answers = False
 
     def __enter__(self) -> "Subscription":
-        self._connect()
+        threading.Thread(target=self._attend, name="subscription", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _connect(self) -> None:
-        try:
-            pubsub = client().pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
-            pubsub.subscribe(self._channel)
-            # The confirmation must be read before anyone relies on being counted as a listener.
-            pubsub.get_message(timeout=1.0)
-            self._pubsub = pubsub
-            client().delete(_DISPATCHED)
-        except (redis.RedisError, OSError) as error:
-            self._close()
-            logger.warning("subscription_failed", channel=self._channel, error=str(error))
-
-    def _close(self) -> None:
-        if self._pubsub is not None:
-            try:
-                self._pubsub.close()
-            except (redis.RedisError, OSError):
-                logger.debug("subscription_close_failed", channel=self._channel)
+        self._closed.set()
+        with self._lock:
+            fresh, self._fresh = self._fresh, None
+        for pubsub in (fresh, self._pubsub):
+            _close(pubsub)
         self._pubsub = None
+
+    def _attend(self) -> None:
+        """Keep the subscription, and whether Redis answers, until the end."""
+        while not self._closed.is_set():
+            try:
+                if not self._answers:
+                    # Also after Redis came back: a connection that survived may have gone deaf.
+                    self._hand_over(self._subscribe())
+                    self._answers = True
+                elif not client().ping():
+                    self._answers = False
+            except (redis.RedisError, OSError) as error:
+                if self._answers:
+                    logger.warning("subscription_lost", channel=self._channel, error=str(error))
+                self._answers = False
+            self._closed.wait(_ASK_SECONDS if self._answers else POLL_SECONDS)
+
+    def _subscribe(self) -> "redis.client.PubSub":
+        pubsub = client().pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        try:
+            client().ping()  # a frozen server would take the next command and say nothing
+            pubsub.subscribe(self._channel)
+            # The confirmation must be read before anyone relies on being a listener.
+            pubsub.get_message(timeout=_ASK_SECONDS)
+        except BaseException:
+            _close(pubsub)
+            raise
+        found: redis.client.PubSub = pubsub
+        return found
+
+    def _hand_over(self, pubsub: "redis.client.PubSub") -> None:
+        with self._lock:
+            old, self._fresh = self._fresh, pubsub
+            if self._closed.is_set():
+                old, self._fresh = self._fresh, None
+        _close(old)
+        self._connected.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for a message; swallow all that are there; True if there was one.
 
-        A lost connection is answered with True once, so that the caller looks for itself.
+        A lost connection, and a new one, is answered with True once, so that the caller looks for
+        itself. While Redis does not answer nothing is waited for longer than ``POLL_SECONDS``.
         """
-        if self._pubsub is None:
-            time.sleep(min(seconds, 0.2))
-            self._connect()
+        seconds = max(0.0, seconds)
+        if self._connected.is_set():
+            self._connected.clear()
+            with self._lock:
+                fresh, self._fresh = self._fresh, None
+            _close(self._pubsub)
+            self._pubsub = fresh
             return True
+        if self._pubsub is None:
+            self._connected.wait(min(seconds, POLL_SECONDS))
+            return True
+        if not self._answers:
+            seconds = min(seconds, POLL_SECONDS)
         try:
-            if self._pubsub.get_message(timeout=max(0.0, seconds)) is None:
+            if self._pubsub.get_message(timeout=seconds) is None:
                 return False
             while self._pubsub.get_message(timeout=0) is not None:
                 pass
         except (redis.RedisError, OSError) as error:
             logger.warning("subscription_lost", channel=self._channel, error=str(error))
-            self._close()
+            _close(self._pubsub)
+            self._pubsub = None
+            self._answers = False
         return True
+
+
+def _close(pubsub: "redis.client.PubSub | None") -> None:
+    """Hang up, whatever state the connection is in."""
+    if pubsub is not None:
+        try:
+            pubsub.close()
+        except (redis.RedisError, OSError):
+            logger.debug("subscription_close_failed")
