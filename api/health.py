@@ -1,20 +1,54 @@
-"""Whether the service works, and which part does not.
+"""Whether a pod that is posted now will be placed now, and which part of the service is to blame.
 
-``/livez`` and ``/healthz`` say that this process serves requests; a supervisor restarts it when
-they fail. ``/readyz`` looks at every part: the database, Redis, and the background processes, each
-of which renews a key in Redis that expires when it stops.
+``/livez`` and ``/healthz`` say that this process answers; a supervisor restarts what does not.
+``/readyz`` answers for the work. It is ready when the database takes writes and the loops report
+that they follow: each writes its row in the database once a second, after its work, on whatever
+host it runs (``clusterstate.progress``). Redis only shortens waits, so its absence is told
+(``[!]``) and does not make the service unready.
+
+A thread of this process looks once a second, so an answer never waits for a server that is frozen:
+``standing`` returns what was found last, at once, and says so when that is too long ago.
+``problems`` has the thread look again and waits for it, but no longer than ``ANSWER_SECONDS``.
+
+``CHECKS`` is the list of what is looked at; each entry returns parts, and may query.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
+import msgspec
 import redis
+import structlog
 from django.conf import settings
 from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse
 
-from clusterstate.heartbeats import KEY, PARTS
+from clusterstate import progress
+
+logger = structlog.get_logger(__name__)
 
 _TEXT = "text/plain; charset=utf-8"
+ANSWER_SECONDS: Final = 1.0
+"""How long ``problems`` waits for the thread that looks."""
+_EVERY_SECONDS = 1.0
+_STATEMENT_SECONDS = 2.0
+"""After so long the thread gives a statement up."""
+_TOO_OLD_SECONDS = 3.0
+_HELD_SECONDS = 5.0
+"""A transaction that keeps followers waiting longer than this is a problem."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One part and what is wrong with it, empty when it works.
+
+    ``needed`` False: without it the service works, only slower or with less, so it stays ready.
+    """
+
+    name: str
+    problem: str = ""
+    needed: bool = True
 
 
 def alive(request: HttpRequest) -> HttpResponse:
@@ -24,49 +58,150 @@ def alive(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _database() -> str:
-    """Return what is wrong with the database, empty when nothing is. Queries."""
+# --- what is looked at ---------------------------------------------------------------------------
+
+
+def _work() -> Iterator[Part]:
+    """Return the database, the loops and the log. Queries once."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        found = progress.standing(patience=_STATEMENT_SECONDS)
     except Error as error:
-        return f"does not answer ({type(error).__name__})"
-    return ""
+        connection.close()
+        yield Part("database", f"does not answer ({type(error).__name__})")
+        for loop in progress.LOOPS:
+            yield Part(loop, "unknown: its progress is in the database")
+        return
+    yield Part("database")
+    for loop in progress.LOOPS:
+        silent = found.silent_seconds.get(loop)
+        if silent is None:
+            yield Part(loop, "has not worked yet")
+        elif silent > progress.SILENT_SECONDS:
+            yield Part(loop, f"has not worked for {silent:.0f} s")
+        else:
+            yield Part(loop)
+    held = found.log_held_seconds
+    yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
 
 
-def _redis() -> dict[str, str]:
-    """Return what is wrong with Redis and with each part that reports through it."""
+def _redis() -> Iterator[Part]:
+    """Return whether Redis answers; without it waits are longer and nothing else."""
+    problem = ""
     try:
         with redis.Redis.from_url(
-            settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=2
+            settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=0.5
         ) as client:
-            beats = client.mget([KEY + part for part in PARTS])
+            client.ping()
     except (redis.RedisError, OSError) as error:
-        problem = f"does not answer ({type(error).__name__})"
-        return {"redis": problem} | dict.fromkeys(PARTS, "unknown: its heartbeat is in redis")
-    return {"redis": ""} | {
-        part: "" if beat is not None else "no heartbeat"
-        for part, beat in zip(PARTS, beats, strict=True)
-    }
+        problem = f"does not answer ({type(error).__name__}); waits are longer without it"
+    yield Part("redis", problem, needed=False)
 
 
-def problems() -> dict[str, str]:
-    """Return every part with what is wrong with it; empty text means that it works."""
-    return {"web": "", "database": _database(), **_redis()}
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _redis]
 
 
-def _lines(parts: dict[str, str]) -> Iterator[str]:
-    for part, problem in parts.items():
-        yield f"[-] {part}: {problem}" if problem else f"[+] {part} ok"
+def look() -> list[Part]:
+    """Return every part as it is now. Queries, and asks Redis."""
+    parts = [Part("web")]
+    for check in CHECKS:
+        try:
+            parts += check()
+        except Exception as error:
+            logger.exception("health_check_failed")
+            parts.append(Part(check.__name__.strip("_"), f"cannot tell ({type(error).__name__})"))
+    return parts
 
 
-def ready(request: HttpRequest, look: Callable[[], dict[str, str]] = problems) -> HttpResponse:
-    """Answer 200 when all parts work, else 503; the text names every part."""
-    parts = look()
-    failed = [part for part, problem in parts.items() if problem]
+# --- the thread that looks -----------------------------------------------------------------------
+
+
+class _Lookout:
+    """The thread, and what it found last."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._every: float | None = None
+        self._asked = False
+        self._began_at = 0.0
+        self._parts: list[Part] = []
+
+    def start(self, every: float | None = None) -> None:
+        """Start the thread, once; it looks when it is asked, and ``every`` so many seconds."""
+        with self._changed:
+            self._every = every or self._every
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._asked = False
+            began = time.monotonic()
+            parts = look()
+            if self._every is None:
+                connection.close()
+            with self._changed:
+                self._began_at, self._parts = began, parts
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._asked, self._every)
+
+    def latest(self) -> list[Part]:
+        """Return what was found last; at once, whatever is frozen."""
+        self.start(_EVERY_SECONDS)
+        age = time.monotonic() - self._began_at
+        if age <= _TOO_OLD_SECONDS:
+            return self._parts
+        problem = f"does not answer for {age:.0f} s" if self._parts else "was not asked yet"
+        return [Part("web"), Part("database", problem)]
+
+    def ask(self, seconds: float) -> list[Part]:
+        """Have the thread look; return what it finds, or what is known if that takes too long."""
+        self.start()
+        now = time.monotonic()
+        with self._changed:
+            self._asked = True
+            self._changed.notify_all()
+            if self._changed.wait_for(lambda: self._began_at >= now, seconds):
+                return self._parts
+        return [Part("web"), Part("database", f"does not answer within {seconds:.0f} s")]
+
+
+_lookout = _Lookout()
+
+
+def watch() -> None:
+    """Begin to look; a web process does so when it starts."""
+    _lookout.start(_EVERY_SECONDS)
+
+
+def standing() -> tuple[int, str]:
+    """Return status and text of ``/readyz`` from what was found last; never waits."""
+    return _told(_lookout.latest())
+
+
+def problems() -> list[Part]:
+    """Return every part as it is now; waits ``ANSWER_SECONDS`` at most."""
+    return _lookout.ask(ANSWER_SECONDS)
+
+
+def _told(parts: list[Part]) -> tuple[int, str]:
+    failed = [part.name for part in parts if part.problem and part.needed]
     last = f"not ready: {', '.join(failed)}" if failed else "ready"
-    text = "\n".join([*_lines(parts), last, ""])
-    response = HttpResponse(text, content_type=_TEXT, status=503 if failed else 200)
+    return 503 if failed else 200, "\n".join([*map(_line, parts), last, ""])
+
+
+def _line(part: Part) -> str:
+    if not part.problem:
+        return f"[+] {part.name} ok"
+    return f"[{'-' if part.needed else '!'}] {part.name}: {part.problem}"
+
+
+def ready(request: HttpRequest, look: Callable[[], list[Part]] = problems) -> HttpResponse:
+    """Answer 200 when all that is needed works, else 503; the text names every part."""
+    status, text = _told(look())
+    response = HttpResponse(text, content_type=_TEXT, status=status)
     response["Cache-Control"] = "no-cache, private"
     response._has_been_logged = True  # type: ignore[attr-defined]  # Django would call 503 an error
     return response

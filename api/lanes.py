@@ -31,7 +31,7 @@ class Lane(Generic[Work, Answer]):
         limit: int,
         prepare: Callable[[], None] | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._serve = serve
         self._prepare = prepare
         self._threads = threads
@@ -39,6 +39,7 @@ class Lane(Generic[Work, Answer]):
         self._queue: SimpleQueue[tuple[Work, asyncio.Future[Answer]]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.waiting = 0
+        self._moved_at = 0.0
 
     async def run(self, work: Work) -> Answer:
         """Return the answer to a piece of work; called on the event loop."""
@@ -46,18 +47,25 @@ class Lane(Generic[Work, Answer]):
         if self._loop is None:
             self.start(loop)
         future: asyncio.Future[Answer] = loop.create_future()
+        if not self.waiting:
+            self._moved_at = loop.time()
         self.waiting += 1
         self._queue.put((work, future))
         try:
             return await future
         finally:
             self.waiting -= 1
+            self._moved_at = loop.time()
+
+    def stuck_seconds(self, now: float) -> float:
+        """Return for how long there was work and none was finished; ``now`` is the loop's time."""
+        return now - self._moved_at if self.waiting else 0.0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads, each of which calls ``prepare``; ``run`` does it where nobody did."""
         self._loop = loop
         for number in range(self._threads):
-            threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+            threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True).start()
 
     def _work(self) -> None:
         loop = self._loop

@@ -27,7 +27,7 @@ from django.db import DatabaseError
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api import connections, errors, metrics, waiting, watch
+from api import connections, errors, health, metrics, pulse, waiting, watch
 from api.batches import KEY, Batch, Deferred
 from api.hub import hub
 from api.lanes import Lane
@@ -289,6 +289,8 @@ class Application:
             if message["type"] == "lifespan.startup":
                 for lane in self._lanes:
                     lane.start(asyncio.get_running_loop())
+                health.watch()
+                pulse.start(self._lanes)
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 hub.close()

@@ -42,12 +42,17 @@ _LOOPS = """
 """
 
 
-def standing() -> Standing:
-    """Return how the loops stand and how long the log is held up. Queries once."""
-    rows, ((held, mark),) = sql.fetch_together(
-        (_LOOPS, ()),
-        (f"SELECT ({_HELD}), (SELECT mark FROM ({changes.WATERMARK}) m)", ()),
-    )
+_LOG = f"SELECT ({_HELD}), (SELECT mark FROM ({changes.WATERMARK}) m)"
+
+
+def standing(*, patience: float) -> Standing:
+    """Return how the loops stand and how long the log is held up. Queries once.
+
+    Waits for the database's answer at most ``patience`` seconds.
+    """
+    sql.drop_dead_connection()
+    with sql.patience(patience):
+        rows, ((held, mark),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
     followed = next((revision for name, _, revision in rows if name == "scheduler"), 0)
     return Standing(
         silent_seconds={name: max(0.0, age) for name, age, _ in rows},

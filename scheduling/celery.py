@@ -1,25 +1,30 @@
 """The Celery application: ``celery -A scheduling worker``.
 
-Three kinds of workers run it. The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
-snapshot between tasks; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is
-to be evicted; every other task goes to the default queue, whose worker has threads for the binding
-cycles that wait (``scheduling.binding``) beside those for the controllers. Beat sends the backstops
-listed in ``beat_schedule``: each is also triggered by what it waits for, so beat alone or the
-triggers alone are enough.
+Three kinds of workers run it, each with a loop that lives as long as the process
+(``scheduling.loops``). The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
+snapshot; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is to be evicted;
+every other task goes to the default queue, whose worker has threads for the binding cycles that
+wait (``scheduling.binding``) beside the loop of the controllers. Beat sends the nudges listed in
+``beat_schedule``. No loop needs them: they serve workers that run without one.
 """
 
 import os
 import warnings
+from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.platforms import SecurityWarning
-from celery.signals import beat_init, task_prerun, worker_init, worker_ready
+from celery.signals import beat_init, task_prerun, worker_init, worker_shutting_down
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
 # It warns of workers that run as root, where pickled messages could do harm; ours are JSON.
 warnings.filterwarnings("ignore", category=SecurityWarning)
+
+_COMPILE_SECONDS = 900.0
+_STOP_SECONDS = 5.0
+_TICK_SECONDS = 90.0  # each message may wait for a broker that is frozen
 
 app = Celery("stowage")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -31,27 +36,22 @@ app.conf.task_routes = {
 app.conf.beat_schedule = {
     "schedule": {
         "task": "scheduling.tasks.run_cycles",
-        "schedule": 1.0,
-        "options": {"expires": 2, "queue": "scheduling"},
+        "schedule": 5.0,
+        "options": {"expires": 5, "queue": "scheduling"},
     },
     "bind": {
         "task": "scheduling.tasks.run_bindings",
-        "schedule": 1.0,
-        "options": {"expires": 2},
+        "schedule": 5.0,
+        "options": {"expires": 5},
     },
     "evict": {
         "task": "scheduling.tasks.run_evictions",
-        "schedule": 1.0,
-        "options": {"expires": 2, "queue": "timers"},
+        "schedule": 5.0,
+        "options": {"expires": 5, "queue": "timers"},
     },
     "run-controllers": {
         "task": "scheduling.tasks.run_controllers",
-        "schedule": 1.0,
-        "options": {"expires": 2},
-    },
-    "judge-nodes": {
-        "task": "scheduling.tasks.judge_nodes",
-        "schedule": settings.NODE_MONITOR_PERIOD_SECONDS,
+        "schedule": 5.0,
         "options": {"expires": 5},
     },
     "trim-history": {
@@ -72,23 +72,60 @@ def _check_connection(**_: object) -> None:
 
 @worker_init.connect
 def _warm_up(**_: object) -> None:
-    """Compile what deciding needs before `/readyz` counts the scheduler as there.
+    """Compile what deciding needs before the loop begins.
 
     Once compiled it is kept beside the code; then this takes a fraction of a second.
     """
-    from clusterstate import collector
+    from clusterstate import collector, heartbeats
 
     if settings.PROCESS == "scheduler":
         from scheduling.engine import class_cache
 
-        class_cache.warm()
+        heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
+        with heartbeats.patience("scheduler", _COMPILE_SECONDS):
+            class_cache.warm()
     collector.calm()
 
 
-@worker_ready.connect
+class _Loops(bootsteps.StartStopStep):
+    """The process's loop, from before the worker asks for Redis until after it let go of it."""
+
+    def start(self, parent: object) -> None:
+        from scheduling import loops
+
+        loops.start(settings.PROCESS)
+
+    def stop(self, parent: object) -> None:
+        from scheduling import loops
+
+        loops.stop()
+        loops.join(_STOP_SECONDS)
+
+    terminate = stop
+
+
+app.steps["worker"].add(_Loops)
+
+
+@worker_shutting_down.connect
+def _stop_loops(**_: object) -> None:
+    """Have the loop end while the worker still waits for its tasks, or for Redis."""
+    from scheduling import loops
+
+    loops.stop()
+
+
 @beat_init.connect
-def _announce_alive(**_: object) -> None:
-    """Show `/readyz` that this process, scheduler, worker or beat, is there."""
+def _beat_tells(sender: Any, **_: object) -> None:
+    """Have beat's own loop give the signs of life: each tick is one."""
     from clusterstate import heartbeats
 
-    heartbeats.start(settings.PROCESS)
+    heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
+    scheduler = sender.scheduler
+    tick = scheduler.tick
+
+    def ticking(*arguments: Any, **named: Any) -> Any:
+        heartbeats.beat("beat", _TICK_SECONDS)
+        return tick(*arguments, **named)
+
+    scheduler.tick = ticking

@@ -1,9 +1,12 @@
 """The loop of the scheduling worker: keep up, decide, write, wait.
 
-``run`` is what a Celery task calls. One runner works at a time in the whole system: it holds a
-session advisory lock, taken without waiting, so a second one finds it taken and leaves. Everything
-else is safe without the lock too: a bind is conditional. The warm state lives in this module
-between tasks, and is thrown away whenever anything about it is in doubt.
+``run`` is what the scheduling worker's loop calls (``scheduling.loops``) and works until the
+process is asked to stop. One runner works at a time in the whole system: it holds a session
+advisory lock, taken without waiting, so a second one finds it taken and leaves. The lock is lost
+together with the session, as when the process was stopped for long (``clusterstate.sessions``);
+then the next statement fails. Everything else is safe without the lock too: a bind is conditional.
+The warm state lives in this module between runs, and is thrown away whenever anything about it is
+in doubt.
 
     loop    refresh the mirror from the log            (sync)
             see what became of reserved pods           (reserved)
@@ -11,8 +14,12 @@ between tasks, and is thrown away whenever anything about it is in doubt.
             decide it, assuming each decision          (engine.cycle)
             write: reserve, bind in a thread, refuse   (reserved, binder)
             nothing to do: tell events, then wait for a wake-up, or for the next backoff
+
+After each cycle the loop gives a sign of life (``heartbeats``), and once a second it writes how far
+it is (``actions.progress``). Nothing in it waits for Redis.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +29,8 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, collector, sql
+from clusterstate import changes, collector, heartbeats, sql
+from clusterstate.actions import progress
 from clusterstate.actions.pods import Binding
 from clusterstate.objects.errors import StatusError
 from scheduling import profiles, reserved, wake
@@ -56,6 +64,8 @@ from scheduling.sync import Mirror
 
 logger = structlog.get_logger(__name__)
 
+NAME = "scheduler"
+"""The loop's name in heartbeats, and of its row of progress."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
 _LONGEST_WAIT = 1.0
@@ -65,6 +75,10 @@ _NEWS_AT_LATEST = 2.0
 """Seconds after which it is told in any case, between the batches of a backlog."""
 _NEWS_AT_ONCE = 500
 """Decisions, and events, that are told at a time: no pod waits for a long list."""
+_LOAD_SECONDS = 600.0
+"""What loading the cluster, or compiling for the first time, may take on a slow machine."""
+_CYCLE_SECONDS = 120.0
+"""What one batch may take; nobody who is faster than that is taken for hung."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
 _SLOW = 1.0
@@ -81,7 +95,11 @@ class SlowPlugins:
         self._told: dict[tuple[str, str], float] = {}
 
     def note(self, plugin: str, point: str, seconds: float) -> None:
-        """Log a call that took long, at most once a minute for each plugin and point."""
+        """Log a call that took long, at most once a minute for each plugin and point.
+
+        That a plugin returned is a sign of life: a batch may ask one for every node.
+        """
+        heartbeats.beat(NAME, _CYCLE_SECONDS)
         if seconds < _SLOW:
             return
         now = self.clock()
@@ -372,39 +390,45 @@ def discard() -> None:
 
 def run(
     *,
-    longest: float,
+    longest: float = math.inf,
     clock: Callable[[], float] = time.time,
     stopping: Callable[[], bool] = lambda: False,
 ) -> int:
     """Schedule until ``longest`` seconds are over; return how many pods were decided.
 
-    Returns at once when another runner works. Lingers while there is nothing to do, so that the
-    next pod meets a warm runner. ``stopping`` says that the process was asked to end: then what is
-    left waits for the next runner.
+    Returns at once when another runner works, and when the database failed. ``stopping`` says that
+    the process was asked to end: then what is left waits for the next runner.
     """
     if not _lock():
         return 0
     decided = 0
+    reporter = progress.Reporter(NAME)
     try:
         with wake.Subscription(wake.SCHEDULER) as subscription:
-            scheduler = _scheduler()
-            if not scheduler.mirror.loaded:
-                scheduler.load(clock())
-            end = clock() + longest
-            busy_at = told_at = clock()
-            while (now := clock()) < end and not stopping():
+            with heartbeats.patience(NAME, _LOAD_SECONDS):
+                scheduler = _scheduler()
+                if not scheduler.mirror.loaded:
+                    scheduler.load(clock())
+            # A clock that is set must not silence the news: these moments are monotonic.
+            end = time.monotonic() + longest
+            busy_at = told_at = time.monotonic()
+            while (moment := time.monotonic()) < end and not stopping():
+                heartbeats.beat(NAME, _CYCLE_SECONDS)
+                now = clock()
                 count = scheduler.cycle(now)
                 decided += count
+                reporter.note(scheduler.mirror.cursor)
                 if count:
-                    busy_at = now
+                    busy_at = moment
                 if not scheduler.binder.has_news:
-                    told_at = now
-                elif now >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
+                    told_at = moment
+                elif moment >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
                     scheduler.binder.tell(now, _NEWS_AT_ONCE)
                     continue
                 if count:
                     continue
-                wait = _wait_for(scheduler, now, end)
+                wait = _wait_for(scheduler, now, end - time.monotonic())
+                heartbeats.beat(NAME)
                 subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
             scheduler.binder.tell(clock())
         # What was announced between the last look and the end of the subscription.
@@ -419,13 +443,13 @@ def run(
         discard()
         raise
     finally:
-        _unlock()
+        changes.give_back(changes.CYCLE_LOCK)
     return decided
 
 
-def _wait_for(scheduler: Scheduler, now: float, end: float) -> float:
+def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
     """Return how long nothing is due: until the next backoff, at most a second."""
-    wait = min(_LONGEST_WAIT, end - now)
+    wait = min(_LONGEST_WAIT, left)
     for due in (scheduler.mirror.queue.next_due(now), scheduler.reserved.next_due()):
         if due is not None:
             wait = min(wait, due - now)
@@ -435,12 +459,3 @@ def _wait_for(scheduler: Scheduler, now: float, end: float) -> float:
 def _lock() -> bool:
     row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.CYCLE_LOCK,))
     return bool(row and row[0])
-
-
-def _unlock() -> None:
-    """Give the lock back; a connection that is gone took it along."""
-    try:
-        if connection.connection is not None and not connection.connection.closed:
-            sql.run("SELECT pg_advisory_unlock(%s)", (changes.CYCLE_LOCK,))
-    except DatabaseError:
-        connection.close()

@@ -1,18 +1,20 @@
 """Celery's entry points: keyword-only, idempotent, one call each.
 
-The runner is imported by the task that needs it: beat and the other worker know this module too,
-and do without NumPy and the compiled loops.
+What the loops of the worker processes do for all their life (``loops``) can be asked for by a task
+too: in a process that has the loop the task nudges it, in any other it does the work once. So a
+plain Celery worker on these queues is enough to keep a cluster going.
+
+The modules are imported by the task that needs them: beat and the other workers know this module
+too, and do without NumPy and the compiled loops.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from celery import shared_task
 from celery.worker import state
 
-from clusterstate import reservations, timers
-from clusterstate.actions import decisions, history
-
 LINGER_SECONDS = 10.0
+"""How long a task works that finds no loop in its process."""
 
 
 def _now() -> datetime:
@@ -25,17 +27,25 @@ def _stopping() -> bool:
     return any(flag is not None and flag is not False for flag in flags)
 
 
+def _nudged(loop: str) -> bool:
+    from scheduling import loops
+
+    return loops.nudge(loop)
+
+
 @shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
 def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     """Run scheduling cycles, lingering for more work; see ``scheduling.runner``."""
     from scheduling import runner
 
-    return runner.run(longest=longest, stopping=_stopping)
+    return 0 if _nudged(runner.NAME) else runner.run(longest=longest, stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)
 def run_bindings(**_: object) -> int:
     """Do what PreBind, Bind and PostBind plugins have to do; see ``scheduling.binding``."""
+    from clusterstate import reservations
+
     if not reservations.with_work():
         return 0
     from scheduling import binding
@@ -48,25 +58,17 @@ def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
     """Follow the log and evict what is due, lingering; see ``controllers.timekeeper``."""
     from scheduling.controllers import timekeeper
 
-    return timekeeper.run(longest=longest, stopping=_stopping)
+    return 0 if _nudged(timekeeper.NAME) else timekeeper.run(longest=longest, stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.run_controllers", ignore_result=True)
 def run_controllers(**_: object) -> None:
     """Let the controllers look at what is new; see ``controllers.manager``."""
-    from scheduling.controllers import manager
+    from scheduling.controllers import manager, node_lifecycle
 
-    manager.run(_now())
-    if timers.unforeseen(_now() + timedelta(seconds=30), limit=1):
-        foresee_landings.delay()
-
-
-@shared_task(name="scheduling.tasks.judge_nodes", ignore_result=True)
-def judge_nodes(**_: object) -> None:
-    """Turn silence and conditions of nodes into taints."""
-    from scheduling.controllers import node_lifecycle
-
-    node_lifecycle.run(_now())
+    if not _nudged(manager.NAME):
+        manager.run(_now())
+        node_lifecycle.run(_now())
 
 
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
@@ -80,5 +82,7 @@ def foresee_landings(**_: object) -> None:
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""
-    history.trim(now=_now())
-    decisions.trim(now=_now())
+    from scheduling import loops
+
+    if not _nudged("controllers"):
+        loops.trim()

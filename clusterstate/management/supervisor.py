@@ -1,7 +1,10 @@
 """One foreground process that keeps others running: starts in order, restarts, stops in order.
 
-It owns the child processes, their output and their end. `manage.py up` feeds it the list. It never
-looks into a child: whether a part works is asked elsewhere (`clusterstate.health`).
+It owns the child processes, their output and their end. `manage.py up` feeds it the list. A child
+that ended is started again, and so is one that makes no progress: a process whose loop is silent
+although it promised not to be (`clusterstate.heartbeats`), or that was stopped by a signal and
+nobody continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill one
+backend of PostgreSQL's would throw everybody out. Nothing that happens in the loop ends it.
 
 Children run in sessions of their own, so Ctrl-C in the terminal reaches the supervisor alone, which
 then stops them from the last stage to the first. Should the supervisor be killed, the kernel
@@ -22,13 +25,19 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from clusterstate import logs
+from clusterstate import heartbeats, logs
 
 _COLOURS = (36, 35, 33, 32, 34, 31)
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _STEADY_SECONDS = 30.0
 _LOG_BYTES = 10 << 20
+_KILL_SECONDS = 10.0
+_LOOK_EVERY = 1.0
+_STOPPED_SECONDS = 3.0
+"""A process that is stopped (SIGSTOP) longer than this is taken for one that hangs."""
+_BEGIN_SECONDS = 300.0
+"""A child that should give signs of life must have given the first after so long."""
 
 
 @dataclass(kw_only=True)
@@ -36,7 +45,8 @@ class Child:
     """A process to keep running.
 
     spawn gets the descriptor for standard output and error. Stages stop from the highest to the
-    lowest; children of one stage stop together.
+    lowest; children of one stage stop together. beats tells that its processes give signs of life;
+    resumes that one that is stopped is continued rather than replaced.
     """
 
     name: str
@@ -44,6 +54,8 @@ class Child:
     spawn: Callable[[int], subprocess.Popen[bytes]]
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 10.0
+    beats: bool = False
+    resumes: bool = False
     process: subprocess.Popen[bytes] | None = None
     failures: int = 0
     started_at: float = 0.0
@@ -62,11 +74,18 @@ class Stopped(Exception):
 class Supervisor:
     """Keeps children running until SIGINT, SIGTERM or SIGHUP."""
 
-    def __init__(self, log_file: Path, output: TextIO | None = None) -> None:
+    def __init__(
+        self, log_file: Path, output: TextIO | None = None, *, state: Path | None = None
+    ) -> None:
         """Take over the process's signals. Output of the children goes to output and to log_file.
 
         log_file is kept below 10 MiB; the older half of a long run lies beside it as NAME.1.
+        state is the directory where children that beat leave their signs of life.
         """
+        self._state = state
+        self._look_at = 0.0
+        self._stopped: dict[int, float] = {}
+        self._late: set[tuple[int, str]] = set()
         self.children: list[Child] = []
         self.stopping = 0
         stream = output or sys.stdout
@@ -160,8 +179,67 @@ class Supervisor:
                 else:
                     self.say(f"started again (pid {process.pid})", child.name)
 
+    def replace_hung(self, now: float) -> None:
+        """Kill what makes no progress, once a second at most; ``revive`` starts it again.
+
+        Each must be seen so twice: when the whole machine was suspended, or had no time for
+        anybody, all deadlines have passed, and the children need a moment to say that they live.
+        """
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY
+        running = {
+            child.process.pid: child
+            for child in self.children
+            if child.process is not None and child.runs()
+        }
+        families = {leader: _family(leader) for leader in running}
+        stopped: dict[int, float] = {}
+        for leader, child in running.items():
+            for pid in families[leader]:
+                if _state_of(pid) == "T":
+                    stopped[pid] = self._stopped.get(pid, now)
+                    if now - stopped[pid] >= _STOPPED_SECONDS:
+                        del stopped[pid]
+                        self._end_stopped(child, pid)
+        self._stopped = stopped
+        if self._state is None:
+            return
+        beating = heartbeats.processes(self._state)
+        late = {
+            (one.pid, f"{one.loop} is silent"): child
+            for one in heartbeats.hung(self._state, now)
+            for leader, child in running.items()
+            if one.pid in families[leader]
+        }
+        for leader, child in running.items():
+            waited = now - child.started_at
+            if child.beats and waited > _BEGIN_SECONDS and not beating.keys() & families[leader]:
+                late[leader, f"gave no sign of life in {waited:.0f} s"] = child
+        for (pid, reason), child in late.items():
+            if (pid, reason) in self._late:
+                self._end(child, pid, f"{reason}: killed")
+        self._late = set(late)
+
+    def _end_stopped(self, child: Child, pid: int) -> None:
+        if child.resumes:
+            self.say(f"was stopped (pid {pid}): continues", child.name)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
+        else:
+            self._end(child, pid, "was stopped: killed")
+
+    def _end(self, child: Child, pid: int, reason: str) -> None:
+        """Kill one process of a child's, with all the others if it is the first of them."""
+        self.say(f"{reason} (pid {pid})", child.name)
+        if child.process is not None and pid == child.process.pid:
+            self._kill_group(child)
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
     def watch(self, seconds: float = 0.5) -> None:
-        """Do what is due: pass output on and restart what ended.
+        """Do what is due: pass output on, and restart what ended or hangs.
 
         Raises:
             Stopped: a signal asked the supervisor to stop.
@@ -171,13 +249,21 @@ class Supervisor:
         self.pump(wait)
         if self.stopping:
             raise Stopped
+        self.replace_hung(time.monotonic())
         self.revive(time.monotonic())
 
     def run(self) -> None:
-        """Keep the children running until somebody asks to stop."""
+        """Keep the children running until somebody asks to stop, whatever else happens."""
         with contextlib.suppress(Stopped):
             while True:
-                self.watch()
+                try:
+                    self.watch()
+                except Stopped:
+                    raise
+                except Exception as error:  # noqa: BLE001  # the children depend on this loop
+                    with contextlib.suppress(Exception):
+                        self.say(f"the supervisor failed and goes on: {error!r}")
+                    time.sleep(_FIRST_PAUSE)
 
     def stop(self) -> None:
         """Stop all children, the last stage first, each stage together."""
@@ -201,7 +287,29 @@ class Supervisor:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.process.pid, signal.SIGKILL)
-        child.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel itself may hang on a disk
+            child.process.wait(_KILL_SECONDS)
+
+
+def _family(leader: int) -> set[int]:
+    """Return a process and all that descend from it."""
+    found = {leader}
+    waiting = [leader]
+    while waiting:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{waiting.pop()}/task").iterdir():
+                children = {int(pid) for pid in (task / "children").read_text().split()}
+                waiting += children - found
+                found |= children
+    return found
+
+
+def _state_of(pid: int) -> str:
+    """Return the kernel's letter for a process's state; T is stopped, t is being traced."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def _ending(process: subprocess.Popen[bytes]) -> str:

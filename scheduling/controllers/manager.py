@@ -1,9 +1,8 @@
 """Runs the controllers that look at the log once a second, as kube-controller-manager does.
 
-They are passes of a few queries each, so one task runs all: a message for each would cost more
-than what they find. Most seconds nothing happened, so the pass begins with one query that tells
-which of them have something to look at. Nodes are judged, and pods evicted and bound, by tasks of
-their own.
+They are passes of a few queries each, so one loop runs all (``scheduling.loops``). Most seconds
+nothing happened, so the pass begins with one query that tells which of them have something to look
+at. Pods are evicted and bound by loops of their own, and nodes are judged at a pace of their own.
 """
 
 from collections.abc import Callable
@@ -19,6 +18,10 @@ from clusterstate.timers import Glance
 from scheduling.controllers import disruption, pressure, replicas, runtime_classes
 
 logger = structlog.get_logger(__name__)
+
+
+NAME: Final = "controllers"
+"""The loop's name in heartbeats, and of its row of progress."""
 
 
 class Controller(msgspec.Struct, frozen=True):
@@ -47,14 +50,16 @@ CONTROLLERS: Final[dict[str, Controller]] = {
 }
 
 
-def run(now: datetime) -> list[str]:
+def run(now: datetime, progress: Callable[[], object] = lambda: None) -> list[str]:
     """Let each controller look that has something to look at; return their names.
 
-    One that fails is logged, and the rest goes on. Queries once when nothing happened.
+    One that fails is logged, and the rest goes on; ``progress`` is called before each of them.
+    Queries once when nothing happened.
     """
     seen = timers.glance(list(CONTROLLERS))
     looked = [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
     for name in looked:
+        progress()
         sql.drop_dead_connection()
         try:
             CONTROLLERS[name].look(now)

@@ -1,13 +1,15 @@
 """The loop of the timers worker: follow the log, evict what is due, end deletions, sleep.
 
-``run`` is what a Celery task calls. One works at a time in the whole system, by a session advisory
-lock taken without waiting; a killed runner's lock goes with its session, and beat's next message,
-within a second, puts another in its place. Nothing is kept here: what is due stands in rows.
+``run`` is what the timers worker's loop calls (``scheduling.loops``) and works until the process is
+asked to stop. One works at a time in the whole system, by a session advisory lock taken without
+waiting; the lock of one that was killed, or stopped for long, goes with its session, and another
+that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
 
 It sleeps on the client side of a Redis subscription until the next timer is due or a commit could
 have started an earlier one; without Redis it looks four times a second.
 """
 
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,8 +18,8 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, sql, timers
-from clusterstate.actions import events
+from clusterstate import changes, heartbeats, sql, timers
+from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from scheduling import wake
@@ -25,6 +27,10 @@ from scheduling.controllers import evictions, firing, pod_deletion
 
 logger = structlog.get_logger(__name__)
 
+NAME = "timers"
+"""The loop's name in heartbeats, and of its row of progress."""
+_ROUND_SECONDS = 120.0
+"""What one round may take: ten thousand timers of one instant, or a log of an hour."""
 _LONGEST_WAIT = 0.25
 """Pods edited by hand announce themselves to nobody; they are found this soon."""
 _BUSY_WAIT = 0.01
@@ -33,7 +39,7 @@ _EVENTS_AT_ONCE = 1000
 
 def run(
     *,
-    longest: float,
+    longest: float = math.inf,
     clock: Callable[[], float] = time.time,
     stopping: Callable[[], bool] = lambda: False,
 ) -> int:
@@ -47,13 +53,16 @@ def run(
     evicted = 0
     news: list[Occurrence] = []
     late: list[float] = []
+    reporter = progress.Reporter(NAME)
     try:
         with wake.Subscription(wake.TIMERS) as subscription, firing.Crew() as crew:
             end = clock() + longest
             while (seconds := clock()) < end and not stopping():
+                heartbeats.beat(NAME, _ROUND_SECONDS)
                 now = datetime.fromtimestamp(seconds, UTC)
                 # What is due first: each is judged again on the rows, news or not.
                 done = crew.fire(clock)
+                reporter.note()
                 evicted += len(done.evicted)
                 news += done.news
                 late += done.lateness
@@ -72,12 +81,13 @@ def run(
                     late = []
                     continue
                 wait = _wait_for(clock(), end)
+                heartbeats.beat(NAME)
                 subscription.wait(max(wait, _BUSY_WAIT) if done.busy else wait)
     except DatabaseError:
         logger.exception("timers_failed")
         connection.close()
     finally:
-        _unlock()
+        changes.give_back(changes.TIMER_LOCK)
     return evicted
 
 
@@ -104,12 +114,3 @@ def _wait_for(seconds: float, end: float) -> float:
 def _lock() -> bool:
     row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.TIMER_LOCK,))
     return bool(row and row[0])
-
-
-def _unlock() -> None:
-    """Give the lock back; a connection that is gone took it along."""
-    try:
-        if connection.connection is not None and not connection.connection.closed:
-            sql.run("SELECT pg_advisory_unlock(%s)", (changes.TIMER_LOCK,))
-    except DatabaseError:
-        connection.close()

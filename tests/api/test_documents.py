@@ -4,8 +4,11 @@ import json
 import re
 
 import pytest
+from django.http import HttpRequest
 
-from api import openapi
+from api import health, openapi
+from clusterstate import progress, sql
+from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types
 from clusterstate.objects.kinds import ALL_KINDS
 
@@ -125,15 +128,49 @@ def test_liveness_needs_no_token(api):
         assert (answer.status, answer.raw) == (200, b"ok")
 
 
-def test_readiness_names_the_part_that_fails(api, redis_client):
+def test_readiness_names_the_part_that_fails(api):
+    # The look itself, on this thread: the rows are not committed.
+    def ready():
+        response = health.ready(HttpRequest(), health.look)
+        return response.status_code, response.content.decode()
+
+    status, text = ready()
+    assert status == 503
+    assert "[+] database ok" in text
+    assert "[-] scheduler: has not worked yet" in text
+    for loop in progress.LOOPS:
+        Reporter(loop).note()
+    assert (ready()[0], ready()[1].splitlines()[-1]) == (200, "ready")
+    sql.run("UPDATE loop_progress SET at = at - interval '9 s' WHERE name = 'scheduler'")
+    status, text = ready()
+    assert (status, text.splitlines()[-1]) == (503, "not ready: scheduler")
+    assert "[-] scheduler: has not worked for 9 s" in text
+
+
+def test_readiness_is_asked_without_a_token(api):
     answer = api.get("/readyz", token="")
     assert answer.status == 503
-    assert b"[+] database ok" in answer.raw
-    assert b"[-] scheduler: no heartbeat" in answer.raw
-    for part in ("scheduler", "worker", "timers", "beat"):
-        redis_client.set(f"stowage:heartbeat:{part}", "alive")
-    answer = api.get("/readyz", token="")
-    assert (answer.status, answer.raw.splitlines()[-1]) == (200, b"ready")
+    assert b"[+] web ok" in answer.raw
+
+
+def test_without_redis_the_service_is_ready_and_says_what_is_slower(db, settings):
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    for loop in progress.LOOPS:
+        Reporter(loop).note()
+    response = health.ready(HttpRequest(), health.look)
+    assert response.status_code == 200
+    assert "[!] redis: does not answer" in response.content.decode()
+
+
+def test_a_check_that_fails_is_named_and_the_others_are_asked(db, monkeypatch):
+    def _followers():
+        raise ValueError("a bug")
+        yield
+
+    monkeypatch.setattr(health, "CHECKS", [_followers, *health.CHECKS])
+    text = health.ready(HttpRequest(), health.look).content.decode()
+    assert "[-] followers: cannot tell (ValueError)" in text
+    assert "[+] database ok" in text
 
 
 def test_metrics_are_for_loopback_and_for_those_who_may_do_everything(api, reader):

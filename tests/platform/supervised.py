@@ -1,6 +1,7 @@
 """A supervisor over three trivial children: `python -m tests.platform.supervised FOLDER`.
 
-Each child writes NAME.pid when it starts and a line into `stops` when it is asked to stop.
+Each child writes NAME.pid when it starts and a line into `stops` when it is asked to stop. While it
+finds a file NAME.silent it gives no sign of life; the third child is one that resumes.
 """
 
 import signal
@@ -13,6 +14,7 @@ from clusterstate.management.supervisor import Child, Stopped, Supervisor
 
 CHILD = """
 import os, pathlib, signal, sys, time
+from clusterstate import heartbeats
 name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 def stop(*_):
     with (folder / "stops").open("a") as file:
@@ -22,8 +24,14 @@ signal.signal(signal.SIGTERM, stop)
 print("hello from", name, flush=True)
 (folder / f"{name}.new").write_text(str(os.getpid()))
 (folder / f"{name}.new").rename(folder / f"{name}.pid")
+heartbeats.begin(folder, name)
+heartbeats.beat("loop", 30)
 while True:
-    time.sleep(1)
+    if (folder / f"{name}.silent").exists():
+        (folder / f"{name}.silent").unlink()
+        heartbeats.beat("loop", 0.1)
+        time.sleep(600)
+    time.sleep(0.1)
 """
 
 
@@ -33,7 +41,7 @@ def main() -> None:
         lock = embedded.StateLock(folder)
     except embedded.AlreadyRunningError as error:
         sys.exit(str(error))
-    supervisor = Supervisor(folder / "log")
+    supervisor = Supervisor(folder / "log", state=folder)
 
     def child(name: str, stage: int) -> Child:
         def spawn(output: int) -> subprocess.Popen[bytes]:
@@ -46,7 +54,7 @@ def main() -> None:
                 preexec_fn=embedded.die_with_parent(signal.SIGKILL),
             )
 
-        return Child(name=name, stage=stage, spawn=spawn)
+        return Child(name=name, stage=stage, spawn=spawn, beats=True, resumes=name == "third")
 
     try:
         for stage, name in enumerate(["first", "second", "third"]):

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 import clusterstate
-from clusterstate import heartbeats
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -69,15 +68,9 @@ def test_services_use_variables_that_the_settings_read(name: str) -> None:
 
 
 def test_background_services_check_the_heartbeat_they_write() -> None:
-    for part in heartbeats.PARTS:
+    for part in ("web", "scheduler", "timers", "worker", "beat"):
         assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
         assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.heartbeats"
-
-
-def test_a_heartbeat_is_found_while_it_beats(redis_client) -> None:
-    assert not heartbeats.found("beat")
-    redis_client.set(f"{heartbeats.KEY}beat", "alive")
-    assert heartbeats.found("beat")
 
 
 def test_services_and_supervisor_run_the_same_commands() -> None:

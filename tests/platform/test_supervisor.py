@@ -73,6 +73,30 @@ def test_a_full_disk_does_not_end_the_supervisor(tmp_path: Path) -> None:
         process.wait()
 
 
+def test_a_stopped_child_is_replaced(supervisor, tmp_path: Path) -> None:
+    before = pid(tmp_path, "second")
+    os.kill(before, signal.SIGSTOP)
+    until(lambda: pid(tmp_path, "second") not in (0, before), what="a new pid")
+    assert not running(before)
+
+
+def test_a_child_that_is_silent_longer_than_it_said_is_replaced(supervisor, tmp_path: Path) -> None:
+    before = pid(tmp_path, "second")
+    (tmp_path / "second.silent").touch()
+    until(lambda: pid(tmp_path, "second") not in (0, before), what="a new pid")
+    supervisor.send_signal(signal.SIGTERM)
+    output, _ = supervisor.communicate(timeout=20)
+    assert f"second | loop is silent: killed (pid {before})" in output
+
+
+def test_a_stopped_server_continues(supervisor, tmp_path: Path) -> None:
+    before = pid(tmp_path, "third")
+    os.kill(before, signal.SIGSTOP)
+    os.kill(before, signal.SIGTERM)  # served when it continues
+    until(lambda: (tmp_path / "stops").exists(), what="the child to continue")
+    until(lambda: pid(tmp_path, "third") not in (0, before), what="a new pid")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_all_in_order(supervisor, tmp_path: Path, number: signal.Signals) -> None:
     children = pids(tmp_path)

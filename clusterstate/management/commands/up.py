@@ -59,7 +59,7 @@ class Command(BaseCommand):
             ) from error
         _require_free_port("127.0.0.1", settings.HTTP_PORT, "STOWAGE_HTTP_PORT")
         _require_free_port(settings.HOST, settings.HTTPS_PORT, "STOWAGE_HTTPS_PORT")
-        supervisor = Supervisor(state / "stowage.log")
+        supervisor = Supervisor(state / "stowage.log", state=state)
         try:
             _Start(supervisor, state, lock.fileno()).run()
             supervisor.run()
@@ -144,6 +144,7 @@ class _Start:
                 spawn=lambda output: server.spawn(output, [self._lock]),
                 stop_signal=server.stop_signal,
                 stop_seconds=server.stop_seconds,
+                resumes=True,
             )
             try:
                 process = self._supervisor.start(child)
@@ -253,7 +254,7 @@ class _Start:
                 preexec_fn=embedded.die_with_parent(with_parent),  # noqa: PLW1509  # one thread
             )
 
-        self._supervisor.start(Child(name=name, stage=stage, spawn=spawn))
+        self._supervisor.start(Child(name=name, stage=stage, spawn=spawn, beats=True))
 
     def _wait_until_ready(self) -> None:
         """Return when /readyz says that every part works, or say which does not and go on."""

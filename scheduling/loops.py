@@ -1,0 +1,209 @@
+"""The loops that a worker process runs for all its life, each on a thread of its own.
+
+::
+
+    scheduler worker    ``runner.run``         decide and bind
+    timers worker       ``timekeeper.run``     evict what is due
+    worker              ``_controllers``       everything that looks once a second
+
+Celery starts and stops the processes, hands out tasks and restarts what it is asked to; the loops
+need none of its messages, so that nothing stands still while Redis is away, frozen or empty. A task
+that asks for what a loop does (``tasks``) only nudges the loop of its own process.
+
+A loop that fails is logged and begins again; one that hangs gives no sign of life, and whoever
+supervises the process replaces it (``clusterstate.heartbeats``). A loop whose lock another process
+holds stands by and asks for it again and again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from clusterstate import heartbeats, reservations, sessions, sql, timers
+from clusterstate.actions import decisions, history, progress
+from scheduling import binding, wake
+from scheduling.controllers import manager, node_lifecycle, timekeeper
+
+logger = structlog.get_logger(__name__)
+
+_STANDBY_SECONDS = 0.25
+"""Between two tries to take a lock that another process holds."""
+_AFTER_FAILURE_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+_TRIM_SECONDS = 60.0
+_PASS_SECONDS = 300.0
+"""What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
+_FORESEE_AHEAD = timedelta(seconds=30)
+
+
+class Loop:
+    """One loop: a thread that calls ``run`` again and again until it is asked to stop.
+
+    ``run`` returns when it has nothing to do for a while, when another process does the work, or
+    when the process stops; it is given the loop to ask ``stopping`` and to ``pause``.
+    """
+
+    def __init__(self, name: str, run: Callable[["Loop"], None]) -> None:
+        self.name = name
+        self._run = run
+        self._stop = threading.Event()
+        self._nudged = threading.Event()
+        self._thread = threading.Thread(target=self._live, name=f"loop-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stopping(self) -> bool:
+        """Return whether the process was asked to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Ask it to stop; returns at once."""
+        self._stop.set()
+        self._nudged.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has stopped, but not for ever."""
+        self._thread.join(seconds)
+
+    def nudge(self) -> None:
+        """End the present pause."""
+        self._nudged.set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless there is a nudge or the process stops."""
+        self._nudged.wait(seconds)
+        self._nudged.clear()
+
+    def _live(self) -> None:
+        while not self.stopping():
+            heartbeats.beat(self.name)
+            wait = _STANDBY_SECONDS
+            try:
+                sql.drop_dead_connection()
+                self._run(self)
+            except Exception:
+                logger.exception("loop_failed", loop=self.name)
+                wait = _AFTER_FAILURE_SECONDS
+                _hang_up()
+            if not self.stopping():
+                self.pause(wait)
+        _hang_up()
+        heartbeats.rest(self.name)
+
+
+def _hang_up() -> None:
+    try:
+        connection.close()
+    except DatabaseError:
+        logger.debug("connection_close_failed")
+
+
+# --- what the loops do ---------------------------------------------------------------------------
+
+
+def _schedule(loop: Loop) -> None:
+    from scheduling import runner  # NumPy and the compiled loops, which the others do without
+
+    runner.run(stopping=loop.stopping)
+
+
+def _evict(loop: Loop) -> None:
+    timekeeper.run(stopping=loop.stopping)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  # a worker's loop is an edge
+
+
+def _controllers(loop: Loop) -> None:
+    """Look once a second at what there is for the controllers, and for binding plugins."""
+    reporter = progress.Reporter(loop.name)
+    judge_at = trim_at = 0.0
+    with ThreadPoolExecutor(binding.AT_ONCE, thread_name_prefix="binding") as threads:
+        while not loop.stopping():
+            heartbeats.beat(loop.name, _PASS_SECONDS)
+            sql.drop_dead_connection()
+            manager.run(_now(), progress=lambda: heartbeats.beat(loop.name, _PASS_SECONDS))
+            if time.monotonic() >= judge_at:
+                judge_at = time.monotonic() + settings.NODE_MONITOR_PERIOD_SECONDS
+                node_lifecycle.run(_now())
+            reporter.note()
+            if reservations.with_work():
+                threads.submit(_bind, loop)
+            if timers.unforeseen(_now() + _FORESEE_AHEAD, limit=1):
+                wake.send_foreseeing()
+            if time.monotonic() >= trim_at:
+                trim_at = time.monotonic() + _TRIM_SECONDS
+                trim()
+            heartbeats.beat(loop.name)
+            loop.pause(min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS))
+
+
+def _bind(loop: Loop) -> None:
+    """Do what binding plugins have to do; what fails is tried again a second later."""
+    try:
+        sql.drop_dead_connection()
+        binding.run(stopping=loop.stopping)
+    except Exception:
+        logger.exception("binding_failed")
+        _hang_up()
+
+
+def trim() -> None:
+    """Drop changes, documents, events and decisions that are older than what is kept."""
+    history.trim(now=_now())
+    decisions.trim(now=_now())
+
+
+# --- the loops of this process -------------------------------------------------------------------
+
+LOOPS: Final[Mapping[str, tuple[str, Callable[[Loop], None]]]] = {
+    "scheduler": ("scheduler", _schedule),
+    "timers": ("timers", _evict),
+    "worker": ("controllers", _controllers),
+}
+"""By the process's name (``STOWAGE_PROCESS``): its loop's name and what the loop does."""
+
+_running: dict[str, Loop] = {}
+
+
+def start(process: str) -> None:
+    """Start the loop of a process of this name, if it has one."""
+    if process not in LOOPS:
+        return
+    name, run = LOOPS[process]
+    heartbeats.begin(settings.STATE_DIR, process)
+    sessions.keep()
+    loop = _running[name] = Loop(name, run)
+    loop.start()
+
+
+def nudge(name: str) -> bool:
+    """Have a loop of this process look now; False if this process has no such loop."""
+    loop = _running.get(name)
+    if loop is None:
+        return False
+    loop.nudge()
+    return True
+
+
+def stop() -> None:
+    """Ask this process's loops to stop; returns at once."""
+    for loop in _running.values():
+        loop.stop()
+
+
+def join(seconds: float) -> None:
+    """Wait for this process's loops to stop."""
+    for loop in _running.values():
+        loop.join(seconds)

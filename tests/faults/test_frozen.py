@@ -1,0 +1,333 @@
+"""Stopping parts of the running service: nobody waits for them for ever, and they are replaced.
+
+A stopped process (SIGSTOP) is the hardest: its sockets are open, its sessions and locks are there,
+and it wakes at any moment as if nothing had happened.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+from clusterstate import embedded
+from tests import faults
+from tests.live import ROOT, Service, node, pod, state_folder
+from tests.waiting import running, until
+
+pytestmark = faults.MARKS
+PODS = "/api/v1/namespaces/default/pods"
+SOON = 2.0
+"""Within so many seconds a pod is bound, whatever Redis does."""
+SLACK = 3.0
+"""What a machine with as many busy workers as cores adds to a promise in seconds."""
+_numbers = iter(range(1_000_000))
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with state_folder() as state:
+        service = Service(state)
+        try:
+            service.start()
+            assert service.request("POST", "/api/v1/nodes", node("n", cpu="64"))[0] == 201
+            place(service)
+            yield service
+        finally:
+            service.stop()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process; continue it afterwards, if it is still there."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if running(pid):
+            os.kill(pid, signal.SIGCONT)
+
+
+def post(service: Service) -> str:
+    name = f"p{next(_numbers)}"
+    status, body = service.request("POST", PODS, pod(name, cpu="1m"))
+    assert status == 201, body
+    return name
+
+
+def bound(service: Service, name: str) -> bool:
+    return bool(service.request("GET", f"{PODS}/{name}")[1]["spec"].get("nodeName"))
+
+
+def place(service: Service, seconds: float = 30.0) -> float:
+    """Post a pod and wait until it is bound; return how long that took."""
+    began = time.monotonic()
+    name = post(service)
+    until(lambda: bound(service, name), seconds=seconds, what=f"{name} to be bound")
+    return time.monotonic() - began
+
+
+def readiness(service: Service) -> tuple[int, str]:
+    status, text = service.request("GET", "/readyz", seconds=5)
+    return status, str(text)
+
+
+def unready(service: Service) -> str:
+    """Return what /readyz says, empty while it says ready."""
+    status, text = readiness(service)
+    return text if status == 503 else ""
+
+
+def until_ready(service: Service) -> None:
+    until(lambda: readiness(service)[0] == 200, seconds=90, what="ready again")
+
+
+def holds(service: Service, lock: str) -> list[int]:
+    """Return the sessions that hold a single-key advisory lock of ours, by its low number."""
+    with service.database() as connection:
+        rows = connection.execute(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            " AND (classid::bigint >> 16) = 0x5358 AND objid = %s",
+            [{"cycle": 3, "timers": 4}[lock]],
+        ).fetchall()
+    return [pid for (pid,) in rows]
+
+
+def test_a_pod_is_bound_while_redis_is_frozen_refuses_and_is_empty(service: Service) -> None:
+    with stopped(service.pid("redis")):
+        times = [place(service) for _ in range(3)]
+    assert max(times) < SOON + SLACK, times
+    assert min(times) < SOON, times
+    with redis.Redis.from_url(embedded.redis_url(service.state), socket_timeout=5) as connection:
+        connection.flushall()
+    assert place(service) < SOON + SLACK
+    service.kill("redis")
+    assert place(service) < SOON + SLACK
+    until_ready(service)
+
+
+def test_timers_fire_while_redis_is_frozen(service: Service) -> None:
+    assert service.request("POST", "/api/v1/nodes", node("t"))[0] == 201
+    name = f"p{next(_numbers)}"
+    manifest = pod(name, cpu="1m", nodeName="t", terminationGracePeriodSeconds=0)
+    assert service.request("POST", PODS, manifest)[0] == 201
+    with stopped(service.pid("redis")):
+        taint = {"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}}
+        status, body = service.request(
+            "PATCH", "/api/v1/nodes/t", taint, content_type="application/strategic-merge-patch+json"
+        )
+        assert status == 200, body
+        until(
+            lambda: (
+                service.request("GET", f"{PODS}/{name}")[1]
+                .get("metadata", {})
+                .get("deletionTimestamp", service.request("GET", f"{PODS}/{name}")[0] == 404)
+            ),
+            seconds=SOON + SLACK,
+            what="the pod to be evicted",
+        )
+
+
+@pytest.mark.parametrize(
+    ("part", "loop"), [("scheduler", "scheduler"), ("timers", "timers"), ("worker", "controllers")]
+)
+def test_a_stopped_worker_is_told_of_and_replaced(service: Service, part: str, loop: str) -> None:
+    until_ready(service)
+    old = service.pid(part)
+    os.kill(old, signal.SIGSTOP)
+    text = until(lambda: unready(service), seconds=15, what="not ready")
+    assert f"[-] {loop}: has not worked for" in text
+    until(lambda: not running(old), seconds=15, what=f"the stopped {part} to be killed")
+    until_ready(service)
+    assert place(service) < 10
+
+
+@pytest.mark.parametrize("part", ["http", "https"])
+def test_a_stopped_web_process_is_replaced(service: Service, part: str) -> None:
+    old = service.pid(part)
+    os.kill(old, signal.SIGSTOP)
+    until(lambda: not running(old), seconds=15, what=f"the stopped {part} to be killed")
+    until(service.ready, seconds=60, what="both servers again")
+
+
+@pytest.fixture
+def unsupervised(service: Service) -> Iterator[Service]:
+    """The same service while its supervisor is stopped, as on another host: nobody is replaced."""
+    until_ready(service)
+    with stopped(service.process.pid):
+        yield service
+    until_ready(service)
+
+
+@pytest.mark.parametrize(("part", "lock"), [("scheduler", "cycle"), ("timers", "timers")])
+def test_a_stopped_holder_loses_its_lock_within_five_seconds_and_goes_on_when_it_wakes(
+    unsupervised: Service, part: str, lock: str
+) -> None:
+    service = unsupervised
+    (before,) = until(lambda: holds(service, lock), what=f"a {part}")
+    with stopped(service.pid(part)):
+        until(lambda: before not in holds(service, lock), seconds=5 + SLACK, what="the lock free")
+        if part == "scheduler":
+            waiting = post(service)
+            until(lambda: unready(service), seconds=10, what="not ready")
+    until(lambda: holds(service, lock), seconds=20, what=f"the {part} to work again")
+    if part == "scheduler":
+        until(lambda: bound(service, waiting), seconds=20, what="the pod to be bound")
+
+
+def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refused(
+    service: Service,
+) -> None:
+    """A shell's session, without any time-out of its own."""
+    until_ready(service)
+    with psycopg.connect(embedded.postgres_url(service.state)) as writer:
+        take_watermark(writer)
+        began = time.monotonic()
+        place(service, seconds=5 + SOON + SLACK)
+        assert time.monotonic() - began < 5 + SOON + SLACK
+        with pytest.raises(psycopg.OperationalError):
+            writer.execute("SELECT 1")
+
+
+def test_a_process_that_is_stopped_while_it_writes_holds_up_nobody_and_is_refused_when_it_wakes(
+    service: Service,
+) -> None:
+    until_ready(service)
+    name = f"p{next(_numbers)}"
+    code = (
+        "import django, sys; django.setup()\n"
+        "from django.db import transaction\n"
+        "from django.utils import timezone\n"
+        "from clusterstate.actions import pods\n"
+        f"manifest = {pod(name, cpu='1m')!r}\n"
+        "manifest['metadata']['namespace'] = 'default'\n"
+        "with transaction.atomic():\n"
+        "    pods.create_pods([manifest], now=timezone.now())\n"
+        "    print('written', flush=True)\n"
+        "    sys.stdin.readline()\n"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env=environment(service), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n", writer.communicate()[1]
+        with stopped(writer.pid):
+            place(service, seconds=5 + SOON + SLACK)
+        _, errors = writer.communicate("\n", timeout=30)
+        assert writer.returncode == 1
+        assert "OperationalError" in errors or "InterfaceError" in errors
+    finally:
+        writer.kill()
+    assert service.request("GET", f"{PODS}/{name}")[0] == 404
+
+
+def environment(service: Service) -> dict[str, str]:
+    """Return the environment of a web process of the service."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
+        "STOWAGE_PROCESS": "http",
+        "STOWAGE_STATE": str(service.state),
+        "DATABASE_URL": embedded.postgres_url(service.state),
+        "REDIS_URL": embedded.redis_url(service.state),
+    }
+
+
+def test_a_writer_that_does_not_read_its_answer_holds_up_nobody(service: Service) -> None:
+    until_ready(service)
+    with closing(psycopg.connect(embedded.postgres_url(service.state))) as writer:
+        take_watermark(writer)
+        # An answer that no socket's buffer holds, and nobody who reads it.
+        writer.pgconn.send_query(b"SELECT repeat('x', 1000000) FROM generate_series(1, 200)")
+        writer.pgconn.flush()
+        place(service, seconds=5 + SOON + SLACK)
+
+
+def take_watermark(writer: "psycopg.Connection[Any]") -> None:
+    """Begin a transaction that keeps every follower of the log where it is."""
+    writer.execute(
+        "SELECT pg_advisory_xact_lock_shared((0x5357::bigint << 48)"
+        " + pg_sequence_last_value('change_revision'))"
+    )
+
+
+def test_every_session_of_the_service_has_time_outs(service: Service) -> None:
+    """Asked of the server: what a session started with stands in its own settings alone."""
+    names = (
+        "idle_in_transaction_session_timeout",
+        "lock_timeout",
+        "statement_timeout",
+        "transaction_timeout",
+        "client_connection_check_interval",
+    )
+    code = (
+        "import django; django.setup(); from django.db import connection\n"
+        "cursor = connection.cursor()\n"
+        f"for name in {names!r}:\n"
+        "    cursor.execute('SHOW ' + name)\n"
+        "    print(name, cursor.fetchone()[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env=environment(service), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    shown = dict(line.split() for line in done.stdout.splitlines())
+    assert set(shown) == set(names)
+    assert "0" not in shown.values()
+    assert shown["idle_in_transaction_session_timeout"] in ("1s", "2s", "3s", "4s")
+
+
+def test_a_backend_and_the_server_itself_continue_when_they_were_stopped(service: Service) -> None:
+    until_ready(service)
+    for pid in (holds(service, "cycle")[0], service.pid("postgres")):
+        os.kill(pid, signal.SIGSTOP)
+        until(
+            lambda pid=pid: state_of(pid) != "T", seconds=15, what="the supervisor to continue it"
+        )
+        until_ready(service)
+    assert place(service) < 10
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def test_readiness_is_told_within_two_seconds_while_postgres_is_frozen(
+    unsupervised: Service,
+) -> None:
+    service = unsupervised
+    with stopped(service.pid("postgres")), service_backends_stopped(service):
+        text = until(lambda: unready(service), seconds=10, what="not ready")
+        assert "[-] database: does not answer" in text
+        began = time.monotonic()
+        readiness(service)
+        assert time.monotonic() - began < 2 + SLACK
+    until_ready(service)
+    assert place(service) < 10
+
+
+@contextmanager
+def service_backends_stopped(service: Service) -> Iterator[None]:
+    """Stop every process of PostgreSQL's: the children of its first one."""
+    first = service.pid("postgres")
+    with open(f"/proc/{first}/task/{first}/children") as file:
+        pids = [int(pid) for pid in file.read().split()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            if running(pid):
+                os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,100 @@
+"""Signs of life, written by one process and read by another."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterstate import heartbeats
+from tests.live import ROOT
+from tests.waiting import running, until
+
+BEATING = """
+import sys
+from pathlib import Path
+from clusterstate import heartbeats
+heartbeats.begin(Path(sys.argv[1]), "worker")
+for line in sys.stdin:
+    name, seconds = line.split()
+    heartbeats.beat(name, float(seconds))
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def beat(tmp_path: Path) -> Iterator[Callable[[str, float], int]]:
+    """Have another process beat; returns its pid."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BEATING, str(tmp_path)],
+        cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+
+    def say(name: str, seconds: float) -> int:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{name} {seconds}\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "done\n"
+        return process.pid
+
+    yield say
+    process.kill()
+    process.wait()
+
+
+def late(state: Path) -> list[str]:
+    return [one.loop for one in heartbeats.hung(state)]
+
+
+def test_a_loop_hangs_when_its_deadline_has_passed_and_not_when_it_asked_for_more(
+    tmp_path: Path, beat: Callable[[str, float], int]
+) -> None:
+    pid = beat("first", 60)
+    beat("second", 0.01)
+    (found,) = until(lambda: heartbeats.hung(tmp_path))
+    assert (found.process, found.pid, found.loop) == ("worker", pid, "second")
+    beat("second", 60)
+    assert late(tmp_path) == []
+    beat("first", -1)  # less time than before counts as well
+    assert late(tmp_path) == ["first"]
+
+
+def test_a_dead_process_and_one_that_got_its_number_are_no_hung_ones(
+    tmp_path: Path, beat: Callable[[str, float], int]
+) -> None:
+    pid = beat("loop", -1)
+    file = tmp_path / heartbeats.FOLDER / f"worker-{pid}"
+    text = file.read_bytes()
+    file.write_bytes(text.replace(b".000", b".001", 1))  # started at another time
+    assert late(tmp_path) == []
+    assert not file.exists()
+
+
+def test_the_health_check_wants_a_process_and_kills_one_that_hangs(
+    tmp_path: Path, beat: Callable[[str, float], int]
+) -> None:
+    def check(process: str = "worker") -> int:
+        done = subprocess.run(
+            [sys.executable, "-m", "clusterstate.heartbeats"],
+            cwd=ROOT, env={"STOWAGE_STATE": str(tmp_path), "STOWAGE_PROCESS": process},
+            check=False, capture_output=True,
+        )  # fmt: skip
+        return done.returncode
+
+    pid = beat("loop", 60)
+    assert check() == 0
+    assert check("timers") == 1
+    beat("loop", -1)
+    assert check() == 1
+    until(lambda: not running(pid), what="the process to be killed")
+
+
+def test_without_room_for_its_file_a_process_works_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / heartbeats.FOLDER).write_text("in the way")
+    done = subprocess.run(
+        [sys.executable, "-c", BEATING, str(tmp_path)],
+        cwd=ROOT, text=True, input="loop 1\n", capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "done\n"
