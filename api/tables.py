@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects import moments
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
 
@@ -54,10 +55,9 @@ def parse_time(text: Any) -> datetime | None:
     if not isinstance(text, str) or not text:
         return None
     try:
-        time = datetime.fromisoformat(text)
+        return moments.parse(text)
     except ValueError:
         return None
-    return time if time.tzinfo is not None else None
 
 
 def human_duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ from django.db import transaction
 from clusterstate import changes, sql
 from clusterstate.actions import events, pods
 from clusterstate.actions.events import Occurrence
-from clusterstate.objects import document
+from clusterstate.objects import document, moments
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.timers import (
@@ -307,7 +307,7 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
     if None in graces:
         graces = _graces(pod_ids)
     second = now.replace(microsecond=0)  # as the manifest has it
-    ends = {grace: second + timedelta(seconds=_period(grace)) for grace in set(graces)}
+    ends = {grace: moments.after(second, _period(grace)) for grace in set(graces)}
     found = sql.fetch_one(
         _EVICT, (sql.Int8s(pod_ids), sql.Times([ends[grace] for grace in graces]), second, now)
     )

@@ -17,7 +17,7 @@ way by the one row of ``binder``: whoever did not bind last must know the last b
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -31,7 +31,7 @@ from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission import node_restriction
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.admission.validation import formats
-from clusterstate.objects import document, resources, scheduling_class
+from clusterstate.objects import document, moments, resources, scheduling_class
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import (
     NOT_SUPPORTED,
@@ -1286,13 +1286,15 @@ def _deletion_time(
     """Return the new deletionTimestamp, ``None`` to leave the present one."""
     present = metadata.get("deletionTimestamp")
     if not present:
-        return now + timedelta(seconds=grace)
+        return moments.after(now, grace)
     period = metadata.get("deletionGracePeriodSeconds") or 0
     if not explicit and grace != 0:
         return None
     if grace >= period:
         return None
-    return document.parse_time(present) + timedelta(seconds=grace - period)
+    until = document.parse_time(present)
+    # Of one that never comes nobody knows any more when the period began.
+    return moments.after(*((now, grace) if moments.is_never(until) else (until, grace - period)))
 
 
 def _with_condition(status: Manifest, condition: Manifest, now: datetime) -> Manifest:

@@ -11,10 +11,11 @@ and the tests that judge all these ask here.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
+from clusterstate.objects import moments
 from clusterstate.objects.matching import NO_EXECUTE, tolerates
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
@@ -75,7 +76,7 @@ def countdowns(
         if used is not None and used.toleration_seconds is None:
             continue
         seconds = 0 if used is None else max(used.toleration_seconds or 0, 0)
-        since = datetime.fromisoformat(taint.time_added) if taint.time_added else added_at
+        since = moments.parse(taint.time_added) if taint.time_added else added_at
         found.append(Countdown(taint, since, seconds))
     return tuple(found)
 
@@ -88,7 +89,9 @@ def deadline(counted: Sequence[Countdown], bound_at: datetime) -> Deadline | Non
     first: Deadline | None = None
     for one in counted:
         started_at = max(one.added_at, bound_at)
-        due_at = started_at + timedelta(seconds=one.seconds)
+        due_at = moments.after(started_at, one.seconds)
+        if moments.is_never(due_at):
+            continue
         if first is None or due_at < first.due_at:
             first = Deadline(
                 due_at=due_at, started_at=started_at, taint=one.taint, seconds=one.seconds

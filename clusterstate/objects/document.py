@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.objects import moments
 from clusterstate.objects.meta import Manifest
 
 SLOT: Final = "\x01"
@@ -76,15 +77,12 @@ def format_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Return the moment that RFC 3339 text names.
+    """Return the moment that RFC 3339 text names, within ``moments.FIRST`` and ``NEVER``.
 
     Raises:
         ValueError: the text is not RFC 3339, or has no zone.
     """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or len(text) < 20 or text[10] not in "Tt":
-        raise ValueError(f"not an RFC 3339 time with a zone: {text!r}")
-    return moment.astimezone(UTC)
+    return moments.parse(text)
 
 
 def encode(kind: str, manifest: Manifest) -> tuple[str, Overlay]:
@@ -223,7 +221,7 @@ def _eviction(metadata: Manifest, condition: Manifest) -> Eviction | None:
         return None
     found = Eviction(parse_time(since), parse_time(until))
     grace = metadata.get("deletionGracePeriodSeconds")
-    if found.until - found.at != timedelta(seconds=-1 if grace is None else grace):
+    if (found.until - found.at).total_seconds() != grace:
         return None
     return found if (format_time(found.at), format_time(found.until)) == (since, until) else None
 

@@ -7,15 +7,16 @@ pkg/registry/core/pod/storage/eviction.go, v1.36.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from clusterstate.objects import moments
 from clusterstate.objects.meta import OwnerReference
 from clusterstate.objects.pod import Pod
 
-DELETION_TIMEOUT = timedelta(minutes=2)
+DELETION_TIMEOUT = 120  # seconds
 """An evicted pod that is not deleted after this long counts as there again."""
 MAX_DISRUPTED_PODS = 2000
 RETRY_AFTER_SECONDS = 10
@@ -182,7 +183,7 @@ def budget_status(
     disrupted = {
         name: at
         for name, at in disrupted_pods.items()
-        if name in still_there and at + DELETION_TIMEOUT > now
+        if name in still_there and moments.after(at, DELETION_TIMEOUT) > now
     }
     healthy = sum(
         pod.metadata.deletion_timestamp is None
@@ -198,7 +199,7 @@ def budget_status(
         expected_pods=expected,
         disrupted_pods=disrupted,
         observed_generation=budget.generation,
-        recheck_at=min(disrupted.values(), default=now) + DELETION_TIMEOUT if disrupted else None,
+        recheck_at=moments.after(min(disrupted.values()), DELETION_TIMEOUT) if disrupted else None,
     )
 
 
@@ -296,6 +297,6 @@ def _charge(pod: Pod, budget: Budget, status: BudgetStatus, now: datetime) -> Ev
         status,
         disruptions_allowed=status.disruptions_allowed - 1,
         disrupted_pods={**status.disrupted_pods, pod.metadata.name: now},
-        recheck_at=min([*status.disrupted_pods.values(), now]) + DELETION_TIMEOUT,
+        recheck_at=moments.after(min([*status.disrupted_pods.values(), now]), DELETION_TIMEOUT),
     )
     return EvictionDecision(answer=Answer.EVICT_AND_CHARGE, status=charged)

@@ -15,11 +15,12 @@ pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36 (R126-R134, C17
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from clusterstate.objects import moments
 from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, same_taint
 from clusterstate.objects.node import Node, NodeCondition, Taint
 from clusterstate.objects.node_taints import BY_CONDITION, NOT_READY, UNREACHABLE, UNSCHEDULABLE
@@ -120,11 +121,11 @@ def silent_since(node: Node, heard_at: datetime | None, *, settings: Settings) -
         settings: the grace periods.
     """
     if heard_at is not None:
-        return heard_at + timedelta(seconds=settings.grace_period_seconds)
+        return moments.after(heard_at, settings.grace_period_seconds)
     patience, created = settings.startup_grace_period_seconds, node.metadata.creation_timestamp
     if patience is None or created is None:
         return None
-    return datetime.fromisoformat(created) + timedelta(seconds=patience)
+    return moments.after(moments.parse(created), patience)
 
 
 def with_unknown_conditions(node: Node, now: datetime) -> tuple[NodeCondition, ...]:
@@ -243,7 +244,7 @@ class TokenBucket(msgspec.Struct, frozen=True, kw_only=True):
             return self.at
         if self.rate <= 0:
             return None
-        return self.at + timedelta(seconds=(1 - self.tokens) / self.rate)
+        return moments.after(self.at, (1 - self.tokens) / self.rate)
 
 
 def full_bucket(rate: float, now: datetime) -> TokenBucket:

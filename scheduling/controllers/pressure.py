@@ -8,7 +8,7 @@ period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the objec
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ import structlog
 from clusterstate import changes, queries, timers
 from clusterstate.actions import events, pods, usage
 from clusterstate.actions.events import Occurrence
+from clusterstate.objects import moments
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import qos_class
 from clusterstate.timers import Reported
@@ -71,8 +72,7 @@ def judge(reported: Reported, now: datetime) -> int:
             continue
         since = before.get(pressure.value, reported.reported_at.isoformat())
         outcome["pressures"][pressure.value] = since
-        grace = timedelta(seconds=signal.grace_period_seconds)
-        if now - datetime.fromisoformat(since) < grace:
+        if now < moments.after(datetime.fromisoformat(since), signal.grace_period_seconds):
             continue
         for one in next_victims(
             list(candidates.values()),

@@ -7,7 +7,6 @@ every pod on a node counting as healthy.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import msgspec
 from clusterstate.admission import CREATE, AdmissionSettings, User, admit
 from clusterstate.admission.defaults import set_defaults
 from clusterstate.admission.runtime_class import Conflict, set_overhead
-from clusterstate.objects import scheduling_class
+from clusterstate.objects import moments, scheduling_class
 from clusterstate.objects.errors import (
     INVALID,
     NOT_FOUND,
@@ -422,7 +421,6 @@ def _seconds(text: str | None) -> float | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        return moments.parse(text).timestamp()
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
