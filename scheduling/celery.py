@@ -83,7 +83,11 @@ def _warm_up(**_: object) -> None:
 
         heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
         with heartbeats.patience("scheduler", _COMPILE_SECONDS):
-            class_cache.warm()
+            try:
+                class_cache.warm()
+            except class_cache.LoopsUnavailable as error:
+                # Celery logs what a handler raises and goes on; an exit it lets through.
+                raise SystemExit(f"the scheduler cannot start: {error}") from error
     collector.calm()
 
 

@@ -73,12 +73,25 @@ _FEW = 4
 """Up to this many touched rows are judged one by one with plain numbers."""
 
 
+class LoopsUnavailable(RuntimeError):
+    """The compiled loops cannot be loaded; without them decisions take a hundred times as long."""
+
+
 def warm() -> bool:
     """Load the compiled loops, compiling them where they are not yet; return whether all are on.
 
     Takes 1 s where they are on disk, half a minute where they are not.
+
+    Raises:
+        LoopsUnavailable: Numba does not load here.
     """
-    return all([runs.warm(), plain.warm()])
+    try:
+        return all([runs.warm(), plain.warm()])
+    except ImportError as error:
+        raise LoopsUnavailable(
+            f"the compiled scheduling loops cannot be loaded: {error}. Install the locked packages"
+            " again (make clean, then make up)"
+        ) from error
 
 
 class Cache:

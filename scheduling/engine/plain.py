@@ -72,10 +72,8 @@ def warm() -> bool:
     """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
     global _loops, _link
     if _loops is None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
-        try:
-            from scheduling.engine.compiled import plain, shared
-        except ImportError:
-            return False
+        from scheduling.engine.compiled import plain, shared
+
         _loops, _link = plain, shared.link
         _compile()
     return _loops is not None

@@ -49,10 +49,8 @@ def warm() -> bool:
     """
     global _pool  # noqa: PLW0603
     if _pool is None:
-        try:
-            from scheduling.engine import pool
-        except ImportError:
-            return False
+        from scheduling.engine import pool
+
         _pool = pool
         pool.compile_loops()
     return True

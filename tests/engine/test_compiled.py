@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 CALL = """
 import numpy as np
@@ -18,7 +16,6 @@ print(len(shared.link.stats.cache_hits), shared.link.stats.cache_path)
 
 
 def test_code_on_disk_holds_until_any_source_of_the_package_changes(tmp_path: Path) -> None:
-    pytest.importorskip("numba")
     shutil.copytree(
         ROOT / "scheduling", tmp_path / "scheduling", ignore=shutil.ignore_patterns("__pycache__")
     )

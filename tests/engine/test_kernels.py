@@ -36,7 +36,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    pytest.importorskip("numba")
     assert runs.warm()
     yield
     runs.cool()
@@ -440,6 +439,24 @@ def test_without_compilation_the_same_loops_are_plain_python() -> None:
     )
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, check=True)
+
+
+def test_a_scheduler_without_the_compiled_loops_says_so_and_ends(tmp_path: Path) -> None:
+    """A Numba that does not load must not become a scheduler that is a hundred times slower."""
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.3 or less')\n")
+    program = "from scheduling import celery\ncelery._warm_up()\nprint('went on')\n"
+    environment = {
+        **os.environ, "PYTHONPATH": str(tmp_path), "STOWAGE_PROCESS": "scheduler",
+        "STOWAGE_STATE": str(tmp_path), "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", "import django; django.setup()\n" + program],
+        env=environment, cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "went on" not in done.stdout
+    assert "Numba needs NumPy 2.3 or less" in done.stderr
+    assert "make clean" in done.stderr
 
 
 @given(st.integers(0, 2**64), st.integers(0, 2**40), st.integers(1, 50))

@@ -29,7 +29,6 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    pytest.importorskip("numba")
     assert plain.warm()
     yield
     plain.cool()
