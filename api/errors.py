@@ -6,10 +6,13 @@ the user as "the server rejected our request for an unknown reason". So everythi
 Shapes: apimachinery ``api/errors/errors.go``, v1.36.
 """
 
+import errno
 import logging
+import re
 from typing import Any
 
 import msgspec
+import psycopg
 from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
@@ -24,7 +27,9 @@ NO_CACHE = "no-cache, private"
 UNKNOWN_PATH = "the server could not find the requested resource"
 WRONG_METHOD = "the server does not allow this method on the requested resource"
 INTERNAL = "an error on the server has prevented the request from succeeding"
-UNAVAILABLE = "the server is currently unable to handle the request: the database does not answer"
+_UNABLE = "the server is currently unable to handle the request"
+UNAVAILABLE = f"{_UNABLE}: the database does not answer"
+DISK_FULL = "nothing was written, because the disk is full"
 
 encode = msgspec.json.Encoder(enc_hook=str).encode  # DRF's ErrorDetail is a str subclass
 
@@ -51,6 +56,47 @@ class ServiceUnavailable(errors.StatusError):
     """A part that the answer needs is down; the request may be repeated."""
 
     code, reason = 503, "ServiceUnavailable"
+
+
+class InsufficientStorage(errors.StatusError):
+    """A disk is full; the request may be repeated when there is room. Kubernetes has no word."""
+
+    code, reason = 507, "InsufficientStorage"
+
+
+# What PostgreSQL says that is not about the request, by SQLSTATE (appendix A of its manual).
+_STATES = {
+    "25006": "the database only reads: it is a replica, or was made one",
+    "53000": "the database has run out of something",
+    "53200": "the database has no memory left",
+    "53300": "the database has no connection left",
+    "53400": "a limit of the database is reached",
+    "55P03": "what the request needs was locked for too long",
+    "57014": "the database took too long",
+    "57P03": "the database recovers from a crash",
+    "58030": "the database cannot read or write its disk",
+}
+_FULL = re.compile(
+    "No space left on device|Disk quota exceeded|File too large"  # ENOSPC, EDQUOT, EFBIG
+)
+
+
+def _storage(error: Exception) -> errors.StatusError | None:
+    """Return the refusal for an error of the database or of a file that is not the request's."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return InsufficientStorage(DISK_FULL, {"retryAfterSeconds": 5})
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    if not isinstance(cause, psycopg.Error):
+        return None
+    # For a quota PostgreSQL has no code of its own, only the system's words.
+    if cause.sqlstate == "53100" or (
+        cause.sqlstate in ("XX000", "58030") and _FULL.search(str(cause))
+    ):
+        return InsufficientStorage(DISK_FULL, {"retryAfterSeconds": 5})
+    sentence = _STATES.get(cause.sqlstate or "")
+    if sentence is None:
+        return None
+    return ServiceUnavailable(f"{_UNABLE}: {sentence}", {"retryAfterSeconds": 1})
 
 
 def failure(
@@ -95,7 +141,7 @@ def translate(error: Exception) -> errors.StatusError:
     """Return any exception as the failure that the client shall see.
 
     Unexpected ones are logged with their traceback and come back as a 500 that tells nothing of
-    the inside. A lost database is a 503 that may be repeated.
+    the inside. A lost database is a 503 that may be repeated, a full disk a 507.
     """
     if isinstance(error, errors.StatusError):
         return error
@@ -111,6 +157,9 @@ def translate(error: Exception) -> errors.StatusError:
         return errors.TooLarge("the request body is larger than the limit")
     if isinstance(error, exceptions.APIException):
         return errors.BadRequest(str(error.detail))
+    if (refused := _storage(error)) is not None:
+        logger.warning("refused: %s", refused.message, exc_info=error)
+        return refused
     if isinstance(error, OperationalError | InterfaceError):
         logger.warning("database unavailable", exc_info=error)
         return ServiceUnavailable(UNAVAILABLE, {"retryAfterSeconds": 1})

@@ -15,7 +15,7 @@ from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import auth, batches, clock, errors, negotiation, replies, routes, wire
+from api import auth, batches, clock, errors, negotiation, replies, room, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
 from clusterstate import advice, lineage, queries
@@ -58,6 +58,8 @@ def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
 
     @wraps(handler)
     def decided(self: "StatusView", request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if request.method != "DELETE":
+            room.require()
         if not self.is_dry_run(request):
             return handler(self, request, *args, **kwargs)
         request.META.pop(batches.KEY, None)  # a batch commits for all its requests

@@ -248,6 +248,16 @@ _postgres = {
         [*(f"-c {name}={value}" for name, value in _LIMITS.items()), _postgres.get("options", "")]
     ).strip(),
 }
+
+# Where the embedded server's data lies, None with another server; room there is looked after.
+DATABASE_FOLDER = (
+    embedded.postgres_home(STATE_DIR)
+    if _postgres.get("host") == str(embedded.socket_directories(STATE_DIR)[0])
+    else None
+)
+DISK_RESERVE_BYTES = (
+    environment.integer("STOWAGE_DISK_RESERVE", 64, at_least=0, at_most=1 << 20) << 20
+)
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",

@@ -1,0 +1,57 @@
+"""Writes are refused while the disk of the embedded database is nearly full.
+
+PostgreSQL refuses a row that finds no room and goes on, but when there is none for its log it stops
+for everybody, readers too. So what clients write is refused a little earlier, with 507: reads go
+on, deletions are let through, and what the service itself has begun has room to end. An external
+server's disk cannot be seen from here; what it answers is told (`api.errors`).
+"""
+
+import os
+import time
+
+from django.conf import settings
+
+from api import errors
+
+_LOOK_SECONDS = 0.5
+
+
+class _Room:
+    """How much there is, as of the last look."""
+
+    def __init__(self) -> None:
+        self._looked = float("-inf")
+        self._free = 0
+
+    def free(self) -> int | None:
+        """Return the free bytes that PostgreSQL's user may fill, ``None`` if not to be known."""
+        folder = settings.DATABASE_FOLDER
+        if folder is None:
+            return None
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            try:
+                disk = os.statvfs(folder)
+            except OSError:
+                return None
+            self._free = disk.f_bavail * disk.f_frsize
+        return self._free
+
+
+_room = _Room()
+
+
+def require() -> None:
+    """Check that there is room for a write. Looks at the disk twice a second at most.
+
+    Raises:
+        InsufficientStorage: there is less than ``STOWAGE_DISK_RESERVE``.
+    """
+    free = _room.free()
+    if free is not None and free < settings.DISK_RESERVE_BYTES:
+        raise errors.InsufficientStorage(
+            f"{errors.DISK_FULL}: {free >> 20} MiB are free where the database lies, and the last"
+            f" {settings.DISK_RESERVE_BYTES >> 20} MiB are kept back",
+            {"retryAfterSeconds": 5},
+        )
