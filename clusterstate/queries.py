@@ -131,6 +131,8 @@ class PendingRow(msgspec.Struct, frozen=True):
     since: datetime
     rejected_by: list[str]
     message: str
+    refused_revision: int
+    refused_under: int
 
 
 class PodRow(msgspec.Struct, frozen=True):
@@ -725,7 +727,8 @@ def load_pending(ids: Sequence[int] | None = None) -> list[PendingRow]:
         f"""
         SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.revision, p.priority,
                p.scheduler_name, p.nominated_node_name, p.created_at, p.deletion_at, q.stage,
-               q.attempts, q.not_before, q.since, q.rejected_by, q.message
+               q.attempts, q.not_before, q.since, q.rejected_by, q.message, q.refused_revision,
+               q.refused_under
         FROM pending_pod q JOIN pod p ON p.id = q.pod_id {where}
         ORDER BY p.priority DESC, q.since, p.id
         """,

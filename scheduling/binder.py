@@ -4,8 +4,9 @@ A batch of placed pods is bound by one statement on a connection of its own, in 
 runner already decides the next batch on the snapshot that assumes it ("assume, then confirm").
 ``settle`` learns what became of it: a bound pod leaves the queue, a stale one (gone, or its node
 changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
-get their condition and their place in the queue in one statement too. Events are told last, when
-there is nothing more urgent; they are news, not state.
+get their condition and their place in the queue in bulk too, when no pod is ready to be tried
+(``scheduling.refused``). Events are told last, when there is nothing more urgent; they are news,
+not state.
 
 Pods that plugins reserved (``scheduling.reserved``) are bound in the same batches; what became of
 them is for who reserved them to know (``take_outcomes``).
@@ -23,12 +24,12 @@ from django.db import connection
 from clusterstate import queries, sql
 from clusterstate.actions import events, pods
 from clusterstate.actions.events import Occurrence
-from clusterstate.actions.pods import Binding, BindResult, QueueMove, Unschedulable
+from clusterstate.actions.pods import Binding, BindResult, Unschedulable
 from clusterstate.objects.errors import StatusError
 from scheduling import wake
 from scheduling.engine.decision import ERROR, Decision
-from scheduling.engine.queue import Place, Stage
 from scheduling.recorder import Recorder
+from scheduling.refused import Refused, moment, stage
 from scheduling.sync import Mirror
 
 logger = structlog.get_logger(__name__)
@@ -36,6 +37,8 @@ logger = structlog.get_logger(__name__)
 _INLINE = 32
 """Up to so many pods are bound on the caller's thread: handing over would cost more."""
 _EVENTS_AT_ONCE = 2000
+_REFUSALS_AT_ONCE = 500
+"""So many refusals are written at a time: no pod waits for a long list."""
 _SCHEDULER_ERROR = "SchedulerError"
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -46,6 +49,7 @@ class Binder:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self.recorder = Recorder()
+        self.refused = Refused()
         # A name of its own for each warm state: the rows tell whether somebody else bound since.
         self._name = f"scheduler-{uuid.uuid4()}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
@@ -113,6 +117,7 @@ class Binder:
         if reserved:
             self._outcomes.update((id_, True) for id_, _ in result.bound if id_ in reserved)
             self._outcomes.update((id_, False) for id_ in result.stale if id_ in reserved)
+        self.refused.drop(pod_id for pod_id, _ in result.bound)
         for pod_id, _ in result.bound:
             self._mirror.queue.done(pod_id)
         for pod_id in result.stale:
@@ -133,10 +138,19 @@ class Binder:
 
     # --- not placed ------------------------------------------------------------------------------
 
-    def refuse(self, refused: Sequence[Decision], now: float) -> None:
-        """Put pods that were not placed back into the queue, with the reason for all to see."""
+    def refuse(self, refused: Sequence[Decision], now: float, *, configuration: int = 0) -> None:
+        """Put pods that were not placed back into the queue.
+
+        Their reasons are written by ``write_refused``; those that make room for themselves, at
+        once, and their victims are deleted.
+
+        Args:
+            refused: decisions that placed nothing.
+            now: the time.
+            configuration: revision of the configuration that they were made under.
+        """
         queue = self._mirror.queue
-        written: list[Unschedulable] = []
+        at_once: list[Unschedulable] = []
         for decision in refused:
             pod_id = cast(int, decision.key)
             if decision.outcome == ERROR:
@@ -146,42 +160,47 @@ class Binder:
             if pod_id not in queue:
                 continue
             place = queue.place(pod_id)
-            written.append(
-                Unschedulable(
-                    pod_id=pod_id,
-                    message=decision.message,
-                    reason=_SCHEDULER_ERROR if decision.outcome == ERROR else _UNSCHEDULABLE,
-                    rejected_by=place.rejected_by,
-                    stage=_stage(place),
-                    attempts=place.attempts,
-                    not_before=_moment(place),
-                    nominated_node_name=(
-                        None if decision.nomination is None else decision.nomination.node_name
-                    ),
-                )
+            item = Unschedulable(
+                pod_id=pod_id,
+                message=decision.message,
+                reason=_SCHEDULER_ERROR if decision.outcome == ERROR else _UNSCHEDULABLE,
+                rejected_by=place.rejected_by,
+                stage=stage(place),
+                attempts=place.attempts,
+                not_before=moment(place),
+                refused_revision=decision.snapshot_revision,
+                refused_under=configuration,
+                nominated_node_name=(
+                    None if decision.nomination is None else decision.nomination.node_name
+                ),
             )
+            if item.nominated_node_name:
+                at_once.append(item)
+            else:
+                self.refused.note(item, now)
             self._news.append((pod_id, "Warning", "FailedScheduling", decision.message))
-        if not written:
+        if not at_once:
             return
-        moment = datetime.fromtimestamp(now, UTC)
+        now_ = datetime.fromtimestamp(now, UTC)
+        self.refused.drop(item.pod_id for item in at_once)
         with wake.without_scheduler():
-            pods.set_unschedulable(written, now=moment)
-            told = {item.pod_id for item in written}
-            moves = [
-                QueueMove(
-                    pod_id=place.pod_id,
-                    stage=_stage(place),
-                    attempts=place.attempts,
-                    not_before=_moment(place),
-                )
-                for place in queue.take_changes()
-                if place.pod_id not in told
-            ]
-            if moves:
-                pods.move_pending(moves)
+            pods.set_unschedulable(at_once, now=now_)
+            queue.told(item.pod_id for item in at_once)
             for decision in refused:
                 if decision.nomination is not None and decision.nomination.victims:
-                    self._preempt(decision, moment)
+                    self._preempt(decision, now_)
+
+    def write_refused(self, now: float) -> int:
+        """Write why pods were refused, and where they wait now, some at a time; return how many.
+
+        Nothing, while pods are ready to be tried and no refusal has waited for long.
+        """
+        queue = self._mirror.queue
+        if not self.refused or (queue.has_ready and not self.refused.is_due(now)):
+            return 0
+        with wake.without_scheduler():
+            moment_ = datetime.fromtimestamp(now, UTC)
+            return self.refused.write(queue, moment_, _REFUSALS_AT_ONCE)
 
     def _preempt(self, decision: Decision, now: datetime) -> None:
         """Delete the victims gracefully, each with the name of the pod that it makes room for."""
@@ -219,6 +238,8 @@ class Binder:
     def tell(self, now: float, most: int | None = None) -> None:
         """Record the decisions and the events of what happened, ``most`` of each: the oldest."""
         self.recorder.record(most)
+        with wake.without_scheduler():
+            self.refused.move(self._mirror.queue, _EVENTS_AT_ONCE if most is None else most)
         news, self._news = self._news[:most], [] if most is None else self._news[most:]
         moment = datetime.fromtimestamp(now, UTC)
         for first in range(0, len(news), _EVENTS_AT_ONCE):
@@ -249,13 +270,4 @@ class Binder:
     @property
     def has_news(self) -> bool:
         """Whether ``tell`` has something to record."""
-        return bool(self._news) or len(self.recorder) > 0
-
-
-def _stage(place: Place) -> str:
-    """Return the stage for the row: in flight is not written down, it is active after a restart."""
-    return (Stage.ACTIVE if place.stage is Stage.IN_FLIGHT else place.stage).value
-
-
-def _moment(place: Place) -> datetime | None:
-    return datetime.fromtimestamp(place.not_before, UTC) if place.not_before else None
+        return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes

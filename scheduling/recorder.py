@@ -5,6 +5,7 @@ the runner is idle or the limit is reached. Placed ones wait as they are, runs a
 placed nothing are packed at once, since their tables refer to rows of the snapshot as it is now.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import cast
@@ -16,6 +17,7 @@ from clusterstate.actions.decisions import Made, MadeMany, record_columns, recor
 from scheduling.engine.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decisions, Run
 from scheduling.engine.record import pack, pack_table
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.runtime import Filtered
 
 logger = structlog.get_logger(__name__)
 
@@ -25,6 +27,8 @@ _WORTH_COLUMNS = 64
 """Shorter runs are written out and recorded together with their neighbours."""
 _TABLES_AT_ONCE = 32
 """Full tables per batch: each costs a millisecond at 5,000 nodes, and can be made again."""
+_TABLES_KEPT = 256
+"""Full tables of earlier batches, for refusals that still hold (``engine.refusals``)."""
 
 _Noted = tuple[datetime, int, Decision | Made | Run]
 _Identity = tuple[int, int, int]
@@ -41,6 +45,8 @@ class Recorder:
         # Placed pods of the last two batches: one is being bound while the next is decided.
         self._last: list[Decision | Run] = []
         self._before: list[Decision | Run] = []
+        # By what Filter said: a refusal that still holds has the very object of the first one.
+        self._tables: OrderedDict[int, tuple[Filtered, bytes]] = OrderedDict()
 
     def __len__(self) -> int:
         return self._count
@@ -60,7 +66,8 @@ class Recorder:
     ) -> None:
         """Keep the decisions of one batch; ``snapshot`` is as it was decided on, plus them."""
         moment = datetime.fromtimestamp(now, UTC)
-        tables: dict[bytes, bytes] = {}
+        room = _TABLES_AT_ONCE
+        bodies: dict[tuple[object, ...], bytes] = {}
         self._before, self._last = self._last, []
         self._count += len(decisions)
         for part in decisions.parts if isinstance(decisions, Decisions) else (decisions,):
@@ -75,11 +82,29 @@ class Recorder:
                     continue
                 table: bytes | None = None
                 if decision.outcome == UNSCHEDULABLE and decision.node_count:
-                    table = tables.get(decision.class_digest)
-                    if table is None and len(tables) < _TABLES_AT_ONCE:
-                        table = tables[decision.class_digest] = pack_table(decision, snapshot)
-                made = _made(decision, moment, profile_revision, table=table)
+                    table = self._kept_table(decision)
+                    if table is None and room:
+                        table = self._make_table(decision, snapshot)
+                        room -= 1
+                # Sisters that were refused by one look share its rejections, and so its body.
+                body: bytes | None = None
+                if decision.nomination is None or not decision.nomination.node_name:
+                    key = id(decision.rejections), decision.rejected_by
+                    body = bodies.get(key) or bodies.setdefault(key, pack(decision))
+                made = _made(decision, moment, profile_revision, table=table, body=body)
                 self._noted.append((moment, profile_revision, made))
+
+    def _kept_table(self, decision: Decision) -> bytes | None:
+        kept = self._tables.get(id(decision.judged))
+        return None if kept is None else kept[1]
+
+    def _make_table(self, decision: Decision, snapshot: Snapshot) -> bytes:
+        table = pack_table(decision, snapshot)
+        if decision.judged is not None:
+            self._tables[id(decision.judged)] = decision.judged, table
+            if len(self._tables) > _TABLES_KEPT:
+                self._tables.popitem(last=False)
+        return table
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
         """Note that decisions of the last batches came too late to be bound."""
@@ -178,6 +203,7 @@ def _made(
     *,
     stale: bool = False,
     table: bytes | None = None,
+    body: bytes | None = None,
 ) -> Made:
     nodes = decision.node_count
     return Made(
@@ -199,6 +225,6 @@ def _made(
         evaluated=decision.evaluated,
         feasible=decision.feasible,
         message=decision.message,
-        body=pack(decision),
+        body=pack(decision) if body is None else body,
         table=table,
     )

@@ -159,6 +159,7 @@ class Scheduler:
             sort_key=self._sort_key,
             pre_enqueue=self._pre_enqueue,
         )
+        self.mirror.configuration = self._revision
         self.binder = Binder(self.mirror)
         self.reserved = Reserved(self.mirror, self.binder, self._framework_at)
 
@@ -227,7 +228,7 @@ class Scheduler:
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
         self._starts, self._caches = {}, {}
-        self.mirror.reconfigure(made.events, made.backoff, now)
+        self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.reserved.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
@@ -265,7 +266,10 @@ class Scheduler:
         return cache
 
     def cycle(self, now: float) -> int:
-        """Keep up, decide and write one batch; return how many pods were decided."""
+        """Keep up, decide and write one batch; return how many pods were decided.
+
+        When there is none to decide, what earlier cycles left to be written is written, and counts.
+        """
         self._follow_configuration(now)
         self.mirror.refresh(now)
         if self.mirror.arrivals:
@@ -274,7 +278,7 @@ class Scheduler:
         batch = self.mirror.queue.pop_batch(now, BATCH)
         if not batch and not ready:
             self.binder.settle(now)
-            return 0
+            return self.binder.write_refused(now)
         decisions = self._decide(batch, now)
         recorder = self.binder.recorder
         recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
@@ -286,7 +290,8 @@ class Scheduler:
         refused = decisions.unplaced()
         ready += self.reserved.write(now)
         self.binder.submit(placed, now, ready)
-        self.binder.refuse(refused, now)
+        self.binder.refuse(refused, now, configuration=self._revision)
+        self.binder.write_refused(now)
         if recorder.full:
             recorder.record()
         return len(batch) + len(ready)

@@ -10,10 +10,16 @@ states the last state of one object. A pod that this worker assumed is confirmed
 a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge,
 and in ``homeless`` as long as that node does not exist.
 Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
+
+A refused pod's row says up to which revision the refusal had read the log. After a restart the pod
+waits where its row says, and what the log tells since then moves it as it would have moved it in
+the queue. Where the log is too long, or trimmed, or another configuration is in force, the pod is
+tried again instead.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -49,6 +55,7 @@ from scheduling.engine.queue import (
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import (
+    NOTHING,
     Action,
     ClusterEvent,
     Resource,
@@ -82,6 +89,8 @@ ADMISSION = "node-admission"
 """Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
 _FINISHED = ("Succeeded", "Failed")
 _READ_AT_ONCE = 5000
+_REPLAYED = 20_000
+"""So many revisions before the present one are read again for pods that were refused since."""
 _TOGETHER = 16
 """From so many pods on it is faster to add them at once."""
 _decode_node = msgspec.json.Decoder(Node).decode
@@ -104,10 +113,14 @@ class Mirror:
         self._sort_key = sort_key
         self._pre_enqueue = pre_enqueue
         self.reserved: dict[int, Reservation] = {}
+        self.configuration = 0
+        """Revision of the configuration in force, by which refusals hold."""
         self.cursor = -1
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
         self.arrivals: dict[int, None] = {}
+        # Pods that were assumed and are bound, by class, until waiting ones are told.
+        self._confirmed: dict[int, PodInfo] = {}
         self.homeless: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
 
@@ -124,13 +137,16 @@ class Mirror:
         """Whether there is something to refresh."""
         return self.cursor >= 0
 
-    def reconfigure(self, registrations: Registrations, backoff: Backoff, now: float) -> None:
+    def reconfigure(
+        self, revision: int, registrations: Registrations, backoff: Backoff, now: float
+    ) -> None:
         """Take over another configuration: the queue is filled again from its rows."""
+        self.configuration = revision
         self._registrations = registrations
         self._backoff = backoff
         self.queue = self._new_queue()
         self.reserved = {one.pod_id: one for one in reservations.everything()}
-        self._load_pending(now)
+        self._load_pending(now, self.cursor)
 
     # --- cold start ------------------------------------------------------------------------------
 
@@ -139,6 +155,7 @@ class Mirror:
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
         self.arrivals.clear()
+        self._confirmed.clear()
         self.homeless.clear()
         self._classes.clear()
         with queries.snapshot() as revision:
@@ -151,7 +168,7 @@ class Mirror:
                     self._set_other(kind, manifest)
             self._load_bound(bulk.bound_pods(), row_of_node)
             self._set_aside(reservations.everything())
-            self._load_pending(now)
+            self._load_pending(now, revision)
             self.arrivals = dict.fromkeys(queries.load_arrivals(ADMISSION))
         self.snapshot.revision = self.cursor = revision
         logger.info(
@@ -190,14 +207,15 @@ class Mirror:
                     terminating=bool(bound.terminating[number]),
                 )
 
-    def _load_pending(self, now: float) -> None:
+    def _load_pending(self, now: float, revision: int) -> None:
+        """Fill the queue from its rows, as of ``revision``."""
         rows = queries.load_pending()
         self._learn_classes(row.class_id for row in rows)
+        refused: list[tuple[int, PendingPod, Place]] = []
         for row in rows:
             if row.deletion_at is not None or row.scheduler_name not in self._registrations:
                 continue
-            # What happened since its row was written is not known, so a pod that was rejected is
-            # tried once more; only its backoff is kept.
+            pod = self._pending_pod(row.id, row.class_id)
             place = Place(
                 pod_id=row.id,
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
@@ -208,11 +226,130 @@ class Mirror:
                 rejected_by=tuple(row.rejected_by),
             )
             if row.id in self.reserved:
-                self.queue.restore_parked(self._pending_pod(row.id, row.class_id), place)
+                self.queue.restore_parked(pod, place)
                 continue
-            self.queue.restore(self._pending_pod(row.id, row.class_id), place, now)
+            if (
+                row.stage == Stage.UNSCHEDULABLE
+                and place.rejected_by
+                and row.refused_under == self.configuration
+                and max(revision - _REPLAYED, 0) < row.refused_revision <= revision
+            ):
+                refused.append((row.refused_revision, pod, place))
+            else:
+                self.queue.restore(pod, place, now)
             if row.nominated_node_name:
                 self.snapshot.nominate(row.id, self._classes[row.class_id], row.nominated_node_name)
+        self._restore_refused(sorted(refused, key=lambda one: one[0]), revision, now)
+
+    # --- refused before the restart --------------------------------------------------------------
+
+    def _restore_refused(
+        self, refused: Sequence[tuple[int, PendingPod, Place]], revision: int, now: float
+    ) -> None:
+        """Let refused pods wait, and move those that something happened to, or for, since then.
+
+        ``refused``: in the order of the revisions up to which their decisions had read the log.
+        """
+        if not refused:
+            return
+        happened = self._happened(refused[0][0], revision)
+        if happened is None:
+            logger.info("refusals_not_kept", pods=len(refused))
+            for _, pod, place in refused:
+                self.queue.restore(pod, place, now)
+            return
+        mine = {pod.pod_id for _, pod, _ in refused}
+        ahead = iter(refused)
+        following = next(ahead, None)
+        # The same happens to many pods of a class: once is enough until others wait for it.
+        seen: set[tuple[object, ...]] = set()
+        for change in happened:
+            while following is not None and following[0] < change.revision:
+                self._let_wait(following, now)
+                following = next(ahead, None)
+                seen.clear()
+            if change.object_id in mine and change.kind == "Pod":
+                if change.class_id != change.previous_class_id:
+                    self.queue.activate([change.object_id], now)
+                continue
+            event = self._event_of(change, seen)
+            if event is not None:
+                self.queue.move_on_event(event, now)
+        while following is not None:
+            self._let_wait(following, now)
+            following = next(ahead, None)
+
+    def _let_wait(self, refused: tuple[int, PendingPod, Place], now: float) -> None:
+        _, pod, place = refused
+        # The flush counts from the refusal, which is when its backoff began.
+        at = place.not_before - self._backoff.after(place.attempts) if place.not_before else now
+        place = msgspec.structs.replace(place, stage=Stage.UNSCHEDULABLE, queued_at=at)
+        self.queue.restore(pod, place, now)
+
+    def _happened(self, since: int, until: int) -> list[Change] | None:
+        """Return what happened from one revision to another, ``None`` where it is not known."""
+        found: list[Change] = []
+        cursor, more = since, True
+        while more and cursor < until:
+            try:
+                news = changes.read_since(
+                    cursor,
+                    kinds=("Pod", "Node", "Namespace"),
+                    limit=_READ_AT_ONCE,
+                    documents=("Node",),
+                    previous=("Node",),
+                )
+            except Expired:
+                return None
+            found += [change for change in news.items if change.revision <= until]
+            cursor, more = news.cursor, news.more
+        class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
+        class_ids.discard(None)
+        self._learn_classes(cast("set[int]", class_ids))
+        return found if class_ids <= self._classes.keys() else None
+
+    def _event_of(self, change: Change, seen: set[tuple[object, ...]]) -> ClusterEvent | None:
+        """Return what a change means for waiting pods; ``None`` if nothing, or nothing new."""
+        if change.kind == "Namespace":
+            return self._cluster_event(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL)
+        if change.kind == "Node":
+            old = _node_of(change.previous_text)
+            if change.verb == changes.DELETED:
+                return self._cluster_event(
+                    Resource.NODE, Action.DELETE, old=old or _node_of(change.text)
+                )
+            new = _node_of(change.text)
+            if new is None:  # trimmed while it was read; a later change tells the rest
+                return None
+            # Unchanged documents are not repeated.
+            same = change.previous_document_id == change.document_id
+            if old is None and not same:
+                return self._cluster_event(Resource.NODE, Action.ADD, new=new)
+            action = NOTHING if old is None else diff_node(old, new)
+            return self._cluster_event(Resource.NODE, action, old=old, new=new) if action else None
+        assert change.class_id is not None
+        gone = change.verb == changes.DELETED or change.phase in _FINISHED
+        was_on = bool(change.previous_node_name) and change.previous_phase not in _FINISHED
+        is_on = bool(change.node_name) and not gone
+        before = self._classes[change.previous_class_id or change.class_id].pod
+        after = self._classes[change.class_id].pod
+        action = NOTHING
+        if was_on and not is_on:
+            action = Action.DELETE
+        elif is_on and not was_on:
+            action = Action.ADD
+        elif is_on and change.class_id != change.previous_class_id:
+            action = diff_pod(before, after)
+        told = (action, change.previous_class_id, change.class_id)
+        if not action or told in seen:
+            return None
+        seen.add(told)
+        return self._cluster_event(
+            Resource.ASSIGNED_POD,
+            action,
+            old=None if action == Action.ADD else before,
+            new=None if action == Action.DELETE else after,
+        )
 
     # --- reserved --------------------------------------------------------------------------------
 
@@ -303,6 +440,15 @@ class Mirror:
                 self._arrive(arriving, now)
             self._apply(change, now)
         self._arrive(arriving, now)
+        self._tell_confirmed(now)
+
+    def _tell_confirmed(self, now: float) -> None:
+        """Wake who waited for pods that this worker placed; one of a class speaks for all."""
+        confirmed, self._confirmed = self._confirmed, {}
+        if self.queue.has_waiting:
+            for info in confirmed.values():
+                event = self._cluster_event(Resource.ASSIGNED_POD, Action.ADD, new=info.pod)
+                self.queue.move_on_event(event, now, seen=True)
 
     def _is_arrival(self, change: Change) -> bool:
         """Whether a change tells of a pod on a known node that was on none."""
@@ -393,7 +539,10 @@ class Mirror:
         """Apply a change of a pod that is on a node; most are what this worker assumed."""
         pod_id, snapshot = change.object_id, self.snapshot
         started, terminating = _seconds(change.scheduled_at), change.deletion_at is not None
+        assumed = snapshot.is_assumed(pod_id)
         if snapshot.confirm(pod_id, info, node_name, start_time=started, terminating=terminating):
+            if assumed:
+                self._confirmed[info.index] = info
             self._leave_queue(pod_id)
             return
         known = snapshot.pod(pod_id)
@@ -447,17 +596,24 @@ class Mirror:
     ) -> None:
         if len(self.queue) == 0:
             return
+        event = self._cluster_event(resource, action, old=old, new=new)
+        self.queue.move_on_event(event, now, but_not=but_not)
+
+    def _cluster_event(
+        self,
+        resource: Resource,
+        action: Action,
+        *,
+        old: Node | Pod | None = None,
+        new: Node | Pod | None = None,
+    ) -> ClusterEvent:
         subject = new or old
         labels = None
         if isinstance(subject, Pod):
             known = self.snapshot.namespace_labels(subject.metadata.namespace)
             labels = None if known is None else dict(known)
-        self.queue.move_on_event(
-            ClusterEvent(
-                resource=resource, action=action, old=old, new=new, namespace_labels=labels
-            ),
-            now,
-            but_not=but_not,
+        return ClusterEvent(
+            resource=resource, action=action, old=old, new=new, namespace_labels=labels
         )
 
     # --- what else scheduling looks up -----------------------------------------------------------
@@ -484,6 +640,10 @@ class Mirror:
             self.snapshot.remove_service(change.namespace, change.name)
         else:
             self.snapshot.remove_controller(change.kind, change.namespace, change.name)
+
+
+def _node_of(text: str | None) -> Node | None:
+    return None if text is None else _decode_node(text.replace(SLOT, ""))
 
 
 def _seconds(moment: datetime | None) -> float | None:

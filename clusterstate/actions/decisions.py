@@ -111,12 +111,15 @@ def record_columns(many: MadeMany) -> int:
     if not many.pod_id:
         return 0
     tables: dict[bytes, bytes] = {}
+    known: dict[int, bytes] = {}  # by identity: thousands share a table of some kilobytes
     digests: list[bytes | None] = []
     for table in many.table:
         digest: bytes | None = None
         if table is not None:
-            digest = blake2b(table, digest_size=16).digest()
-            tables[digest] = table
+            digest = known.get(id(table))
+            if digest is None:
+                digest = known[id(table)] = blake2b(table, digest_size=16).digest()
+                tables[digest] = table
         digests.append(digest)
     moments = many.at
     make_partitions((min(moments), max(moments)))

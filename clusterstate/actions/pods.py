@@ -87,7 +87,8 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that could not be placed, and where it waits now.
 
     ``reason`` and ``message`` become the PodScheduled=False condition. ``stage``, ``attempts``,
-    ``not_before`` and ``rejected_by`` are its place in the queue.
+    ``not_before`` and ``rejected_by`` are its place in the queue. ``refused_revision`` and
+    ``refused_under``: the log up to which, and the configuration under which, that was decided.
     ``nominated_node_name``: ``None`` leaves status.nominatedNodeName alone, a text sets it.
     """
 
@@ -98,6 +99,8 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = "unschedulable"
     attempts: int = 1
     not_before: datetime | None = None
+    refused_revision: int = 0
+    refused_under: int = 0
     nominated_node_name: str | None = None
 
 
@@ -798,9 +801,14 @@ def bind_pod(
 
 _SET_UNSCHEDULABLE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    told AS MATERIALIZED (
+        SELECT * FROM unnest(%s, %s, %s) WITH ORDINALITY
+            AS t(condition, message, rejected_by, number)),
     input AS MATERIALIZED (
-        SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s)
-            AS i(pod_id, condition, message, rejected_by, stage, attempts, not_before)),
+        SELECT i.*, t.condition, t.message, string_to_array(t.rejected_by, ',') AS rejected_by
+        FROM unnest(%s, %s, %s, %s, %s, %s, %s)
+             AS i(pod_id, number, stage, attempts, not_before, revision, configuration)
+        JOIN told t USING (number)),
     marked AS (
         UPDATE pod p
         SET unschedulable = '{{"lastTransitionTime":"'
@@ -816,7 +824,8 @@ _SET_UNSCHEDULABLE = f"""
     queued AS (
         UPDATE pending_pod q
         SET stage = i.stage, attempts = i.attempts, not_before = i.not_before,
-            rejected_by = string_to_array(i.rejected_by, ','), message = i.message
+            rejected_by = i.rejected_by, message = i.message,
+            refused_revision = i.revision, refused_under = i.configuration
         FROM input i
         WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))),
     logged AS ({log("marked")})
@@ -835,19 +844,29 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         return []
     ordered = sorted(items, key=lambda item: item.pod_id)
     moment = document.format_time(now)
-    conditions = [
-        f'"message":{_json(item.message)},"reason":{_json(item.reason)},'
-        '"status":"False","type":"PodScheduled"}'
+    # Thousands are told the same: the text is sent once.
+    numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    told = [
+        numbers.setdefault((item.message, item.reason, item.rejected_by), len(numbers) + 1)
         for item in ordered
     ]
     parameters = (
+        sql.Texts(
+            [
+                f'"message":{_json(message)},"reason":{_json(reason)},'
+                '"status":"False","type":"PodScheduled"}'
+                for message, reason, _ in numbers
+            ]
+        ),
+        sql.Texts([message for message, _, _ in numbers]),
+        sql.Texts([",".join(rejected_by) for _, _, rejected_by in numbers]),
         sql.Int8s([item.pod_id for item in ordered]),
-        sql.Texts(conditions),
-        sql.Texts([item.message for item in ordered]),
-        sql.Texts([",".join(item.rejected_by) for item in ordered]),
+        sql.Int8s(told),
         sql.Texts([item.stage for item in ordered]),
         sql.Int4s([item.attempts for item in ordered]),
         sql.Times([item.not_before for item in ordered]),
+        sql.Int8s([item.refused_revision for item in ordered]),
+        sql.Int8s([item.refused_under for item in ordered]),
         moment,
         moment,
         now,
@@ -860,12 +879,24 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         return rows
 
     marked = {row[0]: row[1] for row in _again_after_deadlock(mark)}
-    for item in ordered:
-        if item.nominated_node_name is not None:
-            revision = nominate(item.pod_id, item.nominated_node_name, now=now)
-            if revision:
-                marked[item.pod_id] = revision
+    for item in _whose_nomination_changes(ordered):
+        revision = nominate(item.pod_id, item.nominated_node_name or "", now=now)
+        if revision:
+            marked[item.pod_id] = revision
     return sorted(marked.items())
+
+
+def _whose_nomination_changes(items: Sequence[Unschedulable]) -> list[Unschedulable]:
+    """Return the items that set a nomination, or clear one that there is. Queries at most once."""
+    clearing = [item.pod_id for item in items if item.nominated_node_name == ""]
+    nominated: set[int] = set()
+    if clearing:
+        rows = sql.fetch(
+            "SELECT id FROM pod WHERE id = ANY(%s) AND nominated_node_name <> ''",
+            (sql.Int8s(clearing),),
+        )
+        nominated = {row[0] for row in rows}
+    return [item for item in items if item.nominated_node_name or item.pod_id in nominated]
 
 
 _MOVE = """

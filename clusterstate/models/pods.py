@@ -107,7 +107,9 @@ class PendingPod(models.Model):
 
     ``stage``: ``active`` may be tried now; ``backoff`` from ``not_before`` on; ``unschedulable``
     when something changes; ``gated`` when its gates are gone; ``inflight`` was decided and waits on
-    Permit or PreBind. ``rejected_by`` names the plugins that refused it last.
+    Permit or PreBind. ``rejected_by`` names the plugins that refused it last, ``refused_revision``
+    is the revision up to which that decision had read the log, 0 where it is not known, and
+    ``refused_under`` the configuration that it was made under.
     """
 
     pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
@@ -117,6 +119,8 @@ class PendingPod(models.Model):
     since = models.DateTimeField()
     rejected_by = ArrayField(models.TextField(), default=list)
     message = models.TextField(default="")
+    refused_revision = models.BigIntegerField(default=0, db_default=0)
+    refused_under = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         db_table = "pending_pod"

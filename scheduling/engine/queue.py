@@ -271,6 +271,7 @@ class PriorityQueue:
         self._flush: _Heap = []
         self._groups: dict[_Group, _Members] = {}
         self._woken: deque[_Members] = deque()
+        self._heard: dict[tuple[object, ...], bool] = {}
         # Ordered by when they were popped; a plain dict would be slow at its oldest key.
         self._in_flight: OrderedDict[int, None] = OrderedDict()
         self._events: deque[ClusterEvent] = deque()
@@ -327,6 +328,21 @@ class PriorityQueue:
         for pod_id in pod_ids:
             del self._changed[pod_id]
         return [self.place(pod_id) for pod_id in pod_ids]
+
+    def told(self, pod_ids: Iterable[int]) -> None:
+        """Note that the places of these pods, as they are now, were written down."""
+        for pod_id in pod_ids:
+            self._changed.pop(pod_id, None)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether pods are ready to be tried, as of the last ``pop_batch``."""
+        return bool(self._fresh or self._lines)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether pods wait for an event."""
+        return bool(self._groups)
 
     @property
     def has_changes(self) -> bool:
@@ -663,20 +679,33 @@ class PriorityQueue:
     # --- events ----------------------------------------------------------------------------------
 
     def move_on_event(
-        self, event: ClusterEvent, now: float, *, but_not: Collection[int] = ()
+        self,
+        event: ClusterEvent,
+        now: float,
+        *,
+        but_not: Collection[int] = (),
+        seen: bool = False,
     ) -> int:
         """Wake the pods that the event may help, and return how many moved at once.
 
-        ``but_not``: pods that caused it themselves.
+        Args:
+            event: what happened.
+            now: the time.
+            but_not: pods that caused it themselves.
+            seen: the scheduler did it itself: what is in flight, or active, was decided with it or
+                will be.
         """
-        self._event_count += 1
-        if self._in_flight:
-            self._events.append(event)
+        if not seen:
+            self._event_count += 1
+            if self._in_flight:
+                self._events.append(event)
         for members in self._woken:
             if members.worth is not _Worth.NOW and members.group[3]:
                 worth = self._worth(members.spec, members.group[2], members.group[3], event)
                 members.worth = max(members.worth, worth)
         for group, members in list(self._groups.items()):
+            if not self._hears(group, event):
+                continue
             worth = self._worth(members.spec, group[2], group[3], event)
             if worth is _Worth.NOTHING:
                 continue
@@ -740,6 +769,20 @@ class PriorityQueue:
                     ):
                         return worth
         return _Worth.NOTHING
+
+    def _hears(self, group: _Group, event: ClusterEvent) -> bool:
+        """Return whether a plugin of the group wants to hear of such events, whatever its hint."""
+        _, name, rejected_by, pending_by = group
+        key = name, rejected_by, pending_by, event.resource, event.action
+        found = self._heard.get(key)
+        if found is None:
+            by_plugin = self._registrations.get(name, {})
+            found = self._heard[key] = any(
+                registration.covers(event)
+                for plugin in rejected_by | pending_by
+                for registration in by_plugin.get(plugin, EVERY_EVENT)
+            )
+        return found
 
     def _act(self, entry: _Entry, worth: _Worth, now: float, stage: Stage) -> None:
         """Let the pod wait in ``stage`` or bring it nearer to its next attempt."""

@@ -1,0 +1,101 @@
+"""Refusals on their way to the rows: placing comes first.
+
+A refused pod is back in the queue at once, in memory. Its condition and its place in the queue are
+written afterwards, in slices, when no pod is ready to be tried, or when they have waited for a
+second. What is lost with the process is only that the pod was tried: its row says what it said
+before, and the next scheduler tries it again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from clusterstate.actions import pods
+from clusterstate.actions.pods import QueueMove, Unschedulable
+from scheduling.engine.queue import Place, PriorityQueue, Stage
+
+_LONGEST = 1.0
+"""Seconds after which a refusal is written although pods are ready to be tried."""
+
+
+class Refused:
+    """The refusals of one scheduler that are not written yet, the oldest first."""
+
+    def __init__(self) -> None:
+        # With the time at which it was decided; in order of that.
+        self._waiting: OrderedDict[int, tuple[float, Unschedulable]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def note(self, item: Unschedulable, now: float) -> None:
+        """Keep what is to be written of a pod, in place of an earlier refusal."""
+        self._waiting.pop(item.pod_id, None)
+        self._waiting[item.pod_id] = now, item
+
+    def drop(self, pod_ids: Iterable[int]) -> None:
+        """Forget refusals of pods that were placed, or that are written by somebody else."""
+        if self._waiting:
+            for pod_id in pod_ids:
+                self._waiting.pop(pod_id, None)
+
+    def is_due(self, now: float) -> bool:
+        """Whether some wait for too long already."""
+        return bool(self._waiting) and next(iter(self._waiting.values()))[0] <= now - _LONGEST
+
+    def write(self, queue: PriorityQueue, now: datetime, most: int) -> int:
+        """Write the oldest refusals, at most so many; return how many were taken.
+
+        Where a pod waits is read now: an event may have moved it since.
+        """
+        items: list[Unschedulable] = []
+        taken = 0
+        while self._waiting and taken < most:
+            pod_id, (_, item) = self._waiting.popitem(last=False)
+            taken += 1
+            if pod_id not in queue:
+                continue
+            place = queue.place(pod_id)
+            if place.stage is not Stage.IN_FLIGHT:
+                item = msgspec.structs.replace(
+                    item,
+                    stage=place.stage.value,
+                    attempts=place.attempts,
+                    not_before=moment(place),
+                )
+            items.append(item)
+        pods.set_unschedulable(items, now=now)
+        queue.told(item.pod_id for item in items)
+        return taken
+
+    def move(self, queue: PriorityQueue, most: int) -> int:
+        """Write where pods wait that were moved, at most so many; return how many were taken.
+
+        Not of those in flight: their outcome is written, and who parks a pod writes that.
+        """
+        places = queue.take_changes(most)
+        pods.move_pending(
+            [
+                QueueMove(
+                    pod_id=place.pod_id,
+                    stage=place.stage.value,
+                    attempts=place.attempts,
+                    not_before=moment(place),
+                )
+                for place in places
+                if place.stage is not Stage.IN_FLIGHT and place.pod_id not in self._waiting
+            ]
+        )
+        return len(places)
+
+
+def stage(place: Place) -> str:
+    """Return the stage for the row: in flight is not written down, it is active after a restart."""
+    return (Stage.ACTIVE if place.stage is Stage.IN_FLIGHT else place.stage).value
+
+
+def moment(place: Place) -> datetime | None:
+    """Return until when the pod's backoff lasts, ``None`` if it has none."""
+    return datetime.fromtimestamp(place.not_before, UTC) if place.not_before else None
