@@ -161,19 +161,18 @@ def repelled(spec: Manifest, taints: Iterable[Manifest]) -> list[str]:
 def taint_due(spec: Manifest, taints: Iterable[Manifest], bound_at: float) -> float | None:
     """Return when a bound pod has to leave for its node's taints; None means never.
 
-    An untolerated NoExecute taint is due when it was added. A tolerated one is due the shortest of
-    the seconds of all tolerations that match it after the later of the taint and the binding.
+    An untolerated NoExecute taint is due when it was added. A tolerated one is due the seconds of
+    the first toleration that matches it after the later of the taint and the binding.
     """
     found: list[float] = []
     for taint in taints:
         if taint["effect"] != "NoExecute":
             continue
         start = max(seconds(taint.get("timeAdded")) or 0.0, bound_at)
-        matching = [one for one in spec.get("tolerations") or () if tolerates(one, taint)]
-        if not matching:
+        matching = (one for one in spec.get("tolerations") or () if tolerates(one, taint))
+        first = next(matching, None)
+        if first is None:
             found.append(start)
-            continue
-        given = [one["tolerationSeconds"] for one in matching if "tolerationSeconds" in one]
-        if given:
-            found.append(start + max(0, min(given)))
+        elif first.get("tolerationSeconds") is not None:
+            found.append(start + max(0, first["tolerationSeconds"]))
     return min(found, default=None)

@@ -59,6 +59,9 @@ INVOLUNTARY_SECONDS = 60.0
 """A pod that went by itself so lately may still count in the status that allows evictions."""
 
 
+SCENES = 5
+
+
 @dataclass(frozen=True)
 class Violation:
     """One broken promise: the column it counts in, and a sentence for whoever looks into it."""
@@ -85,6 +88,8 @@ class Audit:
     seen: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    scenes: list[tuple[str, State]] = field(default_factory=list)
+    """The cluster as it was at the first violations, for whoever looks into them."""
     binds: int = 0
     evictions: int = 0
     preemptions: int = 0
@@ -112,6 +117,8 @@ class Audit:
 
     def _broken(self, column: str, text: str) -> None:
         self.violations.append(Violation(column, f"{text} (revision {self.state.revision})"))
+        if len(self.scenes) < SCENES:
+            self.scenes.append((self.violations[-1].text, self.state.copy()))
 
     def _pod(self, event: Event, before: Object | None) -> None:
         pod, uid, name = event.item, uid_of(event.item), key_of(event.item)

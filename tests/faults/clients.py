@@ -18,6 +18,10 @@ from tests.faults.wire import MERGE, NoAnswer, Wire
 
 LOW, HIGH = 0.70, 0.95
 _AIM_LOW, _AIM_HIGH = 0.78, 0.90
+_MANY = 50
+"""So many waiting pods are enough."""
+_CLOSED = 3
+"""So many nodes at most are tainted or cordoned at a time."""
 _OWNER_SECONDS = 180.0
 
 
@@ -140,7 +144,7 @@ class Client(threading.Thread):
         waiting = sum(1 for pod in pods if not replay.node_of(pod))
         create = 0 if waiting > 150 else 25 if full < _AIM_LOW else 2 if full > _AIM_HIGH else 6
         delete = 14 if full > _AIM_HIGH else 1 if full < _AIM_LOW else 4
-        if waiting > 60:
+        if waiting > _MANY:
             delete += 6
         actions: list[tuple[float, Callable[[list[Object], State], Any]]] = [
             (create, self._create), (create / 6, self._create_list), (0.5, self._dry_run),
@@ -181,8 +185,11 @@ class Client(threading.Thread):
         mine = [pod for pod in pods if not pod["metadata"].get("ownerReferences")]
         if not mine:
             return
-        # Rather those that wait, when many do, so that room is made by those who hold it.
-        pod = self._rng.choice(mine)
+        waiting = [pod for pod in mine if not replay.node_of(pod)]
+        # Rather those that wait, when many do: the cluster stays full.
+        pod = self._rng.choice(
+            waiting if len(waiting) > _MANY and self._rng.random() < 0.8 else mine
+        )
         self._meddling.tries(replay.uid_of(pod), "delete")
         path = f"{world.PODS}/{pod['metadata']['name']}"
         grace = self._rng.choice((0, 0, 1, 3))
@@ -249,21 +256,25 @@ class Client(threading.Thread):
             for taint in node["spec"].get("taints") or ()
             if taint["key"] not in (world.WEAR, "soak.example/kept")
         ]
-        worn = sum(
-            any(taint["key"] == world.WEAR for taint in one["spec"].get("taints") or ())
-            for one in state.nodes.values()
-        )
-        draw = self._rng.random()
-        if worn < 3 and draw < 0.4:
+        draw, closed = self._rng.random(), self._closed(state) >= _CLOSED
+        if draw < 0.4 and not closed:
             others.append({"key": world.WEAR, "value": "old", "effect": "NoExecute"})
-        elif draw < 0.6:
+        elif draw < 0.6 and not closed:
             others.append({"key": "soak.example/kept", "effect": "NoSchedule"})
         self._patch_node(node, {"spec": {"taints": others}})
 
     def _cordon(self, pods: list[Object], state: State) -> None:
         node = self._any_node(state)
         if node is not None:
-            self._patch_node(node, {"spec": {"unschedulable": self._rng.random() < 0.3 or None}})
+            cordon = self._rng.random() < 0.5 and self._closed(state) < _CLOSED
+            self._patch_node(node, {"spec": {"unschedulable": cordon or None}})
+
+    def _closed(self, state: State) -> int:
+        """Return how many nodes take nobody now."""
+        names = [f"n{number}" for number in range(world.NODES)]
+        found = [state.nodes[name]["spec"] for name in names if name in state.nodes]
+        away = len(names) - len(found)
+        return away + sum(1 for one in found if one.get("unschedulable") or one.get("taints"))
 
     def _patch_node(self, node: Object, body: Object) -> None:
         name = node["metadata"]["name"]

@@ -1,6 +1,7 @@
 """One life of a service: rounds of faults, each healed, and then a rest in which all is judged."""
 
 import contextlib
+import json
 import random
 import re
 import threading
@@ -74,7 +75,10 @@ class Living:
         self._patience = patience
         self._rate = rate
         self._rng = random.Random(f"{life.seed}/living")
-        self._history = History(folder / f"history-{life.seed.replace('/', '-')}.jsonl")
+        self._folder = folder
+        self._name = life.seed.replace("/", "-")
+        self._scenes = 0
+        self._history = History(folder / f"history-{self._name}.jsonl")
         self._system = System(
             life.topology, say=say, small_disk=small_disk and life.topology == OWN
         )
@@ -153,6 +157,7 @@ class Living:
         self._agent = clients.Agent(self._wire(), self._view)
         for thread in (*self._followers(), *self._clients, self._agent, self._prober):
             thread.start()
+        self._replay(min(self._settle()))  # from here on every event is judged
         self._gate.set()
         self._until(lambda: self._fullness() > clients.LOW, 120)
 
@@ -221,7 +226,7 @@ class Living:
 
     def _found(self, violation: Violation) -> None:
         """Count a violation, and one that lasts only once: times in its text are left out."""
-        known = violation.column, re.sub(r"[-+]?\d+(\.\d+)? s\b", "", violation.text)
+        known = _lasting_key(violation)
         if known in self._known:
             return
         self._known.add(known)
@@ -325,7 +330,7 @@ class Living:
                 self._found(
                     Violation(checkers.READY, "ready all along, and an easy pod was not placed")
                 )
-            if not (only_redis and look.began < healed and look.acknowledged):
+            if not (only_redis and look.began < healed):
                 continue
             if look.seconds is None or look.seconds > REDIS_SECONDS * self._patience:
                 told = f"an easy pod took {look.seconds} s while Redis was away"
@@ -348,6 +353,12 @@ class Living:
         for violation in self._audit.violations:
             self._found(violation)
         self._audit.violations.clear()
+        for text, state in self._audit.scenes[self._scenes :]:
+            file = self._folder / f"scene-{self._name}-{self._scenes}.json"
+            scene = {"violation": text, "decided on": self._decided, "revision": state.revision,
+                     "nodes": state.nodes, "pods": state.pods}  # fmt: skip
+            file.write_text(json.dumps(scene))
+            self._scenes += 1
         for follower in self._followers():
             for violation in follower.violations:
                 self._found(violation)
@@ -362,7 +373,14 @@ class Living:
         drained = {kind: one.drain(revision) for kind, one in self._recorders.items()}
         events = replay.in_order(*(taken for _, taken in drained.values()))
         if any(gap for gap, _ in drained.values()):
-            # A recorder had to list: what lies between cannot be judged, only where it led.
+            # A recorder had to list: what lies between cannot be judged, only where it led. Pods
+            # that came and went meanwhile stand in the log.
+            with self._connection() as connection:
+                told = set(tables.told(connection)) if connection is not None else set()
+            self._audit.names |= told
+            self._audit.seen |= {
+                one.uid for one in self._history.operations if one.name in told and one.uid
+            }
             for event in events:
                 if event.kind == "Pod":
                     self._audit.seen.add(replay.uid_of(event.item))
@@ -432,10 +450,8 @@ class Living:
 
     def _judge_rest(self) -> None:
         """Judge what has to be so once everything has caught up, and may take a moment."""
-        found: list[Violation] = []
 
-        def look() -> bool:
-            nonlocal found
+        def look() -> list[Violation]:
             found = []
             state = self._view()
             now = time.time() + self._system.clock.offset
@@ -447,20 +463,33 @@ class Living:
                 found.append(Violation(checkers.REPLICAS, str(error)))
             with self._connection() as connection:
                 if connection is None:
-                    found.append(Violation(checkers.QUEUE, "the database does not answer"))
-                    return False
+                    return [*found, Violation(checkers.QUEUE, "the database does not answer")]
                 found += checkers.queue_violations(*tables.queue(connection))
                 found += checkers.timer_violations(state, tables.timers(connection), now)
-            return not found
+            return found
 
-        if not self._until(look, REST_SECONDS * self._patience, 0.3):
-            for violation in found[:8]:
-                self._found(violation)
+        for violation in self._lasting(look)[:8]:
+            self._found(violation)
         objects = {replay.uid_of(one): one for one in self._view().nodes.values()}
         objects |= self._view().pods
         operations = self._history.operations
         for violation in checkers.patch_violations(operations, world.MARK, objects):
             self._found(violation)
+
+    def _lasting(self, look: Callable[[], list[Violation]]) -> list[Violation]:
+        """Return the violations that do not go away. Pods that come and go cause short ones."""
+        began = time.monotonic()
+        since: dict[tuple[str, str], float] = {}
+        while True:
+            found = look()
+            now = time.monotonic()
+            since = {one: since.get(one, now) for one in map(_lasting_key, found)}
+            oldest = min(since.values(), default=now)
+            if not found or (now - began > 3 and now - oldest < 2):
+                return []
+            if now - began > REST_SECONDS * self._patience:
+                return [one for one in found if now - since[_lasting_key(one)] > 5]
+            time.sleep(0.3)
 
     def _replicas(self) -> dict[str, tuple[str, dict[str, str], int]]:
         _, answer = self._control.call("GET", world.DEPLOYMENTS)
@@ -494,3 +523,8 @@ class Living:
                 self._found(violation)
         if not any(one.outcome == OK for one in everything):
             self._found(Violation(checkers.ENDED, "no operation was ever acknowledged"))
+
+
+def _lasting_key(violation: Violation) -> tuple[str, str]:
+    """Return what a violation says but for how many seconds it is about."""
+    return violation.column, re.sub(r"[-+]?\d+(\.\d+)? s\b", "", violation.text)

@@ -45,6 +45,7 @@ class Nemeses:
             "kill": self._kill, "stop": self._stop, "flush": self._flush, "full": self._full,
             "silent": self._silent, "cut": self._cut, "clock": self._clock,
             "prepare": self._prepare, "rival": self._rival, "hostile": self._hostile,
+            "fail over": self._fail_over,
         }[fault.kind]  # fmt: skip
         end = begin(fault)
         if end is None:
@@ -189,6 +190,11 @@ class Nemeses:
                 process.wait(10)
 
         return end
+
+    def _fail_over(self, fault: Fault) -> End | None:
+        if not self._system.proxies or not self._system.fail_over():
+            return None
+        return lambda: None
 
     def _hostile(self, fault: Fault) -> End:
         hostile = Hostile(self._system.http_port, self._system.token)

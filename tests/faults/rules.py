@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.faults import arithmetic
-from tests.faults.replay import Object, State, labels_of, leaving, node_of, uid_of
+from tests.faults.replay import Object, State, finished, labels_of, leaving, node_of, uid_of
 
 
 def node_refuses(state: State, pod: Object, node: Object) -> list[str]:
@@ -66,8 +66,8 @@ def neighbours_refuse(state: State, pod: Object, node: Object) -> list[str]:
         nobody = not any(_meant(term, pod, other) for other in others)
         if not (nobody and _meant(term, pod, pod) and term["topologyKey"] in labels_of(node)):
             reasons.append("its affinity")
-    reasons += ["spreading" for one in _spread(pod) if _too_crowded(state, one, pod, node)]
-    return reasons
+    crowds = (_crowd(state, one, pod, node) for one in _spread(pod))
+    return reasons + [crowd for crowd in crowds if crowd]
 
 
 def refuses(state: State, pod: Object, node: Object) -> bool:
@@ -114,11 +114,12 @@ def _touches(
     return _meant(term, pod, other) and _same_domain(state, term, other, node)
 
 
-def _too_crowded(state: State, rule: Mapping[str, Any], pod: Object, node: Object) -> bool:
+def _crowd(state: State, rule: Mapping[str, Any], pod: Object, node: Object) -> str:
+    """Return how a rule of spreading is broken, empty when it is not."""
     key = rule["topologyKey"]
     domain = labels_of(node).get(key)
     if domain is None:
-        return True
+        return f"spreading: no {key}"
     counts: Counter[str] = Counter()
     keys = [one["topologyKey"] for one in _spread(pod)]
     eligible = {
@@ -136,6 +137,7 @@ def _too_crowded(state: State, rule: Mapping[str, Any], pod: Object, node: Objec
             and uid_of(other) != uid_of(pod)
             and _space(other) == _space(pod)
             and not leaving(other)
+            and not finished(other)
             and arithmetic.selects(selector, labels_of(other))
         ):
             counts[eligible[node_of(other)]] += 1
@@ -143,4 +145,6 @@ def _too_crowded(state: State, rule: Mapping[str, Any], pod: Object, node: Objec
     fewest = min(counts.values(), default=0)
     if len(counts) < (rule.get("minDomains") or 1):
         fewest = 0
-    return counts[domain] + own - fewest > rule["maxSkew"]
+    if counts[domain] + own - fewest <= rule["maxSkew"]:
+        return ""
+    return f"spreading: {dict(counts)} before, {domain} chosen, skew {rule['maxSkew']}"

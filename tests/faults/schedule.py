@@ -38,7 +38,7 @@ def draw(rng: random.Random, topology: str, *, small_disk: bool, clock: bool) ->
     if clock:
         kinds += ["clock"] * 2
     if topology == APART:
-        kinds += ["silent"] * 6 + ["cut"] * 3 + ["rival"] * 2
+        kinds += ["silent"] * 6 + ["cut"] * 3 + ["rival"] * 2 + ["fail over"] * 2
     elif small_disk:
         kinds += ["full"] * 4
     return [_fault(rng.choice(kinds), rng) for _ in range(number)]
@@ -62,6 +62,8 @@ def _fault(kind: str, rng: random.Random) -> Fault:
         return Fault(kind, "", at, 0, 3)
     if kind == "hostile":
         return Fault(kind, rng.choice(("deep", "flood", "slow", "large", "strange")), at, seconds)
+    if kind == "fail over":
+        return Fault(kind, "postgres", at)
     if kind == "full":
         return Fault(kind, "disk", at, seconds)
     if kind == "rival":

@@ -30,6 +30,7 @@ from tests.waiting import running
 
 OWN, APART = "own", "apart"
 PROCESSES = ("http", "https", "scheduler", "timers", "worker", "beat")
+_SYNCHRONOUS = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
 _DISK_BYTES = 1500 << 20
 _SETTINGS = {
     "STOWAGE_LOG_LEVEL": "WARNING",
@@ -100,8 +101,10 @@ class System:
         self.state = self.disk / "state"
         self.clock = Clock(self.folder)
         self.http_port, self.https_port, self._postgres_port, self._redis_port = free_ports(4)
+        self._postgres_home = self.folder / "postgres"
         self.proxies: dict[str, Proxy] = {}
         self.kept: dict[str, Kept] = {}
+        self._retired: list[Path] = []
         self._settings = {**_SETTINGS, **(settings or {})}
         self._token = ""
 
@@ -120,7 +123,7 @@ class System:
         """Start everything; whether it is ready is asked by clients."""
         if self.topology == APART:
             self._initdb()
-            self.kept["postmaster"] = Kept("PostgreSQL", self._spawn_postgres)
+            self.kept["postmaster"] = self._keep_postgres(self._postgres_home, self._postgres_port)
             self.kept["redis"] = Kept("Redis", self._spawn_redis)
             self.proxies = {
                 "postgres": Proxy(self._postgres_port), "redis": Proxy(self._redis_port),
@@ -213,12 +216,15 @@ class System:
             check=True, capture_output=True, cwd="/", **self._account(),
         )  # fmt: skip
 
-    def _spawn_postgres(self) -> "subprocess.Popen[bytes]":
-        home = self.folder / "postgres"
+    def _keep_postgres(self, home: Path, port: int) -> Kept:
+        return Kept("PostgreSQL", lambda: self._spawn_postgres(home, port))
+
+    def _spawn_postgres(self, home: Path, port: int) -> "subprocess.Popen[bytes]":
         (home / "data" / "postmaster.pid").unlink(missing_ok=True)
         options = {
-            "listen_addresses": "127.0.0.1", "port": str(self._postgres_port),
-            "unix_socket_directories": "", "max_connections": "150", "shared_buffers": "128MB",
+            "listen_addresses": "127.0.0.1", "port": str(port),
+            "unix_socket_directories": "", "wal_keep_size": "512MB",
+            "max_connections": "150", "shared_buffers": "128MB",
         }  # fmt: skip
         command = [str(embedded.postgres_binaries() / "postgres"), "-D", str(home / "data")]
         for name, value in options.items():
@@ -228,6 +234,51 @@ class System:
                 command, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, env=os.environ | self.clock.environment, **self._account(),
             )  # fmt: skip
+
+    def fail_over(self) -> bool:
+        """Let a synchronous replica take over from a PostgreSQL that is killed, for good.
+
+        What was acknowledged is on both, so that nothing may be lost. False: there is no replica.
+        """
+        port, home = free_ports(1)[0], self._home(f"postgres-{len(self._retired) + 1}")
+        done = subprocess.run(
+            [str(embedded.postgres_binaries() / "pg_basebackup"), "-h", "127.0.0.1", "-p",
+             str(self._postgres_port), "-U", "postgres", "-D", str(home / "data"), "-R", "-c",
+             "fast"],
+            check=False, capture_output=True, text=True, cwd="/", timeout=120, **self._account(),
+        )  # fmt: skip
+        if done.returncode:
+            self.say(f"no replica: {done.stderr.strip()}")
+            return False
+        (home / "data").chmod(0o700)
+        replica = self._keep_postgres(home, port)
+        try:
+            with psycopg.connect(self._url("postgres"), autocommit=True) as primary:
+                primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                primary.execute("SELECT pg_reload_conf()")
+                end = time.monotonic() + 60
+                while not primary.execute(_SYNCHRONOUS).fetchone():
+                    if time.monotonic() > end:
+                        raise psycopg.OperationalError("the replica does not follow")
+                    time.sleep(0.1)
+                # Who was waiting when the setting changed may have been told without the replica.
+                time.sleep(0.5)
+        except psycopg.OperationalError as error:
+            self.say(f"no replica: {error}")
+            replica.stop(signal.SIGINT)
+            return False
+        orphans = self.backends()
+        self.kept["postmaster"].stop(signal.SIGKILL)
+        for pid in orphans:
+            self.signal(pid, signal.SIGKILL)
+        self._retired.append(self._postgres_home)
+        self.kept["postmaster"] = replica
+        self._postgres_home, self._postgres_port = home, port
+        with psycopg.connect(self._url("postgres"), autocommit=True) as promoted:
+            promoted.execute("SELECT pg_promote()")
+        self.proxies["postgres"].target = port
+        self.proxies["postgres"].cut()
+        return True
 
     def _spawn_redis(self) -> "subprocess.Popen[bytes]":
         home = self._home("redis-server")

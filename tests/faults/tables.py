@@ -17,6 +17,7 @@ SELECT coalesce(p.uid::text, 'pod ' || t.pod_id),
        least(extract(epoch FROM t.due_at), 1e15)::float8
 FROM eviction_timer t LEFT JOIN pod p ON p.id = t.pod_id WHERE t.cause = 'taint'
 """
+_TOLD = "SELECT DISTINCT namespace || '/' || name FROM change WHERE kind = 1"
 _DECIDED = """
 SELECT pod_uid::text, min(snapshot_revision) FROM decision
 WHERE node_name <> '' AND at > now() - interval '10 minutes' GROUP BY 1
@@ -44,6 +45,11 @@ def queue(connection: Connection) -> tuple[list[str], list[str]]:
 def timers(connection: Connection) -> dict[str, float]:
     """Return the due times of the timers for taints, by pod uid, in seconds since 1970."""
     return {str(uid): float(due) for uid, due in connection.execute(_TIMERS)}
+
+
+def told(connection: Connection) -> list[str]:
+    """Return the pods that the change log tells of."""
+    return _names(connection, _TOLD)
 
 
 def decided_on(connection: Connection) -> dict[str, int]:

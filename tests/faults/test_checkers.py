@@ -338,6 +338,8 @@ def test_timers_that_differ_from_what_taints_ask() -> None:
     for due in ({}, {"uid-a": NOW}, right | {"uid-b": NOW}):
         assert columns(checkers.timer_violations(state, due, NOW)) == [checkers.TIMERS]
     assert columns(checkers.timer_violations(state, right, NOW + 100)) == [checkers.TIMERS]
+    tolerations.append({"operator": "Exists"})  # the first that matches counts
+    assert checkers.timer_violations(state, right, NOW) == []
     tolerations[0]["tolerationSeconds"] = 10**12  # beyond the last date: never, timer or none
     assert checkers.timer_violations(state, {"uid-a": 1e15}, NOW) == []
     assert checkers.timer_violations(state, {}, NOW) == []

@@ -21,7 +21,9 @@ def test_a_life_survives_json() -> None:
     assert Life.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-@pytest.mark.parametrize(("number", "only"), [(0, {"full"}), (1, {"silent", "cut", "rival"})])
+@pytest.mark.parametrize(
+    ("number", "only"), [(0, {"full"}), (1, {"silent", "cut", "rival", "fail over"})]
+)
 def test_every_fault_of_a_topology_is_drawn(number: int, only: set[str]) -> None:
     life = schedule.life("s", number, 60, small_disk=True, clock=True)
     kinds = {fault.kind for faults in life.rounds for fault in faults}

@@ -65,7 +65,7 @@ class Follower(threading.Thread):
             key = item["metadata"]["name"] if self.kind == "Node" else replay.uid_of(item)
             state.table(self.kind)[key] = item
         with self._lock:
-            self._state, self._journal, self._gap = state, [], True
+            self._state, self._gap = state, True
         self._history.saw(state.revision)
         return state.revision
 
