@@ -11,7 +11,7 @@ are remembered for ``REMEMBER_SECONDS``; a revoked token therefore works for at 
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -113,6 +113,16 @@ class TokenCache:
                 self._known[digest] = (user, now + self._seconds)
         return user
 
+    def remembered(self, token: str, now: float) -> tuple[User | None, str]:
+        """Return the user while the answer is fresh, and the name also when it is not.
+
+        Queries nothing.
+        """
+        known = self._known.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
+        if known is None:
+            return None, ""
+        return (known[0] if now < known[1] else None), known[0].name
+
     def forget(self) -> None:
         """Drop everything that is remembered."""
         with self._lock:
@@ -129,20 +139,49 @@ def _look_up(digest: bytes) -> User | None:
 tokens = TokenCache(_look_up, seconds=REMEMBER_SECONDS, size=_REMEMBERED_TOKENS)
 
 
+def remembered(authorization: str) -> tuple[User | None, str]:
+    """Return what is known of an ``Authorization`` header without a query: user, user's name.
+
+    The user is None and the name is there when the answer is too old to be trusted.
+
+    Raises:
+        Unauthorized: no bearer token.
+    """
+    return tokens.remembered(_token(authorization), time.monotonic())
+
+
+def _token(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if not token or scheme.lower() != "bearer":
+        raise Unauthorized("Unauthorized")
+    return token
+
+
 def authenticate(authorization: str) -> User:
     """Return the user that an ``Authorization`` header stands for.
 
     Raises:
         Unauthorized: no bearer token, or one that is unknown or has expired.
     """
-    scheme, _, token = authorization.partition(" ")
-    token = token.strip()
-    if not token or scheme.lower() != "bearer":
-        raise Unauthorized("Unauthorized")
-    user = tokens.user(token, time.monotonic())
+    user = tokens.user(_token(authorization), time.monotonic())
     if user is None:
         raise Unauthorized("Unauthorized")
     return user
+
+
+USER = "stowage.user"
+"""Where a request's WSGI environment holds the user that the server has found already."""
+
+
+def user_of(meta: Mapping[str, Any]) -> User:
+    """Return the user of a request, which the server may have found already.
+
+    Raises:
+        Unauthorized: see ``authenticate``.
+    """
+    user: User | None = meta.get(USER)
+    return authenticate(meta.get("HTTP_AUTHORIZATION", "")) if user is None else user
 
 
 class BearerAuthentication(BaseAuthentication):
@@ -150,7 +189,7 @@ class BearerAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[User, None]:
         """Return the user of the request."""
-        return authenticate(request.META.get("HTTP_AUTHORIZATION", "")), None
+        return user_of(request.META), None
 
     def authenticate_header(self, request: Request) -> str:
         """Return the scheme that a 401 names."""

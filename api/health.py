@@ -134,10 +134,18 @@ class _Lookout:
                 self._thread = threading.Thread(target=self._run, name="health", daemon=True)
                 self._thread.start()
 
+    def end(self) -> None:
+        """End the thread; the next one who asks starts another."""
+        with self._changed:
+            self._thread = None
+            self._changed.notify_all()
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._asked = False
+                if self._thread is not threading.current_thread():
+                    break
             began = time.monotonic()
             parts = look()
             if self._every is None:
@@ -145,7 +153,11 @@ class _Lookout:
             with self._changed:
                 self._began_at, self._parts = began, parts
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._asked, self._every)
+                self._changed.wait_for(
+                    lambda: self._asked or self._thread is not threading.current_thread(),
+                    self._every,
+                )
+        connection.close()
 
     def latest(self) -> list[Part]:
         """Return what was found last; at once, whatever is frozen."""
@@ -174,6 +186,11 @@ _lookout = _Lookout()
 def watch() -> None:
     """Begin to look; a web process does so when it starts."""
     _lookout.start(_EVERY_SECONDS)
+
+
+def end() -> None:
+    """Look no longer; a web process does so when it stops."""
+    _lookout.end()
 
 
 def standing() -> tuple[int, str]:

@@ -56,3 +56,16 @@ def resolve(path: str) -> Target | None:
     if subresource and subresource not in kind.subresources:
         return None
     return Target(kind, namespace, name, subresource)
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+def verb(method: str, target: Target) -> str:
+    """Return Kubernetes' word for what a method does there."""
+    known = _VERBS.get(method)
+    if known is not None:
+        return known
+    if method == "GET":
+        return "get" if target.name else "list"
+    return "delete" if target.name else "deletecollection"

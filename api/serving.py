@@ -5,35 +5,48 @@ requests are short and block on the database; Django serves those far cheaper th
 handler than through its ASGI one, so each is read completely on the loop and then run on a thread.
 The threads are few and live for ever: each keeps one database connection.
 
-What this module guarantees for every request, before Django sees it: the body is complete, also
-when it came in chunks without a length; it is not larger than the limit; and no header name with
-an underscore passes, since WSGI's spelling could not tell it from the one with a hyphen.
+::
+
+    headers --> health? answered here
+            --> who is it, may they do that, how much may they send   (nothing of the body read yet)
+            --> body, counted against the budget --> lane, in turn with other users' --> answer
+
+What this module guarantees for every request, before Django sees it: its user is known and may do
+what the path and method say; the body is complete, also when it came in chunks without a length;
+it is not larger than its user may send; no text in the URL holds a NUL; and no header name with an
+underscore passes, since WSGI's spelling could not tell it from the one with a hyphen.
 """
 
 import asyncio
+import hashlib
 import io
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import msgspec
 import structlog
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api import connections, errors, health, metrics, pulse, waiting, watch
+from api import auth, connections, errors, health, metrics, pulse, routes, waiting, watch
 from api.batches import KEY, Batch, Deferred
+from api.budget import SMALL_BYTES, Budget
 from api.hub import hub
-from api.lanes import Lane
-from api.viewsets import ResourceView
+from api.lanes import Calls, Lane
+from api.viewsets import MAX_OBJECT_BYTES, ResourceView
 from clusterstate import catalogue
-from clusterstate.objects.errors import TooLarge, TooManyRequests
+from clusterstate.admission.request import User
+from clusterstate.middleware import SESSION_USER
+from clusterstate.objects.errors import BadRequest, TooLarge, TooManyRequests
 
 logger = structlog.get_logger(__name__)
 
@@ -46,44 +59,109 @@ _BROWSER = tuple(settings.BROWSER_PATHS)
 
 _resources = ResourceView.as_view()
 
-MAX_WAITING = 1024
-"""Requests that may wait for a thread; more are answered 429, which clients repeat."""
-
 BATCH = 64
 """Requests that are answered together at most; more would make the first of them wait."""
 
+COMPLETE = "stowage.complete"
+"""Set in the scope of a request whose body has been read."""
+
+MAX_SESSIONS = 10_000
+"""Sessions of browsers that are remembered to be somebody's."""
+
+MAX_LOGINS = 64
+"""Tokens that may wait to be looked up for one address, or for one user known before."""
+
+PART_BYTES = 256 << 10
+"""What is handed to the connection at a time of a large answer."""
+
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 64 << 20
+"""How long, and how much, is read of a body whose request has been refused already."""
+
 MAX_SINGLE_BYTES = 64 << 10
 """A body above this is a list or an odd pod, and would hold up a batch."""
+
+
+_HEALTH: dict[str, Callable[[], tuple[int, str]]] = {
+    path + slash: ask
+    for path, ask in (
+        ("/livez", lambda: (200, "ok")),
+        ("/healthz", lambda: (200, "ok")),
+        ("/readyz", health.standing),
+    )
+    for slash in ("", "/")
+}
+"""What is answered on the event loop, at once, also while every thread waits."""
+
+_PLAIN_TEXT: Headers = [
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"cache-control", b"no-cache, private"),
+]
 
 
 class _Disconnected(Exception):
     """The client went away while it was sending."""
 
 
-async def _body(scope: Scope, receive: Receive) -> bytes:
-    """Return the whole request body.
+def _hang_up() -> None:
+    """Close this thread's connection."""
+    connection.close()
+
+
+class Caller(msgspec.Struct, frozen=True, gc=False):
+    """Who sent a request, as far as it matters before it is read."""
+
+    user: User | None
+    flow: str
+    may_send: int
+
+
+def _check_url(scope: Scope) -> None:
+    """Raise BadRequest for what no name, selector or parameter can hold and no database store."""
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise BadRequest("the URL holds a NUL character")
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def _announced(scope: Scope) -> int:
+    """Return the length that a request says its body has, 0 where it says nothing."""
+    text = _header(scope, b"content-length")
+    return int(text) if text.isdigit() and len(text) < 19 else 0
+
+
+def _may_send(user: User, scope: Scope) -> int:
+    """Return how large a body a user may send there.
 
     Raises:
-        TooLarge: it exceeds the limit; the rest stays unread.
+        AccessDenied: none, since they may not do what the method and the path say.
     """
-    limit = settings.MAX_BODY_BYTES
-    parts: list[bytes] = []
-    size = 0
-    more = scope["method"] not in ("GET", "HEAD")
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Disconnected
-        part = message.get("body", b"")
-        more = message.get("more_body", False)
-        size += len(part)
-        if size > limit:
-            raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    if auth.MASTERS in user.groups:
+        return settings.MAX_BODY_BYTES
+    method = scope["method"]
+    if method in ("GET", "HEAD", "OPTIONS"):
+        return SMALL_BYTES
+    target = routes.resolve(scope["path"])
+    if target is None:
+        # What else there is asks by itself; only nodes send it more than a few lines.
+        return MAX_OBJECT_BYTES if auth.NODES in user.groups else SMALL_BYTES
+    auth.require(
+        user,
+        auth.Attributes(
+            verb=routes.verb(method, target),
+            group=target.kind.group,
+            resource=target.kind.plural,
+            subresource=target.subresource,
+            namespace=target.namespace,
+            name=target.name,
+        ),
+    )
+    return settings.MAX_BODY_BYTES if method == "POST" else MAX_OBJECT_BYTES
 
 
-def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
+def _environ(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
     """Return the WSGI environment of a request."""
     server = scope.get("server") or ("localhost", 80)
     client = scope.get("client") or ("", 0)
@@ -104,6 +182,7 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
+        auth.USER: user,
     }
     for raw_name, raw_value in scope["headers"]:
         name = raw_name.decode("latin-1")
@@ -122,6 +201,50 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
 async def _reply(send: Send, status: int, headers: Headers, body: bytes) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _reply_in_parts(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """Send a large answer as fast as the client reads it."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    last = len(body) - PART_BYTES
+    for start in range(0, len(body), PART_BYTES):
+        part = body[start : start + PART_BYTES]
+        await send({"type": "http.response.body", "body": part, "more_body": start < last})
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, response: HttpResponse) -> None:
+    """Answer a request of which perhaps not all has been read.
+
+    What is still coming is read and dropped for a moment: closing at once would reset the
+    connection, and the client would lose the answer.
+    """
+    length = _announced(scope)
+    if scope.get(COMPLETE) or not (length or _header(scope, b"transfer-encoding")):
+        await _reply_with(send, response)
+        return
+    if 0 < length <= SMALL_BYTES:
+        await _drop(receive, length)
+        await _reply_with(send, response)
+        return
+    body = response.content
+    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
+    headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            await _drop(receive, LINGER_BYTES)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(receive: Receive, most: int) -> None:
+    """Read what is left of a body, at most so many bytes."""
+    dropped = 0
+    while dropped < most:
+        message = await receive()
+        dropped += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body"):
+            return
 
 
 async def _reply_with(send: Send, response: HttpResponse) -> None:
@@ -150,11 +273,52 @@ def _make_ready() -> None:
         logger.warning("not_ready_yet", thread=threading.current_thread().name)
 
 
+def _log_in(authorizations: Sequence[str]) -> list[User | Exception]:
+    """Return the users that headers stand for, or why nobody. Queries; runs on a thread."""
+    found: list[User | Exception] = []
+    with connections.used():
+        for authorization in authorizations:
+            try:
+                found.append(auth.authenticate(authorization))
+            except Exception as error:  # noqa: BLE001  # each request gets it as its answer
+                found.append(error)
+    return found
+
+
+class _Sessions:
+    """Which cookies belong to people who are logged in; bounded, and forgotten now and then."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def flow(self, cookie: bytes) -> str:
+        """Return the flow of a browser whose session was seen to be good, empty for others."""
+        return self._known.get(_session(cookie), "") if cookie else ""
+
+    def saw(self, scope: Scope, user: str) -> None:
+        """Note that a request's session is a user's; called on threads."""
+        if len(self._known) >= MAX_SESSIONS:
+            self._known.clear()
+        self._known[_session(_header(scope, b"cookie"))] = user
+
+    def forget(self, scope: Scope) -> None:
+        """Note that a request's session is nobody's."""
+        self._known.pop(_session(_header(scope, b"cookie")), None)
+
+
+def _session(cookie: bytes) -> bytes:
+    """Return what identifies the session in a Cookie header."""
+    name = settings.SESSION_COOKIE_NAME.encode() + b"="
+    found = next((c for c in cookie.split(b";") if c.strip().startswith(name)), b"")
+    return hashlib.sha256(found.strip()).digest()
+
+
 class Work(msgspec.Struct, frozen=True, gc=False):
     """One request, read completely."""
 
     scope: Scope
     body: bytes
+    user: User | None = None
 
 
 class Application:
@@ -162,15 +326,27 @@ class Application:
 
     def __init__(self, django: WSGIHandler, *, threads: int) -> None:
         self._django = django
-        self._watchers = ThreadPoolExecutor(threads, thread_name_prefix="watch")
-        self._general = Lane(
-            "request", self._one_by_one, threads=threads, limit=1, prepare=_make_ready
+        self._calls = Calls("watch", threads=threads, finish=_hang_up)
+        ready: dict[str, Any] = {"prepare": _make_ready, "finish": _hang_up}
+        self._general = Lane("request", self._one_by_one, threads=threads, limit=1, **ready)
+        self._creations = Lane("create", self._together, threads=2, limit=BATCH, **ready)
+        self._reads = Lane("read", self._together, threads=2, limit=BATCH, **ready)
+        # Pages are long to make: they shall not take the threads of the API.
+        self._pages = Lane(
+            "page",
+            self._one_by_one,
+            threads=2,
+            limit=1,
+            prepare=_make_ready,
+            finish=_hang_up,
         )
-        self._creations = Lane(
-            "create", self._together, threads=2, limit=BATCH, prepare=_make_ready
+        self._logins = Lane(
+            "login", _log_in, threads=1, limit=BATCH, finish=_hang_up, most=MAX_LOGINS
         )
-        self._reads = Lane("read", self._together, threads=2, limit=BATCH, prepare=_make_ready)
-        self._lanes = (self._general, self._creations, self._reads)
+        self._lanes = (self._general, self._creations, self._reads, self._pages, self._logins)
+        self._sessions = _Sessions()
+        self._open: Counter[str] = Counter()
+        self._budget = Budget(settings.MAX_HELD_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -179,13 +355,20 @@ class Application:
             return
         if scope["type"] != "http":
             return
+        health_of = _HEALTH.get(scope["path"])
+        if health_of is not None:
+            code, text = health_of()
+            body = text.encode()
+            length = (b"content-length", str(len(body)).encode())
+            await _reply(send, code, [*_PLAIN_TEXT, length], body)
+            return
         query = scope["query_string"]
         if query and scope["method"] == "GET":
             if b"watch=" in query and watch.asked_for(scope):
-                await watch.serve(scope, receive, send, self._watchers)
+                await self._long(watch.serve, scope, receive, send)
                 return
             if b"waitFor=" in query and waiting.asked_for(scope):
-                await waiting.serve(scope, receive, send, self._watchers)
+                await self._long(waiting.serve, scope, receive, send)
                 return
         await self._on_thread(scope, receive, send)
 
@@ -201,25 +384,126 @@ class Application:
                     return self._reads
             elif method == "POST" and path.endswith("/pods") and len(body) < MAX_SINGLE_BYTES:
                 return self._creations
+        elif path.startswith(_BROWSER):
+            return self._pages
         return self._general
+
+    async def _caller(self, scope: Scope) -> Caller:
+        """Return who sent a request, from its headers alone. Queries at times, on a thread.
+
+        Raises:
+            Unauthorized, AccessDenied: nobody who may do that.
+            TooManyRequests: more strangers than can be looked up.
+        """
+        path = scope["path"]
+        client = scope.get("client")
+        address = f"@{client[0] if client else ''}"
+        if path.startswith(_BROWSER):
+            cookie = _header(scope, b"cookie")
+            flow = self._sessions.flow(cookie) or address
+            # A stranger logs in; that takes a few words.
+            return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
+        if not path.startswith(("/api/", "/apis/")):
+            return Caller(None, address, SMALL_BYTES)
+        authorization = _header(scope, b"authorization").decode("latin-1")
+        user, name = auth.remembered(authorization)
+        if user is None:
+            found = await self._logins.run(authorization, name or address)
+            if isinstance(found, Exception):
+                raise found
+            user = found
+        return Caller(user, user.name, _may_send(user, scope))
+
+    async def _read_body(
+        self, scope: Scope, receive: Receive, caller: Caller, held: ExitStack
+    ) -> bytes:
+        """Return the whole request body; ``held`` gives the budget back what it takes.
+
+        Raises:
+            TooLarge: it exceeds the caller's limit; the rest stays unread.
+            TooManyRequests: the process holds too much already.
+        """
+        if scope["method"] in ("GET", "HEAD"):
+            return b""
+        limit, budget = caller.may_send, self._budget
+        counted = _announced(scope)
+        if counted > limit:
+            raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
+        if counted > SMALL_BYTES:
+            budget.require(caller.flow, counted)
+            held.enter_context(budget.held(caller.flow, counted))
+        else:
+            counted = SMALL_BYTES
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Disconnected
+            part = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(part)
+            if size > limit:
+                raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
+            if size > counted:  # in chunks, of which nobody knew how many
+                budget.require(caller.flow, size)
+                held.enter_context(budget.held(caller.flow, size))
+                counted = 2 * size
+            parts.append(part)
+        scope[COMPLETE] = True
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _long(
+        self,
+        serve: Callable[[Scope, Receive, Send, watch.OnThread], Awaitable[None]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a request that stays open, when its headers allow it."""
+        try:
+            _check_url(scope)
+            caller = await self._caller(scope)
+            self._budget.require(caller.flow, 0)
+            if self._open[caller.flow] >= settings.MAX_CONNECTIONS // 2:
+                raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
+        except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+            await _refuse(scope, receive, send, errors.respond(error))
+            return
+        self._open[caller.flow] += 1
+        try:
+            await serve(scope, receive, send, partial(self._calls.run, caller.flow))
+        finally:
+            self._open[caller.flow] -= 1
+            if not self._open[caller.flow]:
+                del self._open[caller.flow]
 
     async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request through Django on one of the threads."""
-        try:
-            body = await _body(scope, receive)
-            if sum(lane.waiting for lane in self._lanes) >= MAX_WAITING:
-                raise TooManyRequests("too many requests are waiting", {"retryAfterSeconds": 1})
-        except _Disconnected:
-            return
-        except (TooLarge, TooManyRequests) as error:
-            response = errors.respond(error)
-            response["Connection"] = "close"
-            await _reply_with(send, response)
-            return
         started = time.perf_counter()
-        answer = await self._lane(scope, body).run(Work(scope, body))
+        with ExitStack() as held:
+            try:
+                _check_url(scope)
+                caller = await self._caller(scope)
+                self._budget.require(caller.flow, 0)
+                body = await self._read_body(scope, receive, caller, held)
+                started = time.perf_counter()
+                lane = self._lane(scope, body)
+                answer = await lane.run(Work(scope, body, caller.user), caller.flow)
+            except _Disconnected:
+                return
+            except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+                response = errors.respond(error)
+                metrics.observe(scope["method"], scope["path"], response.status_code, started)
+                await _refuse(scope, receive, send, response)
+                return
         metrics.observe(scope["method"], scope["path"], answer[0], started)
-        await _reply(send, *answer)
+        if len(answer[2]) <= SMALL_BYTES:
+            await _reply(send, *answer)
+        else:
+            with self._budget.held(caller.flow, len(answer[2])):
+                await _reply_in_parts(send, *answer)
 
     def _one_by_one(self, works: Sequence[Work]) -> list[Answer]:
         """Run requests through Django on this thread, a browser's as any WSGI server would."""
@@ -227,9 +511,13 @@ class Application:
         answers: list[Answer] = []
         for work in works:
             try:
-                environ = _environ(work.scope, work.body)
+                environ = _environ(work.scope, work.body, work.user)
                 if environ["PATH_INFO"].startswith(_BROWSER):
                     answers.append(self._run_signalled(environ))
+                    if user := environ.get(SESSION_USER):
+                        self._sessions.saw(work.scope, user)
+                    elif environ["PATH_INFO"].startswith("/admin"):  # files ask for no session
+                        self._sessions.forget(work.scope)
                 else:
                     answers.append(_answer(self._respond(environ)))
             except Exception as error:  # noqa: BLE001  # the thread lives on
@@ -244,7 +532,7 @@ class Application:
         responses: list[HttpResponseBase] = []
         for work in works:
             try:
-                environ = _environ(work.scope, work.body)
+                environ = _environ(work.scope, work.body, work.user)
                 environ[KEY] = batch
                 # Only this view's paths come here, so Django need not look for it.
                 responses.append(_resources(WSGIRequest(environ)))
@@ -294,5 +582,9 @@ class Application:
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 hub.close()
+                health.end()
+                self._calls.close()
+                for lane in self._lanes:
+                    lane.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

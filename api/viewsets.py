@@ -50,7 +50,6 @@ _OPTIONS = {
     "DELETE": "DeleteOptions",
 }
 """What the parameters of each method that writes are called."""
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
@@ -131,18 +130,12 @@ class ResourceView(StatusView):
 
     def initial(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         """Authenticate, read the path, and ask whether the user may do that."""
-        self.user = auth.authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
+        self.user = auth.user_of(request.META)
         target = routes.resolve(request.path_info)
         if target is None:
             raise NotFound(errors.UNKNOWN_PATH)
         self.target = target
-        method = request.method or "GET"
-        verb = _VERBS.get(method)
-        if verb is None:
-            if method == "GET":
-                verb = "get" if target.name else "list"
-            else:
-                verb = "delete" if target.name else "deletecollection"
+        verb = routes.verb(request.method or "GET", target)
         if auth.MASTERS not in self.user.groups:
             auth.require(
                 self.user,

@@ -6,12 +6,11 @@ meanwhile but an open connection: the loop waits for the pod's next change in th
 """
 
 import asyncio
-from concurrent.futures import Executor
 
 from api import auth, connections, errors, negotiation, replies, wire
 from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
-from api.watch import Client, Receive, Scope, Send, header, parameters, reply_error, wait
+from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error, wait
 from clusterstate import changes, queries
 from clusterstate.changes import DELETED
 from clusterstate.objects.errors import BadRequest, NotFound
@@ -75,7 +74,7 @@ def _catch_up(target: Target, cursor: int) -> tuple[list[Event], int]:
     return events_of(found.items), found.cursor
 
 
-async def _decided(target: Target, seconds: float, client: Client, threads: Executor) -> bytes:
+async def _decided(target: Target, seconds: float, client: Client, on_thread: OnThread) -> bytes:
     """Return the pod when it was decided on, or as it is when the time is over.
 
     Raises:
@@ -83,7 +82,7 @@ async def _decided(target: Target, seconds: float, client: Client, threads: Exec
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    body, cursor, decided = await loop.run_in_executor(threads, _read, target)
+    body, cursor, decided = await on_thread(_read, target)
     if decided:
         return body
     kind = target.kind.name
@@ -97,7 +96,7 @@ async def _decided(target: Target, seconds: float, client: Client, threads: Exec
             if known is not None:
                 events = known
             else:
-                events, cursor = await loop.run_in_executor(threads, _catch_up, target, cursor)
+                events, cursor = await on_thread(_catch_up, target, cursor)
                 subscription.wake.set()
             for event in events:
                 change = event.change
@@ -121,14 +120,13 @@ async def _decided(target: Target, seconds: float, client: Client, threads: Exec
     return body
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, threads: Executor) -> None:
+async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
     """Answer one GET that waits."""
-    loop = asyncio.get_running_loop()
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
     try:
-        target, seconds = await loop.run_in_executor(threads, _open, scope)
-        body = await _decided(target, seconds, client, threads)
+        target, seconds = await on_thread(_open, scope)
+        body = await _decided(target, seconds, client, on_thread)
         if client.gone:
             return
         headers = [

@@ -10,9 +10,8 @@ since clients list again only then. Where events come from: `api.hub`.
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from concurrent.futures import Executor
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -32,10 +31,24 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
+
+class OnThread(Protocol):
+    """Runs a function on a thread and returns what it returns."""
+
+    async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return ``function(*arguments)``."""
+
+
 DEFAULT_SECONDS = (1800, 3600)
 """A watch without ``timeoutSeconds`` ends after a time in here, as kube-apiserver's do."""
 BOOKMARK_SECONDS = 60.0
 CATCH_UP_LIMIT = 500
+AT_ONCE = 64
+"""Events that the loop turns into lines before others have a turn."""
+PIECE_BYTES = 256 << 10
+"""Lines are sent together up to this size; one line may be longer."""
+SLOW_SECONDS = 10.0
+"""How long a watch waits for its client to read on; less than the connection itself does."""
 
 _HEADERS = [
     (b"content-type", b"application/json"),
@@ -108,7 +121,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         raise BadRequest(f"unable to parse requirement: {error}") from error
     field_text = query.get("fieldSelector", "")
     version = query.get("resourceVersion", "")
-    if not version.isdigit() and version:
+    if version and not (version.isascii() and version.isdigit() and len(version) < 64):
         raise BadRequest(
             f'Invalid value: "{version}": resourceVersion must be a non-negative integer'
         )
@@ -130,6 +143,12 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         table=form == negotiation.TABLE,
         include=replies.include_object(query.get("includeObject")),
     )
+
+
+class TooSlow(StatusError):
+    """The client of a watch does not read what it is sent."""
+
+    code, reason = 429, "TooManyRequests"
 
 
 class Filter:
@@ -194,8 +213,8 @@ class Writer:
         self._filter = Filter(request)
         self._headed = True
 
-    def events(self, events: Sequence[Event]) -> bytes:
-        """Return the lines of those events that concern the watch."""
+    def events(self, events: Sequence[Event]) -> list[bytes]:
+        """Return the lines of those events that concern the watch, in pieces."""
         lines: list[bytes] = []
         for event in events:
             verb = self._filter.verb(event)
@@ -203,7 +222,7 @@ class Writer:
                 lines.append(self._event(event, verb))
         if lines:
             metrics.watch_events.inc(len(lines))
-        return b"".join(lines)
+        return _joined(lines)
 
     def _event(self, event: Event, verb: bytes) -> bytes:
         if not self._request.table:
@@ -224,15 +243,15 @@ class Writer:
         )
         return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(table))
 
-    def present(self, items: Sequence[bytes]) -> bytes:
-        """Return an ADDED line for every object there is."""
+    def present(self, items: Sequence[bytes]) -> list[bytes]:
+        """Return ADDED lines for every object there is, in pieces; long work, for a thread."""
+        return _joined(map(self._added, items))
+
+    def _added(self, item: bytes) -> bytes:
         if not self._request.table:
-            return b"".join(b'{"type":"ADDED","object":%s}\n' % item for item in items)
-        lines: list[bytes] = []
-        for item in items:
-            headed, self._headed = self._headed, False
-            lines.append(self._table(replies.decode(item), b"ADDED", headed=headed))
-        return b"".join(lines)
+            return b'{"type":"ADDED","object":%s}\n' % item
+        headed, self._headed = self._headed, False
+        return self._table(replies.decode(item), b"ADDED", headed=headed)
 
     def bookmark(self, revision: int, *, initial: bool = False) -> bytes:
         """Return a BOOKMARK line: everything up to ``revision`` was sent."""
@@ -248,6 +267,22 @@ class Writer:
         if self._request.table:
             item = tables.table(kind, [], metadata, now=clock.now(), headed=False)
         return b'{"type":"BOOKMARK","object":%s}\n' % wire.encode(item)
+
+
+def _joined(lines: Iterable[bytes]) -> list[bytes]:
+    """Return lines joined to pieces of some size, so that a connection buffers little at a time."""
+    pieces: list[bytes] = []
+    waiting: list[bytes] = []
+    size = 0
+    for line in lines:
+        waiting.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            pieces.append(b"".join(waiting))
+            waiting, size = [], 0
+    if waiting:
+        pieces.append(b"".join(waiting))
+    return pieces
 
 
 def error_line(error: StatusError) -> bytes:
@@ -275,15 +310,18 @@ def _open(scope: Scope) -> Request:
 
 
 @connections.used()
-def _present(request: Request) -> tuple[list[bytes], int]:
-    """Return everything there is and the revision it stands at. Queries; runs on a thread."""
+def _present(request: Request, writer: Writer) -> tuple[list[bytes], int]:
+    """Return the lines of everything there is, in pieces, and the revision it stands at.
+
+    Queries; runs on a thread.
+    """
     page = queries.list_page(
         request.kind,
         request.target.namespace,
         label_selector=request.label_text,
         field_selector=request.field_text,
     )
-    return list(page.items), page.revision
+    return writer.present(list(page.items)), page.revision
 
 
 @connections.used()
@@ -317,18 +355,41 @@ def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
 class Watch:
     """One open watch."""
 
-    def __init__(self, request: Request, send: Send, threads: Executor) -> None:
+    def __init__(self, request: Request, scope: Scope, send: Send, on_thread: OnThread) -> None:
         self._request = request
         self._send = send
-        self._threads = threads
+        self._on_thread = on_thread
+        self._connection: Any = scope.get("stowage.connection")
         self._writer = Writer(request)
         self._loop = asyncio.get_running_loop()
 
-    async def _on_thread(self, function: Callable[..., T], *args: Any) -> T:
-        return await self._loop.run_in_executor(self._threads, function, *args)
-
     async def _write(self, body: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        """Send lines.
+
+        Raises:
+            TooSlow: the client has not read what it was sent before for a while.
+        """
+        message = {"type": "http.response.body", "body": body, "more_body": True}
+        if self._connection is None or self._connection.reads:
+            await self._send(message)
+            return
+        try:
+            async with asyncio.timeout(SLOW_SECONDS):
+                await self._send(message)
+        except TimeoutError:
+            raise TooSlow(
+                "the watch was ended: its client did not read for "
+                f"{SLOW_SECONDS:.0f} s; watch again from the last resourceVersion received",
+                {"retryAfterSeconds": 1},
+            ) from None
+
+    async def _write_events(self, events: Sequence[Event]) -> None:
+        """Send those events that concern the watch."""
+        for start in range(0, len(events), AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            for piece in self._writer.events(events[start : start + AT_ONCE]):
+                await self._write(piece)
 
     async def run(self, client: "Client") -> None:
         """Send events until the time is over or the client has gone."""
@@ -343,9 +404,10 @@ class Watch:
                 if cursor > hub.ring(request.kind.name).position:
                     await self._on_thread(_require, cursor)
             else:
-                items, cursor = await self._on_thread(_present, request)
-                if items:
-                    await self._write(self._writer.present(items))
+                pieces, cursor = await self._on_thread(_present, request, self._writer)
+                for piece in pieces:
+                    await self._write(piece)
+                del pieces
                 if request.initial_bookmark:
                     await self._write(self._writer.bookmark(cursor, initial=True))
             while not client.gone:
@@ -359,18 +421,19 @@ class Watch:
                     subscription.wake.set()
                 elif ring.floor is not None:
                     cursor = max(cursor, ring.position)
-                body = self._writer.events(events) if events else b""
+                if events:
+                    await self._write_events(events)
                 now = loop.time()
                 if request.bookmarks and now >= bookmark_at:
-                    body += self._writer.bookmark(cursor)
+                    await self._write(self._writer.bookmark(cursor))
                     bookmark_at = now + BOOKMARK_SECONDS
-                if body:
-                    await self._write(body)
                 if now >= deadline:
                     return
                 await wait(subscription.wake, min(bookmark_at, deadline) - now)
         except Expired as error:
             await self._write(error_line(error))
+        except TooSlow as error:
+            self._connection.end(error_line(error))
         finally:
             hub.unsubscribe(subscription)
 
@@ -417,11 +480,10 @@ async def reply_error(send: Send, error: Exception) -> None:
     await send({"type": "http.response.body", "body": response.content})
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, threads: Executor) -> None:
+async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
     """Answer one watch."""
-    loop = asyncio.get_running_loop()
     try:
-        request = await loop.run_in_executor(threads, _open, scope)
+        request = await on_thread(_open, scope)
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         await reply_error(send, error)
         return
@@ -432,7 +494,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, threads: Executor) -
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
-            await Watch(request, send, threads).run(client)
+            await Watch(request, scope, send, on_thread).run(client)
         except Exception as error:  # noqa: BLE001  # the headers are out: an event tells
             await send(
                 {

@@ -26,6 +26,10 @@ _POLICY = "; ".join(
 )
 
 
+SESSION_USER = "stowage.session-user"
+"""Where a request's META holds the name of who is logged in, once it was answered."""
+
+
 class BrowserOnly:
     """Runs settings.BROWSER_MIDDLEWARE under settings.BROWSER_PATHS and nothing elsewhere.
 
@@ -52,7 +56,11 @@ class BrowserOnly:
     def __call__(self, request: HttpRequest) -> Answer:
         """Answer through the browser's chain, or straight."""
         if request.path_info.startswith(self._paths):
-            return self._chain(request)
+            answer = self._chain(request)
+            user = getattr(request, "_cached_user", None)  # found already, if anybody asked
+            if user is not None and user.is_authenticated:
+                request.META[SESSION_USER] = user.get_username()
+            return answer
         return self._plain(request)
 
     def process_view(

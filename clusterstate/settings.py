@@ -30,6 +30,11 @@ DEBUG = environment.flag("STOWAGE_DEBUG", default=False)
 MAX_BODY_BYTES = environment.integer(
     "STOWAGE_MAX_BODY", 32 << 20, at_least=1 << 10, at_most=1 << 30
 )
+# What a web process holds at most of bodies being read or answered and of answers being sent.
+MAX_HELD_BYTES = environment.integer(
+    "STOWAGE_MAX_HELD", 8 * MAX_BODY_BYTES, at_least=2 * MAX_BODY_BYTES, at_most=64 << 30
+)
+MAX_CONNECTIONS = environment.integer("STOWAGE_MAX_CONNECTIONS", 4096, at_least=16, at_most=65536)
 HISTORY_SECONDS = environment.integer(
     "STOWAGE_HISTORY_SECONDS", 3600, at_least=10, at_most=30 * 24 * 3600
 )

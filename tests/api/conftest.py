@@ -118,3 +118,20 @@ def api(db):
 def reader(api):
     """The API with the token of somebody who may only read."""
     return Api(make_token("reader", ["stowage:readers"]))
+
+
+@pytest.fixture(scope="session")
+def web_process(django_db_setup, django_db_blocker):
+    """The web process's own server, in a thread of the tests, for the whole run."""
+    from tests.api.serve import serving
+
+    with django_db_blocker.unblock(), serving() as found:
+        yield found
+
+
+@pytest.fixture
+def server(web_process, transactional_db):
+    """The server on an empty database."""
+    auth.tokens.forget()
+    catalogue.forget()
+    return web_process

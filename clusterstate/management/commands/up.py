@@ -199,6 +199,7 @@ class _Start:
         worker += ["--without-mingle", "--without-gossip"]
         web = ["-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning"]
         web += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--ws", "none"]
+        web += ["--http", "api.protocol:Protocol", "--loop", "api.protocol:loop"]
         web += ["--workers", str(settings.WEB_WORKERS), "--timeout-graceful-shutdown", "3"]
         secure = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
         schedule = ["--schedule", str(self._state / "beat-schedule"), "--pidfile", ""]

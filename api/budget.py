@@ -1,0 +1,60 @@
+"""How many bytes of bodies and answers a process holds for its clients, and for whom.
+
+A body counts from the moment that its length is known until its request is answered, a large answer
+until its client has read it. When all of them reach the limit, or those of one flow half of it,
+further requests are answered 429. All methods belong to the event loop.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from clusterstate.objects.errors import TooManyRequests
+
+SMALL_BYTES = 64 << 10
+"""What is not counted: the number of requests that may wait bounds it."""
+
+
+class Budget:
+    """Bytes held, by flow."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._of_one = total // 2
+        self._used = 0
+        self._flows: dict[str, int] = {}
+
+    @property
+    def used(self) -> int:
+        """Bytes held now."""
+        return self._used
+
+    def require(self, flow: str, size: int) -> None:
+        """Raise TooManyRequests when ``size`` more bytes of ``flow`` are too many now."""
+        if self._used + size > self._total or self._flows.get(flow, 0) + size > self._of_one:
+            raise TooManyRequests(
+                "too many bytes of requests and answers are on their way",
+                {"retryAfterSeconds": 1},
+            )
+
+    def take(self, flow: str, size: int) -> None:
+        """Count bytes that are there already, whatever the limit."""
+        self._used += size
+        self._flows[flow] = self._flows.get(flow, 0) + size
+
+    def give_back(self, flow: str, size: int) -> None:
+        """Count bytes no longer."""
+        self._used -= size
+        left = self._flows[flow] - size
+        if left:
+            self._flows[flow] = left
+        else:
+            del self._flows[flow]
+
+    @contextmanager
+    def held(self, flow: str, size: int) -> Iterator[None]:
+        """Count bytes that are there already for a while."""
+        self.take(flow, size)
+        try:
+            yield
+        finally:
+            self.give_back(flow, size)
