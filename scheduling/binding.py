@@ -36,6 +36,14 @@ _LOCK: Final = changes.LAST_TAG << 48  # plus the pod's id
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
+def may_begin() -> bool:
+    """Return whether this process could work on one more."""
+    if not _slots.acquire(blocking=False):
+        return False
+    _slots.release()
+    return True
+
+
 def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
     """Do the work that there is and that nobody does; return how many binding cycles it was."""
     if not _slots.acquire(blocking=False):

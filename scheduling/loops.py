@@ -25,7 +25,7 @@ from typing import Final
 import structlog
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 from clusterstate import heartbeats, reservations, sessions, sql, timers
 from clusterstate.actions import decisions, history, progress
@@ -34,10 +34,14 @@ from scheduling.controllers import manager, node_lifecycle, timekeeper
 
 logger = structlog.get_logger(__name__)
 
+_AWAY = (OperationalError, InterfaceError)
+"""What is raised while the database is away, and by a session that was ended."""
 _STANDBY_SECONDS = 0.25
 """Between two tries to take a lock that another process holds."""
 _AFTER_FAILURE_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
+_EARLY = 0.9
+"""A duty of a second is done at each pause of a second, however short that came out."""
 _TRIM_SECONDS = 60.0
 _PASS_SECONDS = 300.0
 """What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
@@ -79,6 +83,10 @@ class Loop:
         """End the present pause."""
         self._nudged.set()
 
+    def busy(self) -> None:
+        """Say that a pass begins, which may take long."""
+        heartbeats.beat(self.name, _PASS_SECONDS)
+
     def pause(self, seconds: float) -> None:
         """Wait, unless there is a nudge or the process stops."""
         self._nudged.wait(seconds)
@@ -91,6 +99,10 @@ class Loop:
             try:
                 sql.drop_dead_connection()
                 self._run(self)
+            except _AWAY as error:
+                logger.warning("loop_lost_the_database", loop=self.name, error=str(error).strip())
+                wait = _AFTER_FAILURE_SECONDS
+                _hang_up()
             except Exception:
                 logger.exception("loop_failed", loop=self.name)
                 wait = _AFTER_FAILURE_SECONDS
@@ -128,35 +140,75 @@ def _now() -> datetime:
 def _controllers(loop: Loop) -> None:
     """Look once a second at what there is for the controllers, and for binding plugins."""
     reporter = progress.Reporter(loop.name)
-    judge_at = trim_at = 0.0
-    with ThreadPoolExecutor(binding.AT_ONCE, thread_name_prefix="binding") as threads:
+    threads = ThreadPoolExecutor(binding.AT_ONCE, thread_name_prefix="binding")
+    duties = (
+        _Duty(_LOOK_SECONDS, lambda: manager.run(_now(), progress=loop.busy)),
+        _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: node_lifecycle.run(_now())),
+        _Duty(_LOOK_SECONDS, lambda: _bind(loop, threads)),
+        _Duty(_LOOK_SECONDS, _foresee),
+        _Duty(_TRIM_SECONDS, trim),
+    )
+    pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
+    try:
         while not loop.stopping():
-            heartbeats.beat(loop.name, _PASS_SECONDS)
-            sql.drop_dead_connection()
-            manager.run(_now(), progress=lambda: heartbeats.beat(loop.name, _PASS_SECONDS))
-            if time.monotonic() >= judge_at:
-                judge_at = time.monotonic() + settings.NODE_MONITOR_PERIOD_SECONDS
-                node_lifecycle.run(_now())
-            reporter.note()
-            if reservations.with_work():
-                threads.submit(_bind, loop)
-            if timers.unforeseen(_now() + _FORESEE_AHEAD, limit=1):
-                wake.send_foreseeing()
-            if time.monotonic() >= trim_at:
-                trim_at = time.monotonic() + _TRIM_SECONDS
-                trim()
+            failed = [duty for duty in duties if not duty.attend(loop)]
+            if len(failed) < len(duties):
+                reporter.note()
             heartbeats.beat(loop.name)
-            loop.pause(min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS))
+            loop.pause(pause)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # a plugin may take its time
 
 
-def _bind(loop: Loop) -> None:
-    """Do what binding plugins have to do; what fails is tried again a second later."""
+class _Duty:
+    """Something to do every so many seconds; that it fails stops none of the others."""
+
+    def __init__(self, seconds: float, do: Callable[[], object]) -> None:
+        self._seconds = seconds
+        self._do = do
+        self._due = 0.0
+
+    def attend(self, loop: Loop) -> bool:
+        """Do it if it is due; False if that failed. It is due again when its time has passed.
+
+        Raises:
+            OperationalError, InterfaceError: the database is away.
+        """
+        if time.monotonic() < self._due:
+            return True
+        self._due = time.monotonic() + self._seconds * _EARLY
+        loop.busy()
+        try:
+            sql.drop_dead_connection()
+            self._do()
+        except _AWAY:
+            raise  # the others would fail, too
+        except Exception:
+            logger.exception("controllers_failed")
+            _hang_up()
+            return False
+        return True
+
+
+def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
+    """Have a thread do what binding plugins have to do, unless all of them are at it."""
+    if binding.may_begin() and reservations.with_work():
+        threads.submit(_bind_on_thread, loop)
+
+
+def _bind_on_thread(loop: Loop) -> None:
     try:
         sql.drop_dead_connection()
         binding.run(stopping=loop.stopping)
     except Exception:
-        logger.exception("binding_failed")
+        logger.exception("binding_failed")  # it is tried again a second later
         _hang_up()
+
+
+def _foresee() -> None:
+    """Have a task work out where pods will go that leave soon for node labels."""
+    if timers.unforeseen(_now() + _FORESEE_AHEAD, limit=1):
+        wake.send_foreseeing()
 
 
 def trim() -> None:
