@@ -67,6 +67,8 @@ class InsufficientStorage(errors.StatusError):
 # What PostgreSQL says that is not about the request, by SQLSTATE (appendix A of its manual).
 _STATES = {
     "25006": "the database only reads: it is a replica, or was made one",
+    "25P03": "the request was stopped while it wrote",
+    "25P04": "the request wrote for too long",
     "53000": "the database has run out of something",
     "53200": "the database has no memory left",
     "53300": "the database has no connection left",

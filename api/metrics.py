@@ -17,8 +17,9 @@ from prometheus_client.metrics_core import Metric
 
 from api import auth, clock, errors
 from api.routes import resolve
-from clusterstate import timers
+from clusterstate import progress, timers
 
+_PATIENCE_SECONDS = 5.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 requests = Counter("stowage_requests_total", "Requests answered.", ["method", "resource", "code"])
@@ -70,7 +71,39 @@ class _Timers:
         )
 
 
+class _Progress:
+    """How far the loops are, asked of the database at each scrape."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: registering asks the database for nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield how long the log is held up, and how far behind the loops are. Queries."""
+        try:
+            found = progress.standing(patience=_PATIENCE_SECONDS)
+        except DatabaseError:
+            return  # /readyz says so
+        yield GaugeMetricFamily(
+            "stowage_watermark_age_seconds",
+            "Age of the oldest transaction that keeps followers of the log from reading on.",
+            value=found.log_held_seconds,
+        )
+        yield GaugeMetricFamily(
+            "stowage_scheduler_behind_revisions",
+            "Revisions that the scheduler has not followed yet.",
+            value=found.scheduler_behind,
+        )
+        silent = GaugeMetricFamily(
+            "stowage_loop_silent_seconds", "Time since a loop did its work.", labels=["loop"]
+        )
+        for loop, seconds in sorted(found.silent_seconds.items()):
+            silent.add_metric([loop], seconds)
+        yield silent
+
+
 REGISTRY.register(_Timers())
+REGISTRY.register(_Progress())
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})
 _known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
