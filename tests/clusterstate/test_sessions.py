@@ -1,7 +1,9 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
 import pytest
+from django.db import OperationalError
 
+from clusterstate import sql
 from clusterstate.sessions import Judge, Session
 
 OURS = "stowage-timers-0a"
@@ -73,3 +75,17 @@ def test_a_silent_transaction_ends_if_it_holds_a_lock_of_ours(state: str) -> Non
     assert judged([session(1, state=state, locks=True, quiet_seconds=3.5)]) == {1}
     assert judged([session(1, state=state, locks=True, quiet_seconds=2.0)]) == set()
     assert judged([session(1, state=state, locks=False)]) == set()
+
+
+def test_an_answer_that_does_not_come_is_given_up_and_its_connection_too(transactional_db) -> None:
+    """The server would sleep on: its own time-outs are not asked here."""
+    with pytest.raises(OperationalError, match=r"did not answer within 0 s"), sql.patience(0.2):
+        sql.fetch("SELECT pg_sleep(30)")
+    sql.drop_dead_connection()
+    assert sql.fetch_one("SELECT 1") == (1,)
+
+
+def test_patience_ends_with_its_block(transactional_db) -> None:
+    with sql.patience(0.2):
+        assert sql.fetch_one("SELECT 1") == (1,)
+    assert len(sql.fetch("SELECT pg_sleep(0.4)")) == 1

@@ -6,6 +6,7 @@ and it wakes at any moment as if nothing had happened.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 import redis
 
 from clusterstate import embedded
+from clusterstate.changes import PLACEMENT_LOCK
 from tests import faults
 from tests.live import ROOT, Service, node, pod, state_folder
 from tests.waiting import running, until
@@ -55,9 +57,9 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def post(service: Service) -> str:
+def post(service: Service, *, cpu: str = "1m", **spec: Any) -> str:
     name = f"p{next(_numbers)}"
-    status, body = service.request("POST", PODS, pod(name, cpu="1m"))
+    status, body = service.request("POST", PODS, pod(name, cpu=cpu, **spec))
     assert status == 201, body
     return name
 
@@ -182,13 +184,83 @@ def test_a_stopped_holder_loses_its_lock_within_five_seconds_and_goes_on_when_it
         until(lambda: bound(service, waiting), seconds=20, what="the pod to be bound")
 
 
+def test_a_scheduler_that_wakes_after_another_took_over_binds_nothing_on_what_it_knew(
+    unsupervised: Service,
+) -> None:
+    service = unsupervised
+    first = service.pid("scheduler")
+    with second_scheduler(service) as standby:
+        # A cluster in which only one of the two can know where there is room.
+        assert service.request("POST", "/api/v1/nodes", node("small", cpu="1"))[0] == 201
+        with stopped(first):
+            until(lambda: first_words(service, "scheduler") == standby, seconds=30, what="takeover")
+            name = post(service, cpu="1", nodeSelector={"kubernetes.io/hostname": "small"})
+            until(lambda: bound(service, name), seconds=10, what="the standby to bind")
+            waiting = post(service, cpu="1", nodeSelector={"kubernetes.io/hostname": "small"})
+        until(lambda: refused(service, waiting), seconds=20, what="no room for the second")
+        place(service)
+        assert not bound(service, waiting)
+    until(lambda: holds(service, "cycle"), seconds=20, what="the first scheduler to work again")
+    assert place(service) < 20
+    assert service.request("DELETE", f"{PODS}/{waiting}?gracePeriodSeconds=0")[0] == 200
+    with service.database() as connection:
+        twice = connection.execute(
+            "SELECT name FROM change WHERE kind = 1 AND node_name <> '' AND previous_node_name = ''"
+            " GROUP BY object_id, name HAVING count(*) > 1"
+        ).fetchall()
+    assert twice == []
+
+
+def refused(service: Service, name: str) -> bool:
+    status = service.request("GET", f"{PODS}/{name}")[1].get("status", {})
+    return any(one["status"] == "False" for one in status.get("conditions", ()))
+
+
+def first_words(service: Service, loop: str) -> str:
+    """Return who did a loop's work last: host and pid."""
+    with service.database() as connection:
+        row = connection.execute(
+            "SELECT holder FROM loop_progress WHERE name = %s", [loop]
+        ).fetchone()
+    return row[0] if row else ""
+
+
+@contextmanager
+def second_scheduler(service: Service) -> Iterator[str]:
+    """Run one more scheduler, as on another host; yields how it names itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "worker",
+         "-l", "WARNING", "--without-mingle", "--without-gossip", "-Q", "scheduling", "-P", "solo",
+         "-c", "1", "-n", "standby@%h"],
+        cwd=ROOT, env={**environment(service), "STOWAGE_PROCESS": "scheduler"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield f"{socket.gethostname()}:{process.pid}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+# As a writer does, so that every follower of the log stays where it is.
+WATERMARK = (
+    "SELECT pg_advisory_xact_lock_shared((0x5357::bigint << 48)"
+    " + pg_sequence_last_value('change_revision'))"
+)
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [WATERMARK, f"SELECT pg_advisory_xact_lock({PLACEMENT_LOCK})"],
+    ids=["watermark", "placement"],
+)
 def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refused(
-    service: Service,
+    service: Service, lock: str
 ) -> None:
     """A shell's session, without any time-out of its own."""
     until_ready(service)
     with psycopg.connect(embedded.postgres_url(service.state)) as writer:
-        take_watermark(writer)
+        writer.execute(lock)
         began = time.monotonic()
         place(service, seconds=5 + SOON + SLACK)
         assert time.monotonic() - began < 5 + SOON + SLACK
@@ -246,19 +318,11 @@ def environment(service: Service) -> dict[str, str]:
 def test_a_writer_that_does_not_read_its_answer_holds_up_nobody(service: Service) -> None:
     until_ready(service)
     with closing(psycopg.connect(embedded.postgres_url(service.state))) as writer:
-        take_watermark(writer)
+        writer.execute(f"SELECT pg_advisory_xact_lock({PLACEMENT_LOCK})")
         # An answer that no socket's buffer holds, and nobody who reads it.
         writer.pgconn.send_query(b"SELECT repeat('x', 1000000) FROM generate_series(1, 200)")
         writer.pgconn.flush()
         place(service, seconds=5 + SOON + SLACK)
-
-
-def take_watermark(writer: "psycopg.Connection[Any]") -> None:
-    """Begin a transaction that keeps every follower of the log where it is."""
-    writer.execute(
-        "SELECT pg_advisory_xact_lock_shared((0x5357::bigint << 48)"
-        " + pg_sequence_last_value('change_revision'))"
-    )
 
 
 def test_every_session_of_the_service_has_time_outs(service: Service) -> None:
