@@ -688,7 +688,17 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
         options["gracePeriodSeconds"] = grace
     if value.get("preconditions"):
         options["preconditions"] = value["preconditions"]
-    policy = value.get("propagationPolicy", query.get("propagationPolicy"))
+    policy = value.get("propagationPolicy") or query.get("propagationPolicy")
+    orphan = value.get("orphanDependents")
+    if orphan is None and "orphanDependents" in query:
+        orphan = wire.boolean(query.get("orphanDependents", ""), "orphanDependents")
+    if policy and orphan is not None:
+        raise BadRequest(
+            "DeleteOptions: propagationPolicy: orphanDependents and deletionPropagation cannot be"
+            " both set"
+        )
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
     if policy:
         if policy not in ("Orphan", "Background", "Foreground"):
             raise BadRequest(

@@ -605,17 +605,6 @@ def owner_namespaces() -> list[str]:
     return [row[0] for row in rows]
 
 
-def deleted_owners(cursor: int, mark: int, kinds: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return kind, namespace and name of objects that were deleted in between. Queries once."""
-    rows = sql.fetch(
-        "SELECT kind, namespace, name FROM change WHERE revision > %s::bigint"
-        f" AND revision <= %s::bigint AND verb = {changes.DELETED} AND kind = ANY(%s)"
-        " ORDER BY revision",
-        (cursor, mark, sql.Int4s([changes.KINDS[kind] for kind in kinds])),
-    )
-    return [(changes.KIND_NAMES[kind], namespace, name) for kind, namespace, name in rows]
-
-
 def class_counts(namespace: str) -> dict[int, int]:
     """Return how many live pods of each class a namespace has. Queries once."""
     rows = sql.fetch(

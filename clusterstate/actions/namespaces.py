@@ -34,7 +34,7 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     for kind in _NAMESPACED:
         if _is_empty(kind, name):
             continue
-        objects.delete_collection(kind, name, {}, now=now)
+        objects.delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
     if not all(_is_empty(kind, name) for kind in _NAMESPACED):
         return False
 

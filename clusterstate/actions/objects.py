@@ -21,6 +21,7 @@ from clusterstate.objects import document
 from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError, TooManyRequests
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import Policy, finalizers_for
 from clusterstate.queries import kind_of
 
 
@@ -31,6 +32,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     dry_run: bool = False
+    propagation: Policy | None = None
 
     @classmethod
     def of(cls, options: "DeleteOptions | Manifest | None") -> "DeleteOptions":
@@ -44,6 +46,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
             uid=preconditions.get("uid") or "",
             resource_version=preconditions.get("resourceVersion") or "",
             dry_run=bool(options.get("dryRun")),
+            propagation=Policy(policy) if (policy := options.get("propagationPolicy")) else None,
         )
 
 
@@ -313,7 +316,8 @@ def delete(
     """Delete an object, or begin to: pods gracefully, namespaces by their content, others at once.
 
     ``options`` may be a checked DeleteOptions manifest; the grace period is for pods only. Objects
-    with finalizers stay until these are gone.
+    with finalizers stay until these are gone; the propagation policy adds one, or takes it away,
+    for the garbage collector to answer.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
@@ -333,6 +337,7 @@ def delete(
             resource_version=version,
             user=user,
             dry_run=dry_run,
+            propagation=chosen.propagation,
         )
     if kind.name == "Event":
         with storing.work(dry_run=dry_run):
@@ -345,20 +350,29 @@ def delete(
         old = row.manifest()
         storing.check_preconditions(kind, old["metadata"], uid=uid, resource_version=version)
         admission.admit(kind.name, DELETE, None, old, "", context, user)
-        if not _is_kept(kind, old):
+        kept = {**old, "metadata": dict(old["metadata"])}
+        finalizers = old["metadata"].get("finalizers") or []
+        wanted = finalizers_for(kind.name, finalizers, chosen.propagation)
+        if wanted != finalizers:
+            kept["metadata"]["finalizers"] = wanted
+            if not wanted:
+                del kept["metadata"]["finalizers"]
+        if not _is_kept(kind, kept):
             revision = storing.delete_row(kind, row, now=now)
             if kind.name in catalogue.KINDS:
                 catalogue.advance()
             changes.announce(revision, (kind.name,))
             return Deleted(document.compose(row.text, revision), revision, row.uid, gone=True)
+        new = kept
         if old["metadata"].get("deletionTimestamp"):
-            return Deleted(row.composed(), row.revision, row.uid, gone=False)
-        new = {**old, "metadata": dict(old["metadata"])}
-        new["metadata"]["deletionTimestamp"] = document.format_time(now)
-        if kind.name == "Namespace":
-            new["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
+            if wanted == finalizers:
+                return Deleted(row.composed(), row.revision, row.uid, gone=False)
         else:
-            new["metadata"]["deletionGracePeriodSeconds"] = 0
+            new["metadata"]["deletionTimestamp"] = document.format_time(now)
+            if kind.name == "Namespace":
+                new["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
+            else:
+                new["metadata"]["deletionGracePeriodSeconds"] = 0
         text, _ = document.encode(kind.name, new)
         revision = _write(kind, row, old, new, text, now)
         return Deleted(document.compose(text, revision), revision, row.uid, gone=False)

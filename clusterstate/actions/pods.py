@@ -45,6 +45,7 @@ from clusterstate.objects.errors import (
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import selector_from_label_selector
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import Policy, finalizers_for
 from clusterstate.objects.pod import LabelSelector, Pod
 
 POD: Final = KINDS["Pod"]
@@ -1254,13 +1255,15 @@ def delete_pod(
     user: User = NOBODY,
     dry_run: bool = False,
     condition: Manifest | None = None,
+    propagation: Policy | None = None,
 ) -> Deleted:
     """Delete a pod gracefully.
 
     Unbound and finished pods, and those with grace 0, are gone at once; a bound one stays until
     somebody deletes it with grace 0, with a deletionTimestamp that a further deletion may bring
     forward; finalizers keep it in any case. ``grace_seconds`` ``None`` means the pod's own.
-    ``condition`` is put into the status first (why it is disrupted).
+    ``condition`` is put into the status first (why it is disrupted). ``propagation`` is for what
+    the pod owns, if it owns anything.
     Rule: apiserver ``rest/delete.go`` BeforeDelete, ``registry/core/pod/strategy.go``
     CheckGracefulDelete, v1.36.
 
@@ -1283,7 +1286,8 @@ def delete_pod(
             grace = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
         if not row.overlay.node_name or row.phase in FINISHED:
             grace = 0
-        finalizers = metadata.get("finalizers")
+        present = metadata.get("finalizers") or []
+        finalizers = finalizers_for("Pod", present, propagation)
         if grace == 0 and not finalizers and condition is None:
             revision = _remove(row, now=now)
             changes.announce(revision, ("Pod",))
@@ -1291,6 +1295,10 @@ def delete_pod(
                 document.compose(row.text, revision, row.overlay), revision, row.uid, gone=True
             )
         new = {**old, "metadata": dict(metadata)}
+        if finalizers != present:
+            new["metadata"]["finalizers"] = finalizers
+            if not finalizers:
+                del new["metadata"]["finalizers"]
         when = _deletion_time(metadata, grace, now, explicit=grace_seconds is not None)
         if when is not None:
             new["metadata"]["deletionTimestamp"] = document.format_time(when)
@@ -1407,6 +1415,7 @@ def evict_pod(
             resource_version=preconditions.get("resourceVersion") or "",
             user=user,
             condition=condition or _EVICTED_BY_API,
+            propagation=Policy(policy) if (policy := options.get("propagationPolicy")) else None,
         )
 
 

@@ -1,9 +1,9 @@
 """The least of a ReplicaSet controller: evicted pods that somebody owns are replaced (R136).
 
 Deployments have one ReplicaSet for their current template; ReplicaSets and ReplicationControllers
-have as many live pods as they ask for. Deleting an owner deletes what it owned. There is no rolling
-update, no adoption and no history: who needs these runs Kubernetes' own controllers against the
-API and turns this one off (STOWAGE_REPLICAS=0).
+have as many live pods as they ask for. What deleting an owner means for what it owned is the
+garbage collector's business. There is no rolling update, no adoption and no history: who needs
+these runs Kubernetes' own controllers against the API and turns this one off (STOWAGE_REPLICAS=0).
 
 Pods are counted by scheduling class, which names the owner: one grouped query for a namespace.
 """
@@ -57,9 +57,6 @@ def _pass(now: datetime) -> int:
         if mark <= cursor:
             return 0
         found = timers.changed_namespaces(cursor, mark, ("Pod", *OWNERS))
-    if cursor is not None and found is not None:
-        for kind, namespace, name in timers.deleted_owners(cursor, mark, OWNERS):
-            done += _delete_dependents(kind, namespace, name, now)
     full = False
     for namespace in sorted(owned if found is None else owned & set(found)):
         count = sync(namespace, now)
@@ -227,16 +224,3 @@ def _report(kind: str, owner: Manifest, live: int, now: datetime) -> None:
         )
     except NotFound:
         return
-
-
-def _delete_dependents(kind: str, namespace: str, name: str, now: datetime) -> int:
-    """Delete what a deleted owner owned; return how many pods."""
-    if queries.find(kind, namespace, name) is not None:
-        return 0
-    if kind == "Deployment":
-        for one in _list("ReplicaSet", namespace):
-            if _is_owned(one, kind, name):
-                objects.delete("ReplicaSet", namespace, one["metadata"]["name"], now=now)
-        return 0
-    classes = _live(namespace).get((kind, name), {})
-    return _remove(list(classes), sum(classes.values()), now) if classes else 0

@@ -451,9 +451,49 @@ def test_deleting_a_node_leaves_its_pods(api):
 @pytest.mark.parametrize(
     "body",
     [{"gracePeriodSeconds": "soon"}, {"propagationPolicy": "Maybe"}, {"dryRun": ["Some"]},
-     {"preconditions": []}, {"kind": "Pod"}],
+     {"preconditions": []}, {"kind": "Pod"}, {"orphanDependents": "yes"},
+     {"orphanDependents": True, "propagationPolicy": "Orphan"}],
 )  # fmt: skip
 def test_wrong_delete_options_are_refused(api, body):
     api.post(PODS, pod()).ok(201)
     api.delete(f"{PODS}/p", body).fails(400, "BadRequest")
     api.get(f"{PODS}/p").ok()
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "expected"),
+    [
+        ("", None, None),
+        ("", {"propagationPolicy": "Background"}, None),
+        ("", {"propagationPolicy": "Foreground"}, "foregroundDeletion"),
+        ("", {"propagationPolicy": "Orphan"}, "orphan"),
+        ("", {"orphanDependents": True}, "orphan"),
+        ("", {"orphanDependents": False}, None),
+        ("?propagationPolicy=Foreground", None, "foregroundDeletion"),
+        ("?propagationPolicy=Orphan", None, "orphan"),
+        ("?orphanDependents=true", None, "orphan"),
+        ("?orphanDependents=false", None, None),
+    ],
+)
+@pytest.mark.parametrize("collection", [False, True])
+def test_a_deletion_says_what_becomes_of_dependents(api, query, body, expected, collection):
+    """By parameter or DeleteOptions; the object stays for the collector while it has work."""
+    api.post(DEPLOYMENTS, deployment()).ok(201)
+    path = DEPLOYMENTS if collection else f"{DEPLOYMENTS}/web"
+    answer = api.delete(f"{path}{query}", body).ok()
+    if expected is None:
+        assert answer["kind"] == "Status"
+        api.get(f"{DEPLOYMENTS}/web").fails(404, "NotFound")
+        return
+    found = api.get(f"{DEPLOYMENTS}/web").ok()["metadata"]
+    assert found["finalizers"] == [expected]
+    assert found["deletionTimestamp"]
+    assert answer["kind"] == ("Status" if collection else "Deployment")
+
+
+@pytest.mark.parametrize("query", ["?propagationPolicy=Never", "?orphanDependents=maybe"])
+def test_a_policy_that_is_none_changes_nothing(api, query):
+    api.post(DEPLOYMENTS, deployment()).ok(201)
+    for path in (DEPLOYMENTS, f"{DEPLOYMENTS}/web"):
+        api.delete(f"{path}{query}").fails(400, "BadRequest")
+    assert "finalizers" not in api.get(f"{DEPLOYMENTS}/web").ok()["metadata"]

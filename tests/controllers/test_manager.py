@@ -6,7 +6,14 @@ from django.db import DatabaseError, connection
 
 from clusterstate import queries, sql
 from clusterstate.actions import objects, pods, usage
-from scheduling.controllers import disruption, evictions, manager, replicas, runtime_classes
+from scheduling.controllers import (
+    disruption,
+    evictions,
+    garbage,
+    manager,
+    replicas,
+    runtime_classes,
+)
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +53,7 @@ def test_nobody_looks_when_nothing_happened():
     assert manager.run(after(60)) == []
     make_node("n")
     make_pod("p", "n")
-    followers = [disruption.NAME, runtime_classes.NAME, replicas.NAME]
+    followers = [disruption.NAME, runtime_classes.NAME, replicas.NAME, garbage.NAME]
     assert manager.run(after(61)) == followers
     assert manager.run(after(62)) == []
     objects.create("Namespace", "", {"metadata": {"name": "old", "finalizers": ["a/b"]}}, now=NOW)

@@ -5,7 +5,7 @@ from django.db import connection
 
 from clusterstate import changes, queries
 from clusterstate.actions import objects, pods
-from scheduling.controllers import evictions, replicas
+from scheduling.controllers import evictions, garbage, replicas
 from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
 
 pytestmark = pytest.mark.django_db
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _fresh():
     evictions.forget()
+    garbage.forget()
     pods.forget_classes()
 
 
@@ -92,6 +93,7 @@ def test_deleting_the_owner_deletes_the_pods():
     make_owner("Deployment", "web", 2)
     settle()
     objects.delete("Deployment", "default", "web", now=NOW)
+    garbage.follow(NOW)
     settle()
     assert live() == []
     assert queries.list_page("ReplicaSet", "default").items == []

@@ -1,0 +1,231 @@
+"""Reads for the garbage collector: who names an owner, and which owners there are.
+
+What an object's owners are stands in its document alone. So the collector remembers, for each
+owner, which objects name it; of pods only the scheduling classes in which some do, by which they
+are found again. It learns both from the log, and all of it from the rows when it starts.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate import changes, sql
+from clusterstate.objects import document
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import FOREGROUND, Owner, Reference, State, references
+from clusterstate.queries import TABLES
+
+_OWNED: Final = '"ownerReferences":['
+_FINAL: Final = '"finalizers":['
+_KINDS: Final = tuple(kind for kind in TABLES if kind not in ("Pod", "Event"))
+_PODS_AT_ONCE: Final = 100_000
+Key = tuple[str, str, str]
+"""Kind, namespace (empty where none) and name."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An object of the log that is no pod. ``manifest`` is there if it has owners."""
+
+    key: Key
+    deleted: bool
+    terminating: bool
+    manifest: Manifest | None
+
+
+class PodsTold(msgspec.Struct, frozen=True):
+    """Some pods of this class have these owners."""
+
+    class_id: int
+    references: tuple[Reference, ...]
+
+
+class News(msgspec.Struct, frozen=True):
+    """What the log says up to ``cursor``."""
+
+    cursor: int
+    objects: list[Told]
+    pods: list[PodsTold]
+    deleted_pods: list[Key]
+    terminating_pods: list[Key]
+
+
+_OBJECTS = f"""
+SELECT c.kind, c.namespace, c.name, c.verb, c.deletion_at IS NOT NULL,
+       CASE WHEN c.verb <> {changes.DELETED} AND position('{_OWNED}' in d.text) > 0
+            THEN d.text END
+FROM change c LEFT JOIN document d ON d.id = c.document_id
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind <> ALL(%s)
+ORDER BY c.revision
+"""
+# The list ends at the first bracket, since an owner's fields are texts and booleans.
+_LISTED = f"left(split_part(d.text, '{_OWNED}', 2), 4096)"
+_NEW_OWNERS = f"""
+SELECT DISTINCT c.class_id, c.namespace, split_part({_LISTED}, ']', 1)
+FROM change c JOIN document d ON d.id = c.document_id
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {changes.KINDS["Pod"]}
+  AND c.verb <> {changes.DELETED} AND c.document_id IS DISTINCT FROM c.previous_document_id
+  AND position('{_OWNED}' in d.text) > 0
+"""
+_PODS_ENDING = f"""
+SELECT DISTINCT c.namespace, c.name
+FROM change c JOIN document d ON d.id = c.document_id
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {changes.KINDS["Pod"]}
+  AND c.verb <> {changes.DELETED} AND c.deletion_at IS NOT NULL
+  AND position('{_FINAL}' in d.text) > 0
+"""
+_PODS_GONE = f"""
+SELECT DISTINCT c.namespace, c.name
+FROM change c JOIN unnest(%s, %s) AS k(namespace, name)
+  ON k.namespace = c.namespace AND k.name = c.name
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {changes.KINDS["Pod"]}
+  AND c.verb = {changes.DELETED}
+"""
+_EXISTING_OWNERS = f"""
+SELECT DISTINCT p.class_id, p.namespace, split_part({_LISTED}, ']', 1)
+FROM pod p JOIN document d ON d.id = p.document_id
+WHERE p.id > %s::bigint AND p.id <= %s::bigint AND position('{_OWNED}' in d.text) > 0
+"""
+
+
+def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News | None:
+    """Return what the log says after ``cursor``; ``None`` when that is no longer kept.
+
+    ``pod_owners`` are the pods that own something. Queries up to 6 times.
+    """
+    mark = changes.watermark()
+    if mark <= cursor:
+        return News(cursor, [], [], [], [])
+    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
+    if row is not None and cursor < row[0]:
+        return None
+    end = min(mark, cursor + limit)
+    window = (cursor, end)
+    skipped = sql.Int4s([changes.KINDS["Pod"], changes.KINDS["Event"]])
+    gone: list[Key] = []
+    if pod_owners:
+        names = (
+            sql.Texts([key[1] for key in pod_owners]),
+            sql.Texts([key[2] for key in pod_owners]),
+        )
+        gone = [("Pod", *row) for row in sql.fetch(_PODS_GONE, (*names, *window))]
+    return News(
+        end,
+        [
+            Told(
+                (changes.KIND_NAMES[kind], namespace, name),
+                verb == changes.DELETED,
+                terminating,
+                _decoded(text),
+            )
+            for kind, namespace, name, verb, terminating, text in sql.fetch(
+                _OBJECTS, (*window, skipped)
+            )
+        ],
+        _pods_told(sql.fetch(_NEW_OWNERS, window)),
+        gone,
+        [("Pod", *row) for row in sql.fetch(_PODS_ENDING, window)],
+    )
+
+
+def _decoded(text: str | None) -> Manifest | None:
+    return None if text is None else document.decode(text, 0)
+
+
+def _pods_told(rows: Iterable[sql.Row]) -> list[PodsTold]:
+    found = []
+    for class_id, namespace, listed in rows:
+        try:
+            owners = msgspec.json.decode(f"[{listed}]")
+        except msgspec.DecodeError:
+            continue  # longer than any list of owners that pods have
+        manifest = {"metadata": {"namespace": namespace, "ownerReferences": owners}}
+        refs = references("Pod", manifest)
+        if refs:
+            found.append(PodsTold(class_id, tuple(refs)))
+    return found
+
+
+def everything() -> tuple[list[Told], list[PodsTold]]:
+    """Return all objects that have owners, or are ending, and the pods' classes that have some.
+
+    Queries once for each kind, and once for each hundred thousand pods.
+    """
+    objects = []
+    for kind in _KINDS:
+        space = "t.namespace" if KINDS[kind].namespaced else "''"
+        rows = sql.fetch(
+            f"SELECT {space}, t.name, t.deletion_at IS NOT NULL,"
+            f" CASE WHEN position('{_OWNED}' in d.text) > 0 THEN d.text END"
+            f" FROM {TABLES[kind]} t JOIN document d ON d.id = t.document_id"
+            f" WHERE t.deletion_at IS NOT NULL OR position('{_OWNED}' in d.text) > 0"
+        )
+        objects += [
+            Told((kind, namespace, name), False, terminating, _decoded(text))
+            for namespace, name, terminating, text in rows
+        ]
+    last = sql.fetch_one("SELECT coalesce(max(id), 0) FROM pod")
+    assert last is not None
+    pods: list[PodsTold] = []
+    for first in range(0, last[0] + 1, _PODS_AT_ONCE):
+        pods += _pods_told(sql.fetch(_EXISTING_OWNERS, (first - 1, first + _PODS_AT_ONCE - 1)))
+    return objects, pods
+
+
+def ending_pods() -> list[Key]:
+    """Return the terminating pods that have finalizers. Queries once."""
+    rows = sql.fetch(
+        "SELECT p.namespace, p.name FROM terminating_pod t JOIN pod p ON p.id = t.pod_id"
+        f" JOIN document d ON d.id = p.document_id WHERE position('{_FINAL}' in d.text) > 0"
+    )
+    return [("Pod", *row) for row in rows]
+
+
+def states(owners: Iterable[Owner]) -> dict[Owner, State]:
+    """Return what there is of these owners. Queries once for each kind among them."""
+    by_kind: dict[str, list[Owner]] = {}
+    for owner in owners:
+        by_kind.setdefault(owner.kind, []).append(owner)
+    result: dict[Owner, State] = {}
+    for kind, some in by_kind.items():
+        present = _present(kind, some)
+        for owner in some:
+            uid, waits = present.get((owner.namespace, owner.name), ("", False))
+            state = State.WAITING if waits else State.SOLID
+            result[owner] = state if uid == owner.uid else State.ABSENT
+    return result
+
+
+def _present(kind: str, owners: Sequence[Owner]) -> dict[tuple[str, str], tuple[str, bool]]:
+    names = sql.Texts([owner.name for owner in owners])
+    if kind == "Event":
+        return {}
+    namespaced = KINDS[kind].namespaced
+    space = "t.namespace" if namespaced else "''"
+    match = "AND k.namespace = t.namespace" if namespaced else ""
+    rows = sql.fetch(
+        f"SELECT {space}, t.name, t.uid::text,"
+        " t.deletion_at IS NOT NULL AND"
+        f" position('\"{FOREGROUND}\"' in d.text) > 0"
+        f" FROM {TABLES[kind]} t JOIN document d ON d.id = t.document_id"
+        f" JOIN unnest(%s, %s) AS k(namespace, name) ON k.name = t.name {match}",
+        (sql.Texts([owner.namespace for owner in owners]), names),
+    )
+    return {(namespace, name): (uid, waits) for namespace, name, uid, waits in rows}
+
+
+def pods_of(owner: Owner, class_ids: Sequence[int], *, live: bool, limit: int) -> list[int]:
+    """Return ids of pods of these classes that name the owner, the oldest first. Queries once.
+
+    ``live``: only those that are not being deleted.
+    """
+    where = "AND p.deletion_at IS NULL" if live else ""
+    parameters: list[Any] = [sql.Int8s(list(class_ids)), f'"{owner.uid}"', limit]
+    rows = sql.fetch(
+        "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id"
+        f" WHERE p.class_id = ANY(%s) AND position(%s in d.text) > 0 {where}"
+        " ORDER BY p.id LIMIT %s::bigint",
+        parameters,
+    )
+    return [row[0] for row in rows]

@@ -1,0 +1,136 @@
+"""Who owns an object, and what becomes of it when an owner goes: Kubernetes' garbage collection.
+
+An owner that is deleted with *Orphan* or *Foreground* stays, with a finalizer of that name, until
+the collector has freed its dependents, or until those are gone that block it. With *Background* it
+goes at once, and its dependents follow. Pure. Rules: pkg/controller/garbagecollector
+(``attemptToDeleteItem``) and apiserver ``registry/generic/registry/store.go``
+(``shouldOrphanDependents``, ``shouldDeleteDependents``), v1.36.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.meta import Manifest
+
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+_FINALIZERS: Final = (ORPHAN, FOREGROUND)
+
+
+class Policy(StrEnum):
+    """``propagationPolicy`` of a deletion."""
+
+    ORPHAN = "Orphan"
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+
+
+_BY_FINALIZER: Final = {ORPHAN: Policy.ORPHAN, FOREGROUND: Policy.FOREGROUND}
+_DEFAULTS: Final = {"ReplicationController": Policy.ORPHAN}
+"""What core/v1 did before there was a choice; all others go in the background."""
+_UNCOLLECTED: Final = frozenset({"Event", "Namespace"})
+"""Kinds that have no dependents in this sense; a namespace is emptied by its own controller."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """An object as references name it. ``namespace`` is empty for kinds without."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """An entry of ``metadata.ownerReferences`` whose kind is served here."""
+
+    owner: Owner
+    blocks: bool
+
+
+class State(StrEnum):
+    """What there is of an owner: it, nothing (or another one), or it waits for its dependents."""
+
+    SOLID = "solid"
+    ABSENT = "absent"
+    WAITING = "waiting"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to do with a dependent: delete it, or take these owners (uids) from it, or nothing."""
+
+    delete: Policy | None = None
+    release: frozenset[str] = frozenset()
+
+
+KEEP: Final = Verdict()
+_SERVED: Final = {(kind.group, kind.name): kind for kind in ALL_KINDS}
+
+
+def references(kind: str, manifest: Manifest) -> list[Reference] | None:
+    """Return who owns an object; ``None`` if one of them is of a kind that nobody here knows.
+
+    An object that has such an owner is never collected: whether that exists cannot be told. The
+    same holds for an object without namespace whose owner would be in one.
+    """
+    metadata = manifest["metadata"]
+    namespace = metadata.get("namespace") or ""
+    found = []
+    for entry in metadata.get("ownerReferences") or ():
+        group, _, _ = entry.get("apiVersion", "").rpartition("/")
+        served = _SERVED.get((group, entry.get("kind", "")))
+        if served is None or (served.namespaced and not namespace):
+            return None
+        owner = Owner(
+            served.name,
+            namespace if served.namespaced else "",
+            entry.get("name", ""),
+            entry.get("uid", ""),
+        )
+        found.append(Reference(owner, bool(entry.get("blockOwnerDeletion"))))
+    return found
+
+
+def finalizers_for(kind: str, present: Sequence[str], wanted: Policy | None) -> list[str]:
+    """Return the finalizers of an object that is deleted, in answer to its dependents.
+
+    ``wanted`` overrides the finalizer that is there, and that overrides the kind's default.
+    """
+    if kind in _UNCOLLECTED:
+        return list(present)
+    own = next((_BY_FINALIZER[one] for one in present if one in _FINALIZERS), None)
+    policy = wanted or own or _DEFAULTS.get(kind, Policy.BACKGROUND)
+    kept = [one for one in present if one not in _FINALIZERS]
+    if policy is Policy.BACKGROUND:
+        return kept
+    added = ORPHAN if policy is Policy.ORPHAN else FOREGROUND
+    return list(present) if own is policy and present.count(added) == 1 else [*kept, added]
+
+
+def judge(
+    refs: Iterable[tuple[Reference, State]],
+    *,
+    finalizers: Collection[str],
+    has_dependents: bool,
+) -> Verdict:
+    """Return what becomes of a dependent that is not being deleted.
+
+    One owner that is there keeps it, and the others are taken from it. Otherwise it goes: with its
+    own dependents first if an owner waits for that, else as its finalizers say.
+    """
+    by_state: dict[State, list[str]] = {state: [] for state in State}
+    for reference, state in refs:
+        by_state[state].append(reference.owner.uid)
+    gone = by_state[State.ABSENT] + by_state[State.WAITING]
+    if not gone:
+        return KEEP
+    if by_state[State.SOLID]:
+        return Verdict(release=frozenset(gone))
+    if by_state[State.WAITING] and has_dependents:
+        return Verdict(delete=Policy.FOREGROUND)
+    own = next((_BY_FINALIZER[one] for one in finalizers if one in _FINALIZERS), None)
+    return Verdict(delete=own or Policy.BACKGROUND)

@@ -1,0 +1,349 @@
+"""The garbage collector: what an owner's deletion means for what it owned, of any kind.
+
+A follower of the change log. It remembers who names whom as an owner (``clusterstate.dependents``);
+when an owner goes, or something comes whose owners are not there, it looks at the rows and asks
+``objects.ownership`` what becomes of each dependent. An owner that was deleted with *Orphan* or
+*Foreground* stays until its dependents are freed, or gone where they block it.
+
+    delete, Background   -> owner gone -> dependents deleted -> theirs in turn
+    delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
+    delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> taken
+
+What it remembers is only a way to find things. Each process that runs it has its own, built from
+the rows when it starts; what it does is read from the rows again, with the uid as precondition, so
+that doing it twice, or after a crash, does no harm. Source: pkg/controller/garbagecollector, v1.36.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+import structlog
+
+from clusterstate import changes, dependents, queries
+from clusterstate.actions import evictions, objects
+from clusterstate.dependents import Key, Told
+from clusterstate.objects.errors import Conflict, NotFound, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import (
+    FOREGROUND,
+    ORPHAN,
+    Owner,
+    Reference,
+    State,
+    Verdict,
+    judge,
+    references,
+)
+from clusterstate.timers import Glance
+
+logger = structlog.get_logger(__name__)
+
+NAME = "garbage"
+BURST = 500
+"""Dependents of one owner that are looked at in a pass; the others are the next pass's."""
+_ROUNDS = 8
+"""How often a pass looks at what it brought about: owners own owners."""
+
+_Item = int | Key
+"""A dependent as it is remembered: an object, or the class of some pods."""
+
+
+class _Graph:
+    """Who names whom, up to ``cursor`` of the log."""
+
+    def __init__(self) -> None:
+        self.cursor = -1
+        self.owned: dict[Owner, set[_Item]] = defaultdict(set)
+        self.named: dict[Key, set[Owner]] = defaultdict(set)
+        self.owners: dict[_Item, set[Owner]] = {}
+        self.unfinished: set[Owner] = set()
+        """Owners that are gone, with more dependents than one pass looks at."""
+        self.ending: set[Key] = set()
+        """Objects that are being deleted and wait for this collector, or may."""
+
+    def add(self, item: _Item, refs: Iterable[Reference]) -> set[Owner]:
+        """Remember an item's owners in addition to those known; return them."""
+        found = {reference.owner for reference in refs}
+        for owner in found:
+            self.owned[owner].add(item)
+            self.named[owner.kind, owner.namespace, owner.name].add(owner)
+        self.owners[item] = self.owners.get(item, set()) | found
+        return found
+
+    def drop(self, item: _Item) -> None:
+        """Forget an item, as before its owners are stated anew."""
+        for owner in self.owners.pop(item, ()):
+            self.owned[owner].discard(item)
+            self._forget_if_alone(owner)
+
+    def forget(self, owner: Owner) -> None:
+        """Forget an owner that nothing names any more."""
+        for item in self.owned.pop(owner, ()):
+            self.owners[item].discard(owner)
+        self._forget_if_alone(owner)
+
+    def _forget_if_alone(self, owner: Owner) -> None:
+        if self.owned.get(owner):
+            return
+        self.owned.pop(owner, None)
+        key = (owner.kind, owner.namespace, owner.name)
+        self.named[key].discard(owner)
+        if not self.named[key]:
+            del self.named[key]
+
+    def read(self, told: Told) -> set[Owner]:
+        """Take over an object of the log; return the owners that must be looked at."""
+        suspects = set(self.named.get(told.key, ())) if told.deleted else set()
+        self.drop(told.key)
+        if told.deleted:
+            self.ending.discard(told.key)
+        elif told.terminating:
+            self.ending.add(told.key)
+        if told.manifest is not None:
+            refs = references(told.key[0], told.manifest)
+            if refs:
+                suspects |= self.add(told.key, refs)
+        return suspects
+
+
+_MetadataChange = Callable[[Manifest], Manifest]
+
+_graphs: list[_Graph] = []
+"""This process's memory: none, or one."""
+
+
+def forget() -> None:
+    """Drop what is remembered, as after the tables were emptied behind its back."""
+    _graphs.clear()
+
+
+def has_work(seen: Glance) -> bool:
+    """Return whether the log went on, or something was left to do, or nothing is known yet."""
+    if not _graphs or seen.is_behind(NAME):
+        return True
+    return bool(_graphs[0].unfinished or _graphs[0].ending)
+
+
+def follow(now: datetime) -> int:
+    """Look at what changed and collect; return how many objects were deleted, freed or let go.
+
+    Does nothing while another pass runs.
+    """
+    with changes.alone(changes.GARBAGE_LOCK) as mine:
+        if not mine:
+            return 0
+        total = 0
+        for _ in range(_ROUNDS):
+            done = _pass(now)
+            total += done
+            if not done:
+                break
+        if _graphs:
+            evictions.set_cursor(NAME, _graphs[0].cursor)
+        if total:
+            logger.info("garbage_collected", count=total)
+        return total
+
+
+def _pass(now: datetime) -> int:
+    suspects = _news() if _graphs else None
+    if suspects is None:
+        suspects = _load()
+    graph = _graphs[0]
+    suspects |= graph.unfinished
+    graph.unfinished = set()
+    known = dependents.states(suspects)
+    done = 0
+    for owner in sorted(suspects, key=_order):
+        if known[owner] is State.ABSENT:
+            done += _collect(graph, owner, known, now)
+    for key in sorted(graph.ending):
+        done += _end(graph, key, now)
+    return done
+
+
+def _order(owner: Owner) -> tuple[str, str, str, str]:
+    return owner.kind, owner.namespace, owner.name, owner.uid
+
+
+def _load() -> set[Owner]:
+    """Build the graph from the rows; return all owners, of whom some may be gone."""
+    graph = _Graph()
+    graph.cursor = changes.watermark()
+    found, pods = dependents.everything()
+    for told in found:
+        graph.read(told)
+    for one in pods:
+        graph.add(one.class_id, one.references)
+    graph.ending |= set(dependents.ending_pods())
+    _graphs[:] = [graph]
+    return set(graph.owned)
+
+
+def _news() -> set[Owner] | None:
+    """Follow the log; return the owners to look at, ``None`` when the log no longer has it."""
+    graph = _graphs[0]
+    suspects: set[Owner] = set()
+    while True:
+        pod_owners = [key for key in graph.named if key[0] == "Pod"]
+        news = dependents.news(graph.cursor, pod_owners=pod_owners)
+        if news is None:
+            _graphs.clear()
+            return None
+        for told in news.objects:
+            suspects |= graph.read(told)
+        for one in news.pods:
+            suspects |= graph.add(one.class_id, one.references)
+        for key in news.deleted_pods:
+            suspects |= graph.named.get(key, set())
+        graph.ending |= set(news.terminating_pods)
+        if news.cursor == graph.cursor:
+            return suspects
+        graph.cursor = news.cursor
+
+
+# Dependents -----------------------------------------------------------------------------------
+
+
+def _dependents(
+    graph: _Graph, owner: Owner, *, live: bool = False
+) -> Iterator[tuple[str, Manifest, list[Reference]]]:
+    """Return kind and manifest of what names the owner now, and all its owners; ``BURST`` at most.
+
+    ``live``: pods that are not being deleted; of other kinds all.
+    """
+    items = graph.owned.get(owner, set())
+    class_ids = sorted(item for item in items if isinstance(item, int))
+    found = [
+        (key[0], queries.find(*key)) for key in sorted(i for i in items if not isinstance(i, int))
+    ]
+    if class_ids:
+        ids = dependents.pods_of(owner, class_ids, live=live, limit=BURST)
+        manifests = queries.pod_manifests(ids)
+        found += [("Pod", manifests[pod_id]) for pod_id in ids if pod_id in manifests]
+    for kind, text in found[:BURST]:
+        if text is None:
+            continue
+        manifest = queries.decode(text)
+        refs = references(kind, manifest)
+        if refs and any(reference.owner == owner for reference in refs):
+            yield kind, manifest, refs
+
+
+def _collect(graph: _Graph, owner: Owner, known: dict[Owner, State], now: datetime) -> int:
+    """Judge what an owner leaves behind that is gone, or waits for that; return how many acted."""
+    done = looked = 0
+    for kind, manifest, refs in _dependents(graph, owner, live=True):
+        looked += 1
+        done += _judge(graph, kind, manifest, refs, known, now)
+    if looked >= BURST:
+        graph.unfinished.add(owner)
+    elif not looked and known.get(owner) is State.ABSENT:
+        graph.forget(owner)
+    return done
+
+
+def _judge(
+    graph: _Graph,
+    kind: str,
+    manifest: Manifest,
+    refs: list[Reference],
+    known: dict[Owner, State],
+    now: datetime,
+) -> int:
+    metadata = manifest["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return 0  # it is on its way, and ended by whoever its finalizers name
+    known |= dependents.states(one.owner for one in refs if one.owner not in known)
+    own = Owner(kind, metadata.get("namespace") or "", metadata["name"], metadata["uid"])
+    verdict = judge(
+        [(one, known[one.owner]) for one in refs],
+        finalizers=metadata.get("finalizers") or (),
+        has_dependents=bool(graph.owned.get(own)),
+    )
+    return _act(own, verdict, now)
+
+
+def _act(own: Owner, verdict: Verdict, now: datetime) -> int:
+    try:
+        if verdict.delete is not None:
+            options = {
+                "preconditions": {"uid": own.uid},
+                "propagationPolicy": verdict.delete.value,
+            }
+            objects.delete(own.kind, own.namespace, own.name, options, now=now)
+            return 1
+        if verdict.release:
+            return _change(own, lambda meta: _released(meta, verdict.release), now)
+    except (NotFound, Conflict):
+        return 0
+    except StatusError as error:
+        logger.warning("garbage_stays", kind=own.kind, name=own.name, error=error.message)
+    return 0
+
+
+def _released(metadata: Manifest, uids: frozenset[str]) -> Manifest:
+    kept = [one for one in metadata.get("ownerReferences") or () if one.get("uid") not in uids]
+    rest = {key: value for key, value in metadata.items() if key != "ownerReferences"}
+    return {**rest, "ownerReferences": kept} if kept else rest
+
+
+def _change(own: Owner, change: _MetadataChange, now: datetime) -> int:
+    """Change an object's metadata if it is still the one that was looked at."""
+
+    def changed(manifest: Manifest) -> Manifest:
+        if manifest["metadata"]["uid"] != own.uid:
+            return manifest
+        return {**manifest, "metadata": change(manifest["metadata"])}
+
+    return int(objects.update(own.kind, own.namespace, own.name, changed, now=now).changed)
+
+
+# Owners that wait -----------------------------------------------------------------------------
+
+
+def _end(graph: _Graph, key: Key, now: datetime) -> int:
+    """Do what a terminating object's finalizers ask for; return how much was done."""
+    text = queries.find(*key)
+    metadata = {} if text is None else queries.decode(text)["metadata"]
+    finalizers = metadata.get("finalizers") or ()
+    if not metadata.get("deletionTimestamp") or not {ORPHAN, FOREGROUND} & set(finalizers):
+        graph.ending.discard(key)
+        return 0
+    own = Owner(*key, metadata["uid"])
+    done = 0
+    try:
+        if ORPHAN in finalizers:
+            freed = [
+                _act(
+                    Owner(kind, one["metadata"].get("namespace") or "", one["metadata"]["name"],
+                          one["metadata"]["uid"]),
+                    Verdict(release=frozenset({own.uid})), now,
+                )
+                for kind, one, _ in _dependents(graph, own)
+            ]  # fmt: skip
+            done = sum(freed)
+            if not freed:
+                done += _let_go(own, ORPHAN, now)
+        else:
+            done = _collect(graph, own, {own: State.WAITING}, now)
+            blocked = any(
+                reference.blocks and reference.owner == own
+                for _, _, refs in _dependents(graph, own)
+                for reference in refs
+            )
+            if not blocked:
+                done += _let_go(own, FOREGROUND, now)
+    except StatusError as error:
+        logger.warning("garbage_stays", kind=own.kind, name=own.name, error=error.message)
+    return done
+
+
+def _let_go(own: Owner, finalizer: str, now: datetime) -> int:
+    def without(metadata: Manifest) -> Manifest:
+        kept = [one for one in metadata.get("finalizers") or () if one != finalizer]
+        rest = {key: value for key, value in metadata.items() if key != "finalizers"}
+        return {**rest, "finalizers": kept} if kept else rest
+
+    return _change(own, without, now)
