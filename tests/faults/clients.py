@@ -66,7 +66,8 @@ def fullness(state: State) -> float:
         if name != world.CANARY:
             arithmetic.add(offered, arithmetic.amounts(node["status"]["allocatable"]))
     for pod in state.pods.values():
-        if replay.node_of(pod) not in ("", world.CANARY) and not replay.finished(pod):
+        name = replay.node_of(pod)
+        if name in state.nodes and name != world.CANARY and not replay.finished(pod):
             arithmetic.add(taken, arithmetic.requests(pod))
     shares = [taken.get(name, 0) / offered[name] for name in ("cpu", "memory") if name in offered]
     return max(shares, default=0.0)

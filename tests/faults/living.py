@@ -18,7 +18,7 @@ from tests.faults import checkers, clients, replay, tables, world
 from tests.faults.checkers import Audit, Violation
 from tests.faults.history import OK, History
 from tests.faults.nemeses import Nemeses
-from tests.faults.probe import Probe
+from tests.faults.probe import UNTRUE_SECONDS, Look, Probe
 from tests.faults.replay import State
 from tests.faults.schedule import Fault, Life, Round
 from tests.faults.system import OWN, System
@@ -300,9 +300,11 @@ class Living:
             self._found(Violation(checkers.HEAL, f"not ready after {ready:.0f} s: {status}"))
         look = self._easy.look(self._wire(seconds=15), 30)
         easy = look.seconds if look.seconds is not None else 30.0
-        if easy > EASY_SECONDS * self._patience:
-            told = "" if look.acknowledged else " (it was not even acknowledged)"
-            self._found(Violation(checkers.HEAL, f"an easy pod waited {easy:.1f} s{told}"))
+        if not look.acknowledged or look.seconds is None:
+            self._found(Violation(checkers.HEAL, f"an easy pod waited {easy:.1f} s"))
+        elif look.claimed > EASY_SECONDS * self._patience:
+            told = f"ready for {look.claimed:.1f} s while an easy pod waited {easy:.1f} s"
+            self._found(Violation(checkers.HEAL, told))
         self.outcome.ready_after.append(ready)
         self.outcome.easy_after.append(easy)
         for kept in self._system.kept.values():
@@ -320,16 +322,15 @@ class Living:
         except NoAnswer as error:
             return str(error)
 
-    def _judge_looks(self, faults: Round, looks: list[Any], healed: float) -> None:
+    def _judge_looks(self, faults: Round, looks: list[Look], healed: float) -> None:
         only_redis = all(
             fault.part == "redis" and fault.kind in ("kill", "stop", "silent", "cut", "flush")
             for fault in faults
         )
         for look in looks:
-            if look.acknowledged and look.ready_all_along and look.seconds is None:
-                self._found(
-                    Violation(checkers.READY, "ready all along, and an easy pod was not placed")
-                )
+            if look.claimed > UNTRUE_SECONDS * self._patience:
+                told = f"ready for {look.claimed:.1f} s while an easy pod waited {look.seconds} s"
+                self._found(Violation(checkers.READY, told))
             if not (only_redis and look.began < healed):
                 continue
             if look.seconds is None or look.seconds > REDIS_SECONDS * self._patience:

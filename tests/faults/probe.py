@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from tests.faults import world
 from tests.faults.wire import NoAnswer, Wire
 
-UNTRUE_SECONDS = 10.0
+UNTRUE_SECONDS = 8.0
 """So long may /readyz say ready while nothing is placed."""
+_LOOK_SECONDS = 25.0
 
 
 @dataclass
 class Look:
-    """One easy pod: when it was posted, and after how many seconds it was bound, None: not."""
+    """One easy pod: when it was posted, and after how many seconds it was bound, None: not.
+
+    ``claimed`` is for how many seconds without a break /readyz said ready while the pod waited.
+    """
 
     began: float
     acknowledged: bool
     seconds: float | None
-    ready_all_along: bool
+    claimed: float
 
 
 class Probe(threading.Thread):
@@ -42,7 +46,7 @@ class Probe(threading.Thread):
                 self.resting.set()
                 continue
             self.resting.clear()
-            self.looks.append(self.look(next(self._wires), UNTRUE_SECONDS))
+            self.looks.append(self.look(next(self._wires), _LOOK_SECONDS))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -57,9 +61,9 @@ class Probe(threading.Thread):
         """Post an easy pod and watch what becomes of it for at most so long."""
         self._number += 1
         name = f"{world.CANARY}-{self.name}-{self._number}"
-        ready = self.ready(wire)
         began = time.monotonic()
-        acknowledged, bound = False, None
+        ready_since = began if self.ready(wire) else None
+        acknowledged, bound, claimed = False, None, 0.0
         try:
             acknowledged = wire.call("POST", world.PODS, world.canary(name))[0] == 201
             while acknowledged and time.monotonic() - began < seconds:
@@ -67,14 +71,19 @@ class Probe(threading.Thread):
                 if status == 200 and pod["spec"].get("nodeName"):
                     bound = time.monotonic() - began
                     break
-                ready = ready and self.ready(wire)
+                if not self.ready(wire):
+                    ready_since = None
+                elif ready_since is None:
+                    ready_since = time.monotonic()
+                else:
+                    claimed = max(claimed, time.monotonic() - ready_since)
                 if self._stopping.wait(0.05):
                     break
         except NoAnswer:
-            ready = False
+            pass
         self._left.append(name)
         self._clean(wire)
-        return Look(began, acknowledged, bound, ready)
+        return Look(began, acknowledged, bound, claimed)
 
     def _clean(self, wire: Wire) -> None:
         for name in list(self._left):

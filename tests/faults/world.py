@@ -134,7 +134,7 @@ def _idle(name: str, rng: random.Random) -> Object:
 def _tolerant(name: str, rng: random.Random) -> Object:
     toleration: Object = {"key": WEAR, "operator": "Exists", "effect": "NoExecute"}
     if rng.random() < 0.8:
-        toleration["tolerationSeconds"] = rng.choice((0, 2, 10, 30, 300, 900))
+        toleration["tolerationSeconds"] = rng.choice((0, 2, 10, 30, 300, 10**12))
     return _pod(name, "150m", "128Mi", {"app": "tolerant"}, tolerations=[toleration])
 
 
