@@ -62,8 +62,11 @@ def neighbours_refuse(state: State, pod: Object, node: Object) -> list[str]:
     for term in _terms(pod, "podAffinity"):
         if any(_touches(state, term, pod, other, node) for other in others):
             continue
-        # The first of a group that wants its own kind may start anywhere.
-        nobody = not any(_meant(term, pod, other) for other in others)
+        # The first of a group that wants its own kind may start anywhere. Who is on a node that
+        # went does not count.
+        nobody = not any(
+            _meant(term, pod, other) and node_of(other) in state.nodes for other in others
+        )
         if not (nobody and _meant(term, pod, pod) and term["topologyKey"] in labels_of(node)):
             reasons.append("its affinity")
     crowds = (_crowd(state, one, pod, node) for one in _spread(pod))
