@@ -15,7 +15,8 @@ per pod, and no pod ever slips into a namespace that is already being deleted.
 """
 
 import threading
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -110,6 +111,16 @@ class _Memory:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.catalogue: Catalogue | None = None
+        self.history: uuid.UUID | None = None
+        self.ids: list[Callable[[], None]] = []
+
+    def belongs_to(self, history: uuid.UUID | None) -> None:
+        """Let ids be forgotten that were learned from another history, before it was replaced."""
+        with self.lock:
+            known, self.history = self.history, history
+        if known not in (None, history):
+            for forget_ids in self.ids:
+                forget_ids()
 
 
 _memory = _Memory()
@@ -135,8 +146,9 @@ def reload() -> Catalogue:
     What is read may be newer than the epoch read before it, never older: too new costs one reload
     more, too old would let a stale rule through.
     """
-    row = sql.fetch_one(f"SELECT {EPOCH}")
+    row = sql.fetch_one(f"SELECT {EPOCH}, (SELECT uid FROM history WHERE id = 1)")
     assert row is not None
+    _memory.belongs_to(row[1])
     objects = {
         kind: sql.fetch(
             f"SELECT t.name, d.text, t.revision FROM {queries.TABLES[kind]} t"
@@ -171,6 +183,15 @@ def forget() -> None:
     """Drop what is remembered, as after the tables were emptied behind its back."""
     with _memory.lock:
         _memory.catalogue = None
+
+
+def with_history(forget_ids: Callable[[], None]) -> Callable[[], None]:
+    """Let a function be called when the database was replaced: ids mean other rows then.
+
+    A restore advances the epoch, so whoever creates something comes by here first.
+    """
+    _memory.ids.append(forget_ids)
+    return forget_ids
 
 
 def lock_for_writing() -> None:

@@ -79,6 +79,7 @@ def start_again() -> int:
     For a transaction that replaces what the database holds. It must hold off all writers.
     """
     _lock()
+    _commit_durably()
     return _renew(_row())
 
 

@@ -153,6 +153,7 @@ class _Template(msgspec.Struct, frozen=True):
 _classes: dict[bytes, _Class] = {}
 
 
+@catalogue.with_history
 def forget_classes() -> None:
     """Drop the remembered class ids, as after the tables were emptied behind its back."""
     _classes.clear()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import OperationalError, connection, connections
 from django.db.migrations.loader import MigrationLoader
@@ -79,6 +80,11 @@ def require_server() -> None:
             )
             row = cursor.fetchone()
     except OperationalError as error:
+        if settings.DATABASE_FOLDER is not None:
+            raise CommandError(
+                f"The embedded database of {settings.STATE_DIR} does not run: start the service"
+                " (manage.py up), or name another database in DATABASE_URL."
+            ) from error
         reason = str(error).strip().split("\n", 1)[0]
         raise CommandError(f"DATABASE_URL: cannot connect: {reason}") from error
     assert row is not None
@@ -135,3 +141,16 @@ def require_known_migrations() -> None:
             "This database was prepared by a newer version of Stowage, which made"
             f" {', '.join(unknown)}: start that version, or restore a backup made by this one."
         )
+
+
+def require_prepared() -> None:
+    """Check that the database has all the tables of this version, and no others.
+
+    Raises:
+        CommandError: it has not; says what to do.
+    """
+    require_known_migrations()
+    loader = MigrationLoader(connection)
+    if missing := set(loader.graph.leaf_nodes()) - set(loader.applied_migrations):
+        names = ", ".join(sorted(f"{app}.{name}" for app, name in missing))
+        raise CommandError(f"The database lacks {names}: run manage.py prepare first.")

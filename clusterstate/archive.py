@@ -1,0 +1,179 @@
+r"""The file that a backup is: a head, tables in pieces, an end; each piece with a checksum.
+
+::
+
+    STOWAGE BACKUP 1\n
+    H  head: version, migrations, when, of which history, tables with their columns
+    T  a table begins: its name          D  rows, as COPY writes them      E  it ends: rows
+    S  sequences and their values
+    Z  the end: SHA-256 of everything before it
+
+A piece is its kind (one byte), the length and the CRC-32 of what follows (unsigned, 32 bits, big
+endian), and the payload, compressed by zlib; all but D are JSON. The file is written and read from
+the front to the end, so it may be as large as it likes. What is cut off has no end, and what was
+changed has another sum: both are found before anything is done with it.
+"""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+
+MAGIC = b"STOWAGE BACKUP 1\n"
+_MAGIC_OF_ANY = b"STOWAGE BACKUP "
+_HEAD = struct.Struct(">cII")
+_PIECE_BYTES = 1 << 20
+_LARGEST_BYTES = 1 << 28
+_LEVEL = 3
+
+
+class Damaged(Exception):
+    """The file is no backup, or not all of one; the message is a sentence."""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup says of itself. ``tables`` maps names to columns, in the order of the file."""
+
+    version: str
+    taken_at: str
+    history: str
+    mark: int
+    migrations: list[str]
+    tables: dict[str, list[str]]
+
+
+class Writer:
+    """Writes a backup to a file that is open for writing."""
+
+    def __init__(self, file: IO[bytes], head: Head) -> None:
+        self._file = file
+        self._sum = hashlib.sha256()
+        self._rows = bytearray()
+        self.bytes = 0
+        self._put(MAGIC)
+        self._piece(b"H", msgspec.json.encode(head))
+
+    def begin(self, table: str) -> None:
+        """Begin a table."""
+        self._piece(b"T", msgspec.json.encode(table))
+
+    def rows(self, data: bytes | bytearray | memoryview) -> None:
+        """Add rows of the table."""
+        self._rows += data
+        if len(self._rows) >= _PIECE_BYTES:
+            self._flush()
+
+    def end(self, rows: int) -> None:
+        """End the table, which has so many rows."""
+        self._flush()
+        self._piece(b"E", msgspec.json.encode(rows))
+
+    def close(self, sequences: dict[str, int]) -> None:
+        """Write what sequences have given out, and the end."""
+        self._piece(b"S", msgspec.json.encode(sequences))
+        self._piece(b"Z", msgspec.json.encode(self._sum.hexdigest()))
+        self._file.flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._piece(b"D", bytes(self._rows))
+            self._rows.clear()
+
+    def _piece(self, kind: bytes, payload: bytes) -> None:
+        packed = zlib.compress(payload, _LEVEL)
+        self._put(_HEAD.pack(kind, len(packed), zlib.crc32(packed)) + packed)
+
+    def _put(self, data: bytes) -> None:
+        self._sum.update(data)
+        self._file.write(data)
+        self.bytes += len(data)
+
+
+class Reader:
+    """Reads a backup from a file that is open for reading, at its beginning."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """Read the head.
+
+        Raises:
+            Damaged: it is no backup, or of another format.
+        """
+        self._file = file
+        self._sum = hashlib.sha256()
+        start = file.read(len(MAGIC))
+        self._sum.update(start)
+        if start != MAGIC:
+            if start.startswith(_MAGIC_OF_ANY):
+                raise Damaged(
+                    "The backup has a newer format: restore it with the version it names."
+                )
+            raise Damaged("The file is no backup of Stowage.")
+        kind, payload = self._piece()
+        if kind != b"H":
+            raise Damaged("The backup has no head.")
+        self.head: Head = _decoded(payload, Head)
+        self.sequences: dict[str, int] = {}
+        """Known when everything was read."""
+
+    def tables(self) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Return the tables in order, each with its rows in pieces, which must be read first.
+
+        Raises:
+            Damaged: while reading, when a sum is wrong or something is missing.
+        """
+        found: list[str] = []
+        while True:
+            kind, payload = self._piece()
+            if kind != b"T":
+                break
+            name = _decoded(payload, str)
+            found.append(name)
+            yield name, self._rows(name)
+        if kind != b"S" or found != list(self.head.tables):
+            raise Damaged("The backup does not hold the tables that its head names.")
+        self.sequences = _decoded(payload, dict[str, int])
+        expected = self._sum.hexdigest()
+        kind, payload = self._piece()
+        if kind != b"Z" or _decoded(payload, str) != expected or self._file.read(1):
+            raise Damaged("The backup's end is not that of its beginning.")
+
+    def _rows(self, name: str) -> Iterator[bytes]:
+        lines = 0
+        while True:
+            kind, payload = self._piece()
+            if kind == b"D":
+                lines += payload.count(b"\n")  # in COPY's text a line's end is never data
+                yield payload
+            elif kind == b"E" and _decoded(payload, int) == lines:
+                return
+            else:
+                raise Damaged(f"The backup's table {name} does not have all of its rows.")
+
+    def _piece(self) -> tuple[bytes, bytes]:
+        kind, length, crc = _HEAD.unpack(self._take(_HEAD.size))
+        if length > _LARGEST_BYTES:
+            raise Damaged("The backup is damaged: a piece has an impossible length.")
+        packed = self._take(length)
+        if zlib.crc32(packed) != crc:
+            raise Damaged("The backup is damaged: a piece has another sum than it should.")
+        try:
+            return kind, zlib.decompress(packed)
+        except zlib.error as error:
+            raise Damaged(f"The backup is damaged: {error}.") from error
+
+    def _take(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if len(data) != count:
+            raise Damaged("The backup is cut off.")
+        self._sum.update(data)
+        return data
+
+
+def _decoded(payload: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"The backup is damaged: {error}.") from error

@@ -1,0 +1,57 @@
+"""`manage.py restore FILE`: replace everything the database holds by a backup."""
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
+
+from clusterstate import archive
+from clusterstate.actions import archives, bootstrap
+from clusterstate.management import preparation
+from clusterstate.management.commands import prepare
+from clusterstate.management.progress import Progress
+
+
+class Command(BaseCommand):
+    """Checks all of the file first, then puts it back in one transaction."""
+
+    help = "Replace everything the database holds by a backup; the service may run meanwhile."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file's name."""
+        parser.add_argument("file", type=Path, help="a file that manage.py backup has written")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Check, restore, and say how far it is.
+
+        Raises:
+            CommandError: the file or the database does not fit; nothing was changed.
+        """
+        path: Path = options["file"]
+        say = self.stderr.write if options["verbosity"] else None
+        preparation.require_server()
+        try:
+            with path.open("rb") as file:
+                head = archives.check(file, progress=Progress(say, "checked"))
+                if "django_migrations" not in connection.introspection.table_names():
+                    call_command(prepare.Command(), verbosity=0)
+                progress = Progress(say, "restored")
+                file.seek(0)
+                with preparation.alone(self.stderr.write), preparation.unhurried():
+                    preparation.require_prepared()
+                    archives.require_fit(head)
+                    first = archives.restore(file, progress=progress)
+        except (archive.Damaged, archives.CannotRestore) as error:
+            raise CommandError(str(error)) from error
+        except OSError as error:
+            raise CommandError(f"{path} cannot be read: {error.strerror or error}.") from error
+        bootstrap.forget()
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+        self.stdout.write(
+            f"restored {progress.rows:,} rows of {progress.tables} tables, as saved at"
+            f" {head.taken_at}; a new history begins at revision {first}"
+        )
