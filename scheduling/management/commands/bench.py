@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.bench import backlog, cold_start, engine, service, trace
+from scheduling.bench import backlog, cold_start, engine, service, storm, trace
 from scheduling.bench.catalogue import WORKLOADS, by_name
 from scheduling.bench.database import throw_away
 from scheduling.bench.workloads import Workload
@@ -38,8 +38,19 @@ class Command(BaseCommand):
             action="store_true",
             help="pending pods to bound rows: the scheduler's cycles on a throw-away database",
         )
+        mode.add_argument(
+            "--storm",
+            action="store_true",
+            help="easy pods beside very many that fit nowhere, on a whole service of its own",
+        )
         parser.add_argument(
-            "--waiting", type=int, default=10_000, help="with --backlog: how many pods"
+            "--waiting",
+            type=int,
+            default=0,
+            help="with --backlog and --storm: how many pods (10,000 and 5,000)",
+        )
+        parser.add_argument(
+            "--classes", type=int, default=50, help="with --storm: of how many classes"
         )
         parser.add_argument(
             "--bound", type=int, default=0, help="with --cold-start: pods, by default 20 a node"
@@ -94,11 +105,19 @@ class Command(BaseCommand):
             for nodes in sizes:
                 for name in [workload.name for workload in chosen] or ["HundredKinds"]:
                     with throw_away():
-                        waiting = options["waiting"]
+                        waiting = options["waiting"] or 10_000
                         for result in backlog.run(
                             name, nodes=nodes, waiting=waiting, say=self._say
                         ):
                             self.stdout.write(json.dumps(result))
+            return
+        if options["storm"]:
+            waiting, classes = options["waiting"] or 5000, options["classes"]
+            for nodes in sizes:
+                for result in storm.run(
+                    nodes=nodes, waiting=waiting, classes=classes, say=self._say
+                ):
+                    self.stdout.write(json.dumps(result))
             return
         for nodes in sizes:
             for workload in chosen or WORKLOADS:

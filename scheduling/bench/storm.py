@@ -1,0 +1,181 @@
+"""A storm of pods that fit nowhere, on a whole service: how long the next easy pod waits.
+
+Four questions, one result each: an easy pod right after the storm was posted; one while all of them
+wait; one after the scheduler was killed; and, when a node comes that fits one class, how fast the
+pods of that class are bound. The easy pods before the storm say what the machine gives when it is
+quiet: compare with those.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any
+
+from scheduling.bench import scratch
+from scheduling.bench.scratch import Scratch
+from scheduling.bench.service import Client, ServiceError
+from scheduling.bench.workloads import Manifest, node, pod
+
+_NAMESPACE = "default"
+_PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
+_KIND = "bench.stowage.dev/kind"
+_LOOK_EVERY = 0.002
+_PROBES = 20
+_LONGEST = 600.0
+_ROOM = 2000
+
+
+def run(*, nodes: int, waiting: int, classes: int, say: Callable[[str], None]) -> list[Any]:
+    """Return the results of one storm.
+
+    Raises:
+        ServiceError: the service refuses something, or an easy pod is not bound in ten minutes.
+    """
+    with scratch.running({}, say) as service:
+        client = service.client()
+        say(f"{nodes} nodes")
+        client.create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
+        easy = _Easy(client)
+        for _ in range(_PROBES):
+            easy.seconds()
+        results = [_result("quiet", easy.several(_PROBES))]
+
+        say(f"{waiting} pods of {classes} classes that fit nowhere")
+        cpu = service.cpu_seconds()
+        began = time.perf_counter()
+        client.create(_PODS, "Pod", [_stuck(number, classes) for number in range(waiting)])
+        posted = time.perf_counter() - began
+        after = easy.seconds()
+        results.append(_result("just posted", [after]) | {"post_seconds": round(posted, 3)})
+        results.append(_result("while they are written", easy.several(_PROBES, every=0.05)))
+        scratch.until(
+            lambda: _told(service) >= waiting, seconds=_LONGEST, what="all pods refused", every=0.5
+        )
+        results.append(
+            {
+                "what": "all are told why",
+                "seconds": round(time.perf_counter() - began, 3),
+                "cpu_seconds": round(service.cpu_seconds() - cpu, 2),
+            }
+        )
+        results.append(_result("all wait", easy.several(_PROBES)))
+
+        say("kill -9 of the scheduler")
+        cpu = service.cpu_seconds()
+        service.signal("scheduler", signal.SIGKILL)
+        restarted = easy.seconds()
+        found = _result("after kill -9", [restarted])
+        results.append(found | {"cpu_seconds": round(service.cpu_seconds() - cpu, 2)})
+        results.append(_result("after the restart", easy.several(_PROBES, every=0.05)))
+
+        say("a node that fits one class")
+        results.append(_fitting(service, client, easy, classes))
+        shape = {"mode": "storm", "nodes": nodes, "waiting": waiting, "classes": classes}
+        return [shape | result for result in results]
+
+
+def _fitting(service: Scratch, client: Client, easy: "_Easy", classes: int) -> dict[str, Any]:
+    """Add a node with room for all pods of the first class, and see them bound."""
+    manifest = node(0)
+    manifest["metadata"]["name"] = "bench-fitting"
+    manifest["metadata"]["labels"] = {_KIND: "kind-0"}
+    offer = {"cpu": "100", "memory": "1Ti", "pods": str(_ROOM)}
+    manifest["status"]["allocatable"] = manifest["status"]["capacity"] = offer
+    wanted = min(_ROOM, _waiting_of_first(service))
+    began = time.perf_counter()
+    client.call("POST", "/api/v1/nodes", manifest)
+    beside = easy.seconds()
+    scratch.until(
+        lambda: _on(service, "bench-fitting") >= wanted,
+        seconds=_LONGEST,
+        what="the pods of the class bound",
+        every=0.02,
+    )
+    seconds = time.perf_counter() - began
+    return {
+        "what": "a node for one class",
+        "pods": wanted,
+        "seconds": round(seconds, 3),
+        "pods_per_second": round(wanted / seconds),
+        "easy_pod_seconds": round(beside, 4),
+    }
+
+
+class _Easy:
+    """Pods that fit on every node, posted one at a time and watched until they are bound."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._count = 0
+
+    def seconds(self) -> float:
+        """Return how long the next one takes from its POST to when a GET shows its node."""
+        self._count += 1
+        name = f"easy-{self._count}"
+        manifest = pod(self._count, cpu="1m")
+        manifest["metadata"] |= {"name": name, "namespace": _NAMESPACE}
+        began = time.perf_counter()
+        self._client.call("POST", _PODS, manifest)
+        while not self._node_of(name):
+            if time.perf_counter() - began > _LONGEST:
+                raise ServiceError(f"{name} was not bound in {_LONGEST:.0f} s")
+            time.sleep(_LOOK_EVERY)
+        return time.perf_counter() - began
+
+    def several(self, count: int, every: float = 0.0) -> list[float]:
+        """Return how long so many took, one after the other."""
+        found = []
+        for _ in range(count):
+            found.append(self.seconds())
+            time.sleep(every)
+        return found
+
+    def _node_of(self, name: str) -> str:
+        try:
+            found = self._client.call("GET", f"{_PODS}/{name}")
+        except (OSError, HTTPException):
+            return ""
+        node_name: str = found["spec"].get("nodeName", "")
+        return node_name
+
+
+def _stuck(number: int, classes: int) -> Manifest:
+    """Return a pod that asks for a kind of node that there is none of; its class fits no other."""
+    kind = number % classes
+    manifest = pod(number, cpu=f"{10 + kind}m", nodeSelector={_KIND: f"kind-{kind}"})
+    manifest["metadata"] |= {"name": f"stuck-{number}", "namespace": _NAMESPACE}
+    return manifest
+
+
+def _told(service: Scratch) -> int:
+    (row,) = service.query(
+        "SELECT count(*) FROM pod WHERE node_name = '' AND unschedulable IS NOT NULL"
+    )
+    count: int = row[0]
+    return count
+
+
+def _waiting_of_first(service: Scratch) -> int:
+    (row,) = service.query(
+        "SELECT count(*) FROM pod p JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE p.node_name = '' AND strpos(c.spec, '\"kind-0\"') > 0"
+    )
+    count: int = row[0]
+    return count
+
+
+def _on(service: Scratch, node_name: str) -> int:
+    (row,) = service.query("SELECT count(*) FROM pod WHERE node_name = %s", (node_name,))
+    count: int = row[0]
+    return count
+
+
+def _result(what: str, seconds: list[float]) -> dict[str, Any]:
+    ordered = sorted(seconds)
+    return {
+        "what": what,
+        "easy_pods": len(ordered),
+        "p50_ms": round(ordered[len(ordered) // 2] * 1000, 1),
+        "worst_ms": round(ordered[-1] * 1000, 1),
+    }
