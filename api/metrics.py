@@ -1,4 +1,4 @@
-"""Counters and durations of this process, and how the eviction timers stand, for Prometheus.
+"""Counters and durations of this process, and how timers, loops and queue stand, for Prometheus.
 
 Requests are measured where they enter the process, watches included; their labels are bounded by
 what is served, never by what a client sends. The scrape itself needs a token that may do
@@ -17,7 +17,8 @@ from prometheus_client.metrics_core import Metric
 
 from api import auth, clock, errors
 from api.routes import resolve
-from clusterstate import progress, timers
+from clusterstate import progress, queries, timers
+from scheduling import whatif
 
 _PATIENCE_SECONDS = 5.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -102,7 +103,37 @@ class _Progress:
         yield silent
 
 
+class _Queue:
+    """The pods that wait for a node, asked of the database at each scrape."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: registering asks the database for nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield how many wait by stage, and how old the oldest is that was never tried. Queries."""
+        try:
+            counts = queries.pending_counts()
+            names = [profile.scheduler_name for profile in whatif.configuration().profiles]
+            since = queries.oldest_untried(names)
+        except DatabaseError:
+            return  # /readyz says so
+        pending = GaugeMetricFamily(
+            "stowage_pending_pods", "Pods without a node, by where they wait.", labels=["stage"]
+        )
+        for stage, number in sorted(counts.items()):
+            pending.add_metric([stage], number)
+        yield pending
+        age = 0.0 if since is None else max((clock.now() - since).total_seconds(), 0.0)
+        yield GaugeMetricFamily(
+            "stowage_oldest_untried_pod_seconds",
+            "Age of the oldest pod that the scheduler never tried to place; 0 without one.",
+            value=age,
+        )
+
+
 REGISTRY.register(_Timers())
+REGISTRY.register(_Queue())
 REGISTRY.register(_Progress())
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})
 _known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

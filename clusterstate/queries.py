@@ -823,6 +823,20 @@ def pending_counts() -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
+    """Return since when the oldest pod waits that none of the schedulers tried yet. Queries once.
+
+    ``None``: all were tried. A refusal counts from when it is written.
+    """
+    row = sql.fetch_one(
+        "SELECT min(q.since) FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+        " WHERE q.stage = 'active' AND q.attempts = 0 AND p.deletion_at IS NULL"
+        " AND p.scheduler_name = ANY(%s)",
+        (sql.Texts(list(schedulers)),),
+    )
+    return None if row is None else row[0]
+
+
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
 

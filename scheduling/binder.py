@@ -199,8 +199,7 @@ class Binder:
         if not self.refused or (queue.has_ready and not self.refused.is_due(now)):
             return 0
         with wake.without_scheduler():
-            moment_ = datetime.fromtimestamp(now, UTC)
-            return self.refused.write(queue, moment_, _REFUSALS_AT_ONCE)
+            return self.refused.write(queue, now, _REFUSALS_AT_ONCE)
 
     def _preempt(self, decision: Decision, now: datetime) -> None:
         """Delete the victims gracefully, each with the name of the pod that it makes room for."""

@@ -18,6 +18,8 @@ from scheduling.engine.queue import Place, PriorityQueue, Stage
 
 _LONGEST = 1.0
 """Seconds after which a refusal is written although pods are ready to be tried."""
+_PAUSE = 0.5
+"""Seconds between two such slices: most of the time is for pods that can be placed."""
 
 
 class Refused:
@@ -26,6 +28,7 @@ class Refused:
     def __init__(self) -> None:
         # With the time at which it was decided; in order of that.
         self._waiting: OrderedDict[int, tuple[float, Unschedulable]] = OrderedDict()
+        self._wrote_at = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,14 +46,17 @@ class Refused:
 
     def is_due(self, now: float) -> bool:
         """Whether some wait for too long already."""
-        return bool(self._waiting) and next(iter(self._waiting.values()))[0] <= now - _LONGEST
+        if not self._waiting or self._wrote_at <= now < self._wrote_at + _PAUSE:
+            return False
+        return next(iter(self._waiting.values()))[0] <= now - _LONGEST
 
-    def write(self, queue: PriorityQueue, now: datetime, most: int) -> int:
+    def write(self, queue: PriorityQueue, now: float, most: int) -> int:
         """Write the oldest refusals, at most so many; return how many were taken.
 
         Where a pod waits is read now: an event may have moved it since.
         """
         items: list[Unschedulable] = []
+        self._wrote_at = now
         taken = 0
         while self._waiting and taken < most:
             pod_id, (_, item) = self._waiting.popitem(last=False)
@@ -66,7 +72,7 @@ class Refused:
                     not_before=moment(place),
                 )
             items.append(item)
-        pods.set_unschedulable(items, now=now)
+        pods.set_unschedulable(items, now=datetime.fromtimestamp(now, UTC))
         queue.told(item.pod_id for item in items)
         return taken
 

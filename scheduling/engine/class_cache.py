@@ -199,6 +199,8 @@ class Cache:
             found = self._plain.decide(pods, first, options, draw, start)
             if found is not None:
                 return found
+            if self._plain.nowhere:
+                return []  # ``decide`` says why, and needs no line for that
         if not runs.enabled():
             return []
         return self._runs.decide(self._run_states(pods, first), options, draw, start) or []

@@ -451,8 +451,10 @@ def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) 
         for row, verdict in zip(filtered.rows.tolist(), filtered.verdict.tolist(), strict=True)
     }
     plugins = {status.plugin for status in statuses[1:]}
+    counts = np.bincount(filtered.verdict, minlength=len(statuses)).tolist()
     return Diagnosis(
         node_to_status=node_to_status,
+        counts=tuple((s, count) for s, count in zip(statuses, counts, strict=True) if count),
         absent=begun.absent,
         rejected_by=tuple(sorted(plugins)),
     )

@@ -375,6 +375,7 @@ class PlainRuns:
         self.usable = self._profile.usable
         self._memo_key = ("plain", next(_instances))
         self._length = _LONGEST
+        self.nowhere = False
         self._stamp: tuple[int, ...] = ()
         self._clear()
 
@@ -526,10 +527,13 @@ class PlainRuns:
     ) -> PlainRun | None:
         """Decide for pods from the ``first`` on and assume them, as many as are plain.
 
+        ``nowhere`` tells afterwards whether there are none because the first fits on no node.
+
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
         """
         assert _loops is not None
+        self.nowhere = False
         snapshot = self._snapshot
         if self._stamp != self._now() or self._plans.full:
             self._clear()
@@ -632,7 +636,7 @@ class PlainRuns:
             lines.cursor -= snapshot.log_start
         high, low = draws(found.seed, found.draw, len(run))
         told = _loops.Told(found.told, found.chosen, found.chosen_scores, found.kinds, found.masks)
-        done = 0
+        done, why = 0, _loops.FINISHED
         try:
             while True:
                 done, why, mask = _loops.decide(
@@ -649,6 +653,7 @@ class PlainRuns:
             if snapshot.log_start:
                 lines.cursor += snapshot.log_start
         self._cursor = snapshot.log_end + done
+        self.nowhere = not done and why == _loops.NOWHERE
         return int(done)
 
     def _seat_guests(self) -> None:

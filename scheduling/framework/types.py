@@ -6,7 +6,7 @@ Everything that plugins need of the spec is worked out once, when the class is f
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -226,10 +226,12 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     """Why a pod could not be placed.
 
     ``node_to_status`` holds the nodes that were filtered; ``absent`` is the status of all others
-    (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted.
+    (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted. ``counts``:
+    the distinct statuses of ``node_to_status`` and on how many nodes each is; empty if not counted.
     """
 
     node_to_status: dict[str, Status] = {}
+    counts: tuple[tuple[Status, int], ...] = ()
     absent: Status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
     pre_filter_message: str = ""
     post_filter_message: str = ""
@@ -273,12 +275,15 @@ class FitError(msgspec.Struct, frozen=True, kw_only=True):
     def message(self) -> str:
         """Return the text for ``status.conditions[].message``."""
         diagnosis = self.diagnosis
-        # Few statuses stand for many nodes: count them first, by identity, which is quickest.
-        statuses = {id(status): status for status in diagnosis.node_to_status.values()}
-        numbers = Counter(map(id, diagnosis.node_to_status.values()))
+        counted: Iterable[tuple[Status, int]] = diagnosis.counts
+        if not counted:
+            # Few statuses stand for many nodes: count them first, by identity, which is quickest.
+            statuses = {id(status): status for status in diagnosis.node_to_status.values()}
+            numbers = Counter(map(id, diagnosis.node_to_status.values()))
+            counted = ((statuses[identity], number) for identity, number in numbers.items())
         counts: dict[str, int] = {}
-        for identity, number in numbers.items():
-            for reason in statuses[identity].reasons:
+        for status, number in counted:
+            for reason in status.reasons:
                 counts[reason] = counts.get(reason, 0) + number
         absent = self.node_count - len(diagnosis.node_to_status)
         if absent > 0:

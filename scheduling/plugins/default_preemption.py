@@ -59,11 +59,14 @@ class DefaultPreemption:
         allowed, why = eligible(pod, nominated, status, snapshot)
         if not allowed:
             return None, unschedulable(f"preemption: {why}")
-        nodes = [
-            name
-            for name, status in diagnosis.node_to_status.items()
-            if status.code is Code.UNSCHEDULABLE
-        ]
+        nodes: list[str] = []
+        told = diagnosis.counts
+        if not told or any(status.code is Code.UNSCHEDULABLE for status, _ in told):
+            nodes += [
+                name
+                for name, status in diagnosis.node_to_status.items()
+                if status.code is Code.UNSCHEDULABLE
+            ]
         if diagnosis.absent.code is Code.UNSCHEDULABLE:
             known = diagnosis.node_to_status
             rows = snapshot.rows().tolist()

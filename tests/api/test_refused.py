@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from api import clock
-from clusterstate import changes, queries
+from clusterstate import changes, queries, sql
 from clusterstate.actions import history, pods
 from scheduling import profiles, sync
 from scheduling.engine.queue import Stage
@@ -320,3 +320,22 @@ def test_a_pod_that_this_scheduler_places_wakes_who_wants_to_be_near_it(api, run
     runner.turn(seconds=2)
     runner.turn(seconds=2)
     assert [status for status, *_ in conditions(api)] == ["True", "True"]
+
+
+def test_a_metric_tells_the_age_of_the_oldest_pod_that_was_never_tried(api, runner):
+    def metric(name):
+        lines = api.get("/metrics").raw.decode().splitlines()
+        return [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)]
+
+    age = "stowage_oldest_untried_pod_seconds"
+    assert metric(age) == [0.0]
+    create(api, 3)
+    other = make_pod("other").in_namespace("ns").with_("spec", "schedulerName", value="mine")
+    api.post("/api/v1/namespaces/ns/pods", other.manifest).ok(201)
+    sql.run("UPDATE pending_pod SET since = since - interval '100 seconds'")
+    (seconds,) = metric(age)
+    assert 100 <= seconds < 160
+    assert metric('stowage_pending_pods{stage="active"}') == [4.0]
+    runner.turn()
+    assert metric(age) == [0.0], "tried, and refused; another scheduler's pods are its own affair"
+    assert metric('stowage_pending_pods{stage="unschedulable"}') == [3.0]
