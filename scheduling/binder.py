@@ -10,10 +10,17 @@ not state.
 
 Pods that plugins reserved (``scheduling.reserved``) are bound in the same batches; what became of
 them is for who reserved them to know (``take_outcomes``).
+
+What was decided on an assumption is bound only with it (``engine.reliance``). A decision that
+*leans* on others is bound in one statement with its batch, if all of it can be; otherwise, and
+where pods came back since it was made, it is asked again whether it stands without them. One that
+leans on a reserved pod waits until that is bound, assumed on its node meanwhile; it waits only for
+pods whose turn came before its own, so two never wait for each other. Rules of soft terms and
+scores are not asked again: a stale score is not wrong.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import cast
@@ -27,7 +34,11 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods import Binding, BindResult, Unschedulable
 from clusterstate.objects.errors import StatusError
 from scheduling import wake
+from scheduling.engine import reliance
 from scheduling.engine.decision import ERROR, Decision
+from scheduling.engine.queue import PendingPod
+from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.recorder import Recorder
 from scheduling.refused import Refused, moment, stage
 from scheduling.sync import Mirror
@@ -46,8 +57,13 @@ _UNSCHEDULABLE = "Unschedulable"
 class Binder:
     """Writes what one runner decides."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(
+        self,
+        mirror: Mirror,
+        framework_of: Callable[[str], Framework | None] = lambda name: None,
+    ) -> None:
         self._mirror = mirror
+        self._framework_of = framework_of
         self.recorder = Recorder()
         self.refused = Refused()
         # A name of its own for each warm state: the rows tell whether somebody else bound since.
@@ -55,11 +71,23 @@ class Binder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
         self._closed = False
         self._underway: Future[BindResult] | None = None
+        self._batch: list[Binding] = []
+        self._decided_at = (0, datetime.fromtimestamp(0, UTC))
+        self._leaning: dict[int, Binding] = {}
+        self._leaning_in = mirror.snapshot
+        self._turns: dict[int, int] = {}
+        self._turn = 0
+        self._came_back = False
+        self._doubts_reserved = False
         self._news: list[tuple[int, str, str, str]] = []
         self._reserved: set[int] = set()
         self._outcomes: dict[int, bool] = {}
         self.give_way: Callable[[int], bool] = lambda pod_id: False
         """Asked to take back a victim that is reserved and not bound; True if it was."""
+        self.reserved: Callable[[], Collection[int]] = lambda: ()
+        """Asked for the pods that are reserved and not bound."""
+        self.take_back: Callable[[int], None] = lambda pod_id: None
+        """Told of a reserved pod whose decision does not stand any more."""
 
     def close(self) -> None:
         """Wait for the batch that is under way, whatever becomes of it, and hang up, once."""
@@ -71,29 +99,43 @@ class Binder:
 
     # --- placed ----------------------------------------------------------------------------------
 
+    def take_turns(self, batch: Sequence[PendingPod]) -> None:
+        """Note in which order pods are decided, where some wait longer than a batch for binding."""
+        for pod_id in self._turns.keys() - self._leaning.keys() - set(self.reserved()):
+            del self._turns[pod_id]
+        for pod in batch:
+            self._turn += 1
+            self._turns[pod.pod_id] = self._turn
+
+    @property
+    def has_leaning(self) -> bool:
+        """Whether decisions wait for reserved pods to be bound."""
+        return bool(self._leaning)
+
     def submit(
         self, placed: Sequence[Binding], now: float, reserved: Sequence[Binding] = ()
-    ) -> None:
+    ) -> int:
         """Begin to bind what was decided on the snapshot as it is, and reserved pods.
 
-        The batch before is settled first.
+        The batch before is settled first. Return how many pods are on their way.
         """
-        self.settle(now)
-        bindings = [*placed, *reserved]
+        self.settle(now, later=placed)
+        bindings = [*reserved, *placed]
+        self._reserved = set(self.reserved())
+        doubted = self._came_back or self._doubts_reserved or bool(self._leaning)
+        if doubted or (bindings and self.reserved()):
+            bindings = self._sorted_out(bindings, now)
         if not bindings:
-            return
-        self._reserved = {one.pod_id for one in reserved}
-        self._news += [
-            (one.pod_id, "Normal", "Scheduled", f"to {one.node_name}") for one in bindings
-        ]
-        revision = self._mirror.snapshot.revision
-        moment = datetime.fromtimestamp(now, UTC)
+            return 0
+        self._batch = bindings
+        self._decided_at = self._mirror.snapshot.revision, datetime.fromtimestamp(now, UTC)
         if len(bindings) <= _INLINE:
             self._underway = Future()
-            self._underway.set_result(self._bind(bindings, revision, moment))
+            self._underway.set_result(self._bind(bindings, *self._decided_at))
             self.settle(now)
         else:
-            self._underway = self._thread.submit(self._bind_apart, bindings, revision, moment)
+            self._underway = self._thread.submit(self._bind_apart, bindings, *self._decided_at)
+        return len(bindings)
 
     def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         with wake.without_scheduler():
@@ -103,8 +145,10 @@ class Binder:
         sql.drop_dead_connection()
         return self._bind(bindings, revision, now)
 
-    def settle(self, now: float) -> int:
+    def settle(self, now: float, later: Sequence[Binding] = ()) -> int:
         """Wait for the batch under way and apply what became of it; return how many came back.
+
+        ``later``: what was decided since, on the assumption that all of it is bound.
 
         Raises:
             django.db.Error: the database failed; the caller must load its mirror again.
@@ -112,24 +156,164 @@ class Binder:
         if self._underway is None:
             return 0
         underway, self._underway = self._underway, None
+        batch, self._batch = self._batch, []
         result = underway.result()
-        reserved, self._reserved = self._reserved, set()
-        if reserved:
-            self._outcomes.update((id_, True) for id_, _ in result.bound if id_ in reserved)
-            self._outcomes.update((id_, False) for id_ in result.stale if id_ in reserved)
+        came_back = 0
+        while True:
+            came_back += self._take(batch, result, now)
+            if not result.held:
+                break
+            held = set(result.held)
+            batch = self._sorted_out([one for one in batch if one.pod_id in held], now, later)
+            if not batch:
+                break
+            result = self._bind(batch, *self._decided_at)
+        return came_back
+
+    def _take(self, batch: Sequence[Binding], result: BindResult, now: float) -> int:
+        """Apply what became of a batch; return how many pods of it came back."""
+        bound = batch
+        if len(result.bound) < len(batch):
+            done = {pod_id for pod_id, _ in result.bound}
+            bound = [one for one in batch if one.pod_id in done]
+        self._news += [(one.pod_id, "Normal", "Scheduled", f"to {one.node_name}") for one in bound]
         self.refused.drop(pod_id for pod_id, _ in result.bound)
         for pod_id, _ in result.bound:
+            if pod_id in self._reserved:
+                self._outcomes[pod_id] = True
             self._mirror.queue.done(pod_id)
-        for pod_id in result.stale:
-            if pod_id not in reserved:
-                self._mirror.snapshot.forget(pod_id)
-                self._mirror.queue.requeue_stale(pod_id, now)
         if result.stale:
-            self.recorder.came_back(result.stale)
-            stale = set(result.stale)
-            self._news = [news for news in self._news if news[0] not in stale]
+            self._come_back(result.stale, now)
             logger.info("bindings_came_back", stale=len(result.stale), bound=len(result.bound))
         return len(result.stale)
+
+    def _come_back(self, pod_ids: Iterable[int], now: float) -> None:
+        """Take decisions back that are not carried out: their pods keep their turn.
+
+        Who was refused because of them may find a place now.
+        """
+        self._came_back = True
+        stale = set(pod_ids)
+        self._doubts_reserved = bool(self.reserved())
+        released: dict[int, PodInfo] = {}
+        for pod_id in stale:
+            if pod_id in self._reserved:
+                self._outcomes[pod_id] = False
+                continue
+            if (record := self._mirror.snapshot.pod(pod_id)) is not None:
+                released[pod_id] = record.info
+            self._mirror.snapshot.forget(pod_id)
+            self._mirror.queue.requeue_stale(pod_id, now)
+        self._mirror.released(released, now)
+        self.recorder.came_back(stale)
+
+    # --- what leans on others --------------------------------------------------------------------
+
+    def _sorted_out(
+        self, bindings: Sequence[Binding], now: float, later: Sequence[Binding] = ()
+    ) -> list[Binding]:
+        """Return the bindings that stand, with those that waited until now, in order of decision.
+
+        All that is not bound is set apart first, and what stands is counted again one by one. A
+        binding that does not stand waits for a reserved pod that it may lean on, or comes back.
+        """
+        snapshot = self._mirror.snapshot
+        if self._leaning_in is not snapshot:  # loaded again: all that waited is decided anew
+            self._leaning, self._leaning_in = {}, snapshot
+        waited, self._leaning = self._leaning, {}
+        turn = self._turns.get
+        candidates = sorted(
+            [*waited.values(), *bindings], key=lambda one: turn(one.pod_id, self._turn)
+        )
+        named = {one.pod_id for one in candidates}
+        reserved = [
+            pod_id
+            for pod_id in self.reserved()
+            if pod_id not in named and not self._outcomes.get(pod_id)
+        ]
+        standing: list[Binding] = []
+        fallen: list[int] = []
+        fallen_reserved: list[int] = []
+        unbound = [*reserved, *named, *(one.pod_id for one in later)]
+        with reliance.set_apart(snapshot, unbound) as apart:
+            holders = {pod_id: apart[pod_id] for pod_id in reserved if pod_id in apart}
+            for one in candidates:
+                record = apart.get(one.pod_id)
+                if (
+                    record is None
+                    or not one.leans
+                    or self._stands(record, after=fallen, waited=one.pod_id in waited)
+                ):
+                    standing.append(one)
+                    if record is not None:
+                        snapshot.attach(apart.pop(one.pod_id))
+                elif self._waits(record, holders, turn(one.pod_id, self._turn)):
+                    self._leaning[one.pod_id] = one
+                    holders[one.pod_id] = record
+                else:
+                    fallen.append(one.pod_id)
+            if self._doubts_reserved:
+                # Again, while reserved pods that came back are still counted.
+                self._doubts_reserved = not all(self._outcomes.values())
+                fallen_reserved = [
+                    pod_id
+                    for pod_id in reserved
+                    if (record := apart.get(pod_id)) is not None
+                    and self._leans(record.info)
+                    and not self._stands(record)
+                    and not self._waits(record, holders, turn(pod_id, 0))
+                ]
+        for pod_id in self._leaning.keys() - waited.keys():
+            if pod_id in self._mirror.queue:
+                self._mirror.queue.park(pod_id)
+        if fallen:
+            fallen_reserved += [pod_id for pod_id in fallen if pod_id in self._reserved]
+            self._come_back(fallen, now)
+            logger.info("decisions_fell", count=len(fallen))
+        for pod_id in fallen_reserved:
+            self.take_back(pod_id)
+        return standing
+
+    def _leans(self, info: PodInfo) -> bool:
+        framework = self._framework_of(info.scheduler_name)
+        return framework is not None and reliance.leans(framework, info, self._mirror.snapshot)
+
+    def _stands(
+        self, record: PodRecord, after: Sequence[int] = (), *, waited: bool = False
+    ) -> bool:
+        """Whether a pod that is set apart may go to its node with what is counted now.
+
+        All rules are asked again of one that ``waited``, since its node may have changed. What
+        plugins of other packages looked at is not known: a pod that they took part in choosing the
+        node of does not stand ``after`` others that came back.
+        """
+        framework = self._framework_of(record.info.scheduler_name)
+        if framework is None:
+            return True
+        if framework.filters_by_itself and (after or self._came_back):
+            return False
+        try:
+            ask = reliance.fits if waited else reliance.stands
+            return ask(framework, record, self._mirror.snapshot)
+        except PluginFailed as failure:
+            logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
+            return False
+
+    def _waits(self, record: PodRecord, holders: dict[int, PodRecord], turn: int) -> bool:
+        """Whether an earlier pod that is not bound yet may be what this one leans on."""
+        framework = self._framework_of(record.info.scheduler_name)
+        snapshot = self._mirror.snapshot
+        return framework is not None and any(
+            self._turns.get(pod_id, 0) < turn
+            and reliance.counts(framework, record.info, holder.info, snapshot)
+            for pod_id, holder in holders.items()
+        )
+
+    def let_go(self, now: float) -> None:
+        """Take back all decisions that wait for reserved pods."""
+        if self._leaning:
+            leaning, self._leaning = self._leaning, {}
+            self._come_back(leaning, now)
 
     def take_outcomes(self) -> dict[int, bool]:
         """Return which reserved pods were bound, and which could not be, since the last call."""
@@ -151,6 +335,7 @@ class Binder:
         """
         queue = self._mirror.queue
         at_once: list[Unschedulable] = []
+        refused = self._worth_carrying_out(refused, now)
         for decision in refused:
             pod_id = cast(int, decision.key)
             if decision.outcome == ERROR:
@@ -201,6 +386,23 @@ class Binder:
         with wake.without_scheduler():
             return self.refused.write(queue, now, _REFUSALS_AT_ONCE)
 
+    def _worth_carrying_out(self, refused: Sequence[Decision], now: float) -> Sequence[Decision]:
+        """Leave out preemptions that were decided on pods that came back: those are decided again.
+
+        Victims are not deleted for an assumption that did not come true.
+        """
+        if any(_preempts(decision) for decision in refused):
+            self.settle(now)
+        came_back, self._came_back = self._came_back, False
+        if not came_back:
+            return refused
+        for decision in refused:
+            if _preempts(decision):
+                pod_id = cast(int, decision.key)
+                self._mirror.snapshot.unnominate(pod_id)
+                self._mirror.queue.requeue_stale(pod_id, now)
+        return [decision for decision in refused if not _preempts(decision)]
+
     def _preempt(self, decision: Decision, now: datetime) -> None:
         """Delete the victims gracefully, each with the name of the pod that it makes room for."""
         assert decision.nomination is not None
@@ -214,6 +416,9 @@ class Binder:
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
             if self.give_way(pod_id):
+                continue
+            if self._leaning.pop(pod_id, None) is not None:
+                self._come_back([pod_id], now.timestamp())
                 continue
             condition = {
                 "type": "DisruptionTarget",
@@ -270,3 +475,7 @@ class Binder:
     def has_news(self) -> bool:
         """Whether ``tell`` has something to record."""
         return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes
+
+
+def _preempts(decision: Decision) -> bool:
+    return decision.nomination is not None and bool(decision.nomination.victims)

@@ -31,6 +31,7 @@ from clusterstate.actions.reservations import Held, Refusal
 from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
 from scheduling import wake
 from scheduling.binder import Binder
+from scheduling.engine import reliance
 from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.decision import ERROR, UNSCHEDULABLE, Decision, Rejection
 from scheduling.framework.interface import CycleState
@@ -118,9 +119,16 @@ class Reserved:
         self._pods: dict[int, Pod] = {}
         self._released: dict[int, PodInfo] = {}
         binder.give_way = self.give_way
+        binder.reserved = self._pods.keys
+        binder.take_back = self.take_back
 
     def __contains__(self, pod_id: object) -> bool:
         return pod_id in self._pods
+
+    @property
+    def count(self) -> int:
+        """How many pods are reserved and not bound."""
+        return len(self._pods)
 
     # --- what plugins see (interface.WaitingPods) ------------------------------------------------
 
@@ -187,13 +195,13 @@ class Reserved:
         ready: list[Binding] = []
         queue = self._mirror.queue
         for pod in self._pods.values():
-            if pod.stored or pod.refused is not None:
+            if pod.stored or pod.submitted or pod.refused is not None:
                 continue
             framework = cast(Framework, pod.framework)
             if pod.step == WAITING and not pod.waits:  # allowed by a pod of the same batch
                 pod.step = BINDING if framework.works_before_binding else READY
             if pod.step == READY:
-                ready.append(Binding(pod.pod_id, pod.node_name))
+                ready.append(self._binding(pod))
                 pod.submitted = True
                 if not framework.post_bind_plugins:
                     continue
@@ -221,7 +229,8 @@ class Reserved:
 
     def load(self, now: float) -> None:
         """Take over the reservations that the mirror has read, in place of what is known here."""
-        known, self._pods = self._pods, {}
+        known = dict(self._pods)
+        self._pods.clear()
         unknown: list[int] = []
         bound: list[Pod] = []
         gone: list[Pod] = []
@@ -325,7 +334,12 @@ class Reserved:
         ]
         for pod in ready:
             pod.submitted = True
-        return [Binding(pod.pod_id, pod.node_name) for pod in ready]
+        return [self._binding(pod) for pod in ready]
+
+    def _binding(self, pod: Pod) -> Binding:
+        framework = pod.framework
+        leans = framework is not None and reliance.leans(framework, pod.pod, self._mirror.snapshot)
+        return Binding(pod.pod_id, pod.node_name, leans)
 
     def _tell_plugins_answers(self, now: float) -> None:
         """Write down what plugins allowed or rejected, and what is overdue."""
@@ -425,6 +439,12 @@ class Reserved:
         if self._released:
             released, self._released = self._released, {}
             self._mirror.released(released, now)
+
+    def take_back(self, pod_id: int) -> None:
+        """Take a reserved pod back because pods that its decision leant on were not bound."""
+        pod = self._pods.get(pod_id)
+        if pod is not None and pod.stored:
+            pod.reject("", "the pods that it was placed with were not bound")
 
     def give_way(self, pod_id: int) -> bool:
         """Take a reserved pod back because a more important one needs its room."""

@@ -22,7 +22,7 @@ it is (``actions.progress``). Nothing in it waits for Redis.
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 import structlog
@@ -36,7 +36,7 @@ from clusterstate.objects.errors import StatusError
 from scheduling import profiles, reserved, wake
 from scheduling.binder import Binder
 from scheduling.controllers import node_admission
-from scheduling.engine import class_cache
+from scheduling.engine import class_cache, reliance
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import (
     Options,
@@ -160,7 +160,7 @@ class Scheduler:
             pre_enqueue=self._pre_enqueue,
         )
         self.mirror.configuration = self._revision
-        self.binder = Binder(self.mirror)
+        self.binder = Binder(self.mirror, self._framework_of)
         self.reserved = Reserved(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float) -> None:
@@ -188,6 +188,10 @@ class Scheduler:
     def get(self, uid: str) -> reserved.Pod | None:
         """Return the one with this uid, ``None`` if it does not wait."""
         return self.reserved.get(uid)
+
+    def _framework_of(self, name: str) -> Framework | None:
+        """Return a profile of the configuration in force."""
+        return self._profiles.frameworks.get(name)
 
     def _framework_at(self, revision: int, name: str) -> Framework | None:
         """Return a profile of any revision, ``None`` when it can no longer be used."""
@@ -223,6 +227,7 @@ class Scheduler:
             self._passed_over = revision
             return
         self.binder.settle(now)
+        self.binder.let_go(now)
         self.reserved.follow(now)
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
@@ -276,25 +281,48 @@ class Scheduler:
             node_admission.judge(self.mirror, self._profiles.frameworks, now)
         ready = self.reserved.follow(now)
         batch = self.mirror.queue.pop_batch(now, BATCH)
-        if not batch and not ready:
-            self.binder.settle(now)
+        if not batch and not ready and not self.binder.has_leaning:
+            self.binder.submit((), now)
+            self.binder.refuse((), now)
             return self.binder.write_refused(now)
+        leaning = self._leaning(batch)
         decisions = self._decide(batch, now)
         recorder = self.binder.recorder
         recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
         placed = [
-            Binding(cast(int, key), node_name)
+            Binding(cast(int, key), node_name, key in leaning)
             for key, node_name in decisions.placed()
             if key not in self.reserved
         ]
         refused = decisions.unplaced()
         ready += self.reserved.write(now)
-        self.binder.submit(placed, now, ready)
+        going = self.binder.submit(placed, now, ready)
         self.binder.refuse(refused, now, configuration=self._revision)
         self.binder.write_refused(now)
         if recorder.full:
             recorder.record()
-        return len(batch) + len(ready)
+        return len(batch) + len(ready) or going
+
+    def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
+        """Return the pods of a batch whose decisions may lean on those of others."""
+        if self.reserved.count or self.binder.has_leaning or self._reserves:
+            self.binder.take_turns(batch)
+        snapshot = self.mirror.snapshot
+        classes = {pod.class_id: pod for pod in batch}
+        leaning = {
+            class_id
+            for class_id, pod in classes.items()
+            if reliance.leans(
+                self._profiles.frameworks[pod.spec.spec.scheduler_name],
+                self.mirror.info(class_id),
+                snapshot,
+            )
+        }
+        return {pod.pod_id for pod in batch if pod.class_id in leaning} if leaning else ()
+
+    @property
+    def _reserves(self) -> bool:
+        return any(framework.decides_alone for framework in self._profiles.frameworks.values())
 
     def _decide(self, batch: Sequence[PendingPod], now: float) -> Decisions:
         made = Decisions()

@@ -376,7 +376,7 @@ class Mirror:
 
     def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
         """Wake the pods that may find room where these (by id) were to go; not they themselves."""
-        for info in pods.values():
+        for info in {id(info): info for info in pods.values()}.values():
             self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod, but_not=pods.keys())
 
     # --- classes ---------------------------------------------------------------------------------

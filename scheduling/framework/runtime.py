@@ -54,7 +54,7 @@ from scheduling.framework.interface import (
 )
 from scheduling.framework.rooms import Rooms
 from scheduling.framework.status import SUCCESS, Code, Status
-from scheduling.framework.terms import PlainFilter
+from scheduling.framework.terms import PlainFilter, Relying
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
 
 P = TypeVar("P", bound=Plugin)
@@ -307,6 +307,9 @@ class Framework:
         self.pre_bind_plugins: list[PreBind] = at("preBind", PreBind)  # type: ignore[type-abstract]
         self.bind_plugins: list[Bind] = at("bind", Bind)  # type: ignore[type-abstract]
         self.post_bind_plugins: list[PostBind] = at("postBind", PostBind)  # type: ignore[type-abstract]
+        self.relying_filters: list[Relying] = [
+            plugin for plugin in self.filter_plugins if isinstance(plugin, Relying)
+        ]
         self.weights = profile.weights()
         judging = (*self.filter_plugins, *self.pre_score_plugins, *self.score_plugins)
         self._facts = {id(plugin): Facts(plugin) for plugin in judging}
@@ -349,6 +352,12 @@ class Framework:
         What they note in the cycle's state may then matter to Reserve and later points.
         """
         points = ("preFilter", "filter", "preScore", "score")
+        return any(not self.third_party.isdisjoint(self.profile.names(one)) for one in points)
+
+    @cached_property
+    def filters_by_itself(self) -> bool:
+        """Whether plugins of other packages take part in Filter."""
+        points = ("preFilter", "filter")
         return any(not self.third_party.isdisjoint(self.profile.names(one)) for one in points)
 
     @property

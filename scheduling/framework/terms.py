@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from scheduling.framework.interface import NodeTable
+from scheduling.framework.interface import Filter, NodeTable
 from scheduling.framework.status import Code
 from scheduling.framework.tables import Counter, Table
 from scheduling.framework.types import PodInfo
@@ -122,6 +122,21 @@ class AffinityTerms(Protocol):
 
     def untouched_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
         """Return UNTOUCHED."""
+        ...
+
+
+@runtime_checkable
+class Relying(Filter, Protocol):
+    """A filter that may let a pod in because of another pod.
+
+    ``filter`` must need nothing that PreFilter notes.
+    """
+
+    def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
+        """Return the counters of which a higher count may let the pod in, where a lower does not.
+
+        Empty where the class has no such rule.
+        """
         ...
 
 

@@ -22,7 +22,7 @@ from scheduling.framework.interface import (
 )
 from scheduling.framework.plugin_args import InterPodAffinityArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
-from scheduling.framework.tables import Table
+from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Rejection, Term
 from scheduling.framework.types import AffinityTerm, PodInfo
 
@@ -114,15 +114,20 @@ class InterPodAffinity:
         """Return, per required affinity term, the table of pods that match all of the terms."""
         if not pod.affinity:
             return []
-
-        def weigh(other: PodInfo) -> int:
-            return int(all(matches_incoming(term, other, snapshot) for term in pod.affinity))
-
-        counter = snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False)
+        counter = self._near_counter(pod, snapshot)
         return [
             counter.table(snapshot.label_column(term.topology_key), snapshot.node_version)
             for term in pod.affinity
         ]
+
+    @staticmethod
+    def _near_counter(pod: PodInfo, snapshot: NodeTable) -> Counter:
+        """Return the count of pods that match all terms of required affinity."""
+
+        def weigh(other: PodInfo) -> int:
+            return int(all(matches_incoming(term, other, snapshot) for term in pod.affinity))
+
+        return snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False)
 
     def _scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
         """Return, per topology key, the table of net preferences, in both directions."""
@@ -305,6 +310,10 @@ class InterPodAffinity:
             )
             for table in tables
         ]
+
+    def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
+        """Return the count of pods that match the required affinity."""
+        return [self._near_counter(pod, snapshot)] if pod.affinity else []
 
     # --- caching ---------------------------------------------------------------------------------
 

@@ -472,6 +472,12 @@ class PodTopologySpread:
             )
         return terms
 
+    def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
+        """Return the counts of hard constraints: others may have raised the lowest."""
+        if not pod.pod.spec.topology_spread_constraints and not self._defaults:
+            return []
+        return [self._counter(one, pod, snapshot) for one in self._plan(pod, snapshot).hard]
+
     # --- caching ---------------------------------------------------------------------------------
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:

@@ -172,6 +172,74 @@ def test_a_gang_waits_for_its_last_member_and_goes_together(api, start):
     assert reservations.everything() == []
 
 
+def near(api, name, **labels):
+    """Create a pod that must be on the node of one with these labels; it is in no gang."""
+    labels = {f"example.com/{key}": value for key, value in labels.items()}
+    pod = make_pod(name).in_namespace("ns")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    pod = pod.with_("spec", "affinity", value={"podAffinity": {rule: [term]}})
+    api.post("/api/v1/namespaces/ns/pods", pod.manifest).ok(201)
+
+
+def test_who_must_be_with_a_waiting_pod_is_bound_after_it(api, start):
+    runner = start(Gang={"size": 2})
+    create(api, "one", gang="red")
+    near(api, "beside", gang="red")
+    create(api, "single")
+    runner.turn()
+    runner.turn(5)
+    assert node_of(api, "single")
+    assert not node_of(api, "beside"), "what it leans on is not there yet"
+    create(api, "two", gang="red")
+    runner.turn()
+    runner.turn(1)
+    assert node_of(api, "one")
+    assert node_of(api, "beside") in (node_of(api, "one"), node_of(api, "two"))
+
+
+def test_who_must_be_with_a_waiting_pod_comes_back_with_it(api, start):
+    runner = start(Gang={"size": 2, "timeoutSeconds": 30})
+    create(api, "one", gang="red")
+    near(api, "beside", gang="red")
+    runner.turn()
+    runner.turn(5)
+    assert not node_of(api, "beside")
+    runner.turn(60)
+    runner.turn(1)
+    assert not node_of(api, "beside")
+    api.delete("/api/v1/namespaces/ns/pods/one").ok()
+    runner.turn(60)
+    assert "didn't match pod affinity rules" in message_of(api, "beside")[1]
+
+
+def test_a_waiting_pod_that_leans_on_one_that_came_back_is_taken_back(api, start):
+    """`one` is decided together with `first`, and waits while that comes back."""
+    runner = start(Gang={"size": 2, "timeoutSeconds": 600})
+    create(api, "first", crew="red")
+    labels = {"example.com/gang": "red"}
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"example.com/crew": "red"}},
+    }
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    pod = make_pod("one").in_namespace("ns").labelled(labels)
+    pod = pod.with_("spec", "affinity", value={"podAffinity": {rule: [term]}})
+    api.post("/api/v1/namespaces/ns/pods", pod.manifest).ok(201)
+    seeds = runner.scheduler._seeds
+
+    def between():
+        runner.scheduler._seeds = seeds
+        api.delete("/api/v1/namespaces/ns/pods/first").ok()
+        return seeds()
+
+    runner.scheduler._seeds = between
+    runner.turn()
+    runner.turn(1)
+    assert names(api.get(WAITING)) == []
+    assert "didn't match pod affinity rules" in message_of(api, "one")[1]
+
+
 def test_the_gang_of_the_guide_waits_for_its_second(api, start):
     runner = start(GangOfTwo={})
     create(api, "one", gang="red")

@@ -19,6 +19,7 @@ from tests.clusterstate.support import (
     manifest,
     pod,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -214,3 +215,69 @@ def test_overcommitted_nodes_are_found_by_resource() -> None:
     pods.create_pod(body, now=NOW)
     found = {one.resource: (one.used, one.allocatable) for one in queries.overcommitted_nodes()}
     assert found == {"cpu": (1100, 1000), "pods": (3, 2), "example.com/gpu": (2, 1)}
+
+
+def cordon(name: str) -> None:
+    objects.update("Node", "", name, lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
+
+
+def test_a_pod_that_leans_on_the_batch_is_bound_with_all_of_it_or_not_at_all() -> None:
+    create_node("n1")
+    create_node("n2")
+    ids = [create_pod(f"p{i}") for i in range(4)]
+    batch = [
+        pods.Binding(ids[3], "n1"),
+        pods.Binding(ids[2], "n2", leans=True),
+        pods.Binding(ids[1], "n2"),
+        pods.Binding(ids[0], "n2", leans=True),
+    ]
+    start = changes.watermark()
+    cordon("n1")
+    result = pods.bind_pods(batch, snapshot_revision=start, now=NOW)
+    assert [pod_id for pod_id, _ in result.bound] == [ids[1]]
+    assert result.stale == [ids[3]]
+    assert sorted(result.held) == sorted([ids[0], ids[2]])
+
+    again = [batch[1], batch[3]]
+    result = pods.bind_pods(again, snapshot_revision=start, now=NOW)
+    assert [pod_id for pod_id, _ in result.bound] == [ids[2], ids[0]], "in the order of decisions"
+    assert (result.stale, result.held) == ([], [])
+    assert [change.object_id for change in everything_since(start)][-2:] == [ids[2], ids[0]]
+
+
+@pytest.mark.parametrize("gone", ["deleted", "patched"])
+def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone: str) -> None:
+    create_node("n1")
+    first, second = create_pod("p0"), create_pod("p1")
+    start = changes.watermark()
+    with transaction.atomic():
+        if gone == "deleted":
+            objects.delete("Pod", "default", "p0", now=NOW)
+        else:
+            objects.update("Pod", "default", "p0", label, now=NOW)
+        worker = Worker(
+            lambda: pods.bind_pods(
+                [pods.Binding(first, "n1"), pods.Binding(second, "n1", leans=True)],
+                snapshot_revision=start,
+                now=NOW,
+            )
+        )
+        until(lambda: blocked() > 0)
+    result = worker.result()
+    if gone == "deleted":
+        assert (result.bound, result.stale, result.held) == ([], [first], [second])
+    else:
+        assert [pod_id for pod_id, _ in result.bound] == [first, second]
+        revisions = [c.revision for c in everything_since(start) if c.object_id == first]
+        assert revisions == sorted(revisions)
+        assert manifest("Pod", "default", "p0")["metadata"]["labels"] == {"a": "b"}
+
+
+def label(m: dict) -> dict:
+    return {**m, "metadata": {**m["metadata"], "labels": {"a": "b"}}}
+
+
+def blocked() -> int:
+    """How many sessions wait for a row that another one writes."""
+    ((count,),) = sql.fetch("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return int(count)
