@@ -104,6 +104,14 @@ REPLICAS = environment.flag("STOWAGE_REPLICAS", default=True)
 FORCED_DELETION_MARGIN_SECONDS = environment.number(
     "STOWAGE_FORCED_DELETION_MARGIN", 30, at_least=0, at_most=86400
 )
+# How long a node must be missed before its pods are collected (podgc: 40), and how many finished
+# pods are kept (kube-controller-manager: --terminated-pod-gc-threshold; 0: all).
+POD_GC_QUARANTINE_SECONDS = environment.number(
+    "STOWAGE_POD_GC_QUARANTINE", 20, at_least=0, at_most=86400
+)
+TERMINATED_POD_THRESHOLD = environment.integer(
+    "STOWAGE_TERMINATED_POD_THRESHOLD", 12500, at_least=0, at_most=10**9
+)
 # How long the pressure that a node reported must be away before its condition ends (kubelet:
 # evictionPressureTransitionPeriod).
 PRESSURE_TRANSITION_SECONDS = environment.number(

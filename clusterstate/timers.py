@@ -464,26 +464,113 @@ def standing(now: datetime) -> Standing:
 
 NODE_LEASES: Final = "kube-node-lease"
 
+_WITH_AGENT = f"""
+SELECT l.name FROM lease l WHERE l.namespace = '{NODE_LEASES}'
+UNION ALL SELECT h.node_name FROM node_heartbeat h WHERE h.heard_at IS NOT NULL
+"""
+"""The nodes for which somebody plays the agent: it renews a lease, or the node's status."""
+# NOT IN, so that the names are hashed once: many pods may be on their way from few nodes.
 _FINISHABLE = f"""
 SELECT p.id FROM terminating_pod t JOIN pod p ON p.id = t.pod_id
 JOIN document d ON d.id = p.document_id
 WHERE (t.deletion_at <= %s::timestamptz
-       OR (t.deletion_at <= %s::timestamptz
-           AND NOT EXISTS (SELECT 1 FROM lease l
-                           WHERE l.namespace = '{NODE_LEASES}' AND l.name = p.node_name))
-       OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))
+       OR p.node_name NOT IN ({_WITH_AGENT})
+       OR p.node_name NOT IN (SELECT n.name FROM node n))
   AND position('"finalizers":[' in d.text) = 0
 ORDER BY t.deletion_at, t.pod_id LIMIT %s::bigint
 """
 
 
-def finishable(*, now: datetime, overdue_at: datetime, limit: int) -> list[int]:
-    """Return terminating pods that nobody will delete, or nobody did. Queries once, by index.
+def finishable(*, overdue_at: datetime, limit: int) -> list[int]:
+    """Return terminating pods that nobody will delete, or nobody did. Queries once.
 
-    Those on a node that is gone, those on a node without an agent whose grace period is over, and
-    those whose grace period was over at ``overdue_at``; not those that a finalizer keeps.
+    Those on no node, on one that is gone or on one that has no agent, and those whose grace period
+    was over at ``overdue_at``; not those that a finalizer keeps.
     """
-    return [row[0] for row in sql.fetch(_FINISHABLE, (overdue_at, now, limit))]
+    return [row[0] for row in sql.fetch(_FINISHABLE, (overdue_at, limit))]
+
+
+# What nobody looks after any more -------------------------------------------------------------
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A pod that nobody looks after any more."""
+
+    pod_id: int
+    namespace: str
+    name: str
+    uid: str
+    finished: bool
+
+
+_LEFT = (
+    "SELECT p.id, p.namespace, p.name, p.uid::text, p.phase IN ('Succeeded', 'Failed') FROM pod p"
+)
+
+
+def missing_nodes() -> list[str]:
+    """Return the names of nodes that do not exist and have pods. Queries once, by index."""
+    rows = sql.fetch(
+        "SELECT DISTINCT p.node_name FROM pod p WHERE p.node_name <> ''"
+        " AND NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name) ORDER BY p.node_name"
+    )
+    return [row[0] for row in rows]
+
+
+def left_behind(node_names: Sequence[str], *, bound_by: datetime, limit: int) -> list[Left]:
+    """Return pods on nodes of these names, none of which exists, bound by then. Queries once.
+
+    Not those that are ending and that a finalizer keeps.
+    """
+    rows = sql.fetch(
+        f"{_LEFT} JOIN document d ON d.id = p.document_id"
+        " WHERE p.node_name = ANY(%s) AND p.node_name <> ''"
+        f" AND {BOUND_AT} <= %s::timestamptz"
+        " AND NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name)"
+        " AND NOT (p.deletion_at IS NOT NULL AND position('\"finalizers\":[' in d.text) > 0)"
+        " ORDER BY p.id LIMIT %s::bigint",
+        (sql.Texts(list(node_names)), bound_by, limit),
+    )
+    return [Left(*row) for row in rows]
+
+
+def out_of_service(*, limit: int) -> list[Left]:
+    """Return terminating pods on nodes that are not ready and are out of service. Queries once.
+
+    Not those that a finalizer keeps.
+    """
+    rows = sql.fetch(
+        f"{_LEFT} JOIN terminating_pod e ON e.pod_id = p.id JOIN document d ON d.id = p.document_id"
+        " WHERE p.node_name IN (SELECT n.name FROM node n JOIN taint t ON t.node_id = n.id"
+        f"                      WHERE t.key = '{OUT_OF_SERVICE}' AND EXISTS ("
+        "                          SELECT 1 FROM taint r WHERE r.node_id = n.id AND r.key IN"
+        "                          ('node.kubernetes.io/not-ready',"
+        "                           'node.kubernetes.io/unreachable')))"
+        " AND position('\"finalizers\":[' in d.text) = 0 ORDER BY p.id LIMIT %s::bigint",
+        (limit,),
+    )
+    return [Left(*row) for row in rows]
+
+
+def finished_beyond(threshold: int, *, limit: int) -> list[Left]:
+    """Return finished pods to do without, so that ``threshold`` are left. Queries twice at most.
+
+    Those evicted first, then the oldest. Looks at all pods.
+    """
+    finished = "p.phase IN ('Succeeded', 'Failed') AND p.deletion_at IS NULL"
+    row = sql.fetch_one(f"SELECT count(*) FROM pod p WHERE {finished}")
+    assert row is not None
+    if row[0] <= threshold:
+        return []
+    rows = sql.fetch(
+        f"{_LEFT} JOIN document d ON d.id = p.document_id WHERE {finished}"
+        ' ORDER BY position(\'"reason":"Evicted"\' in d.text) = 0, p.created_at, p.id'
+        " LIMIT %s::bigint",
+        (min(limit, row[0] - threshold),),
+    )
+    return [Left(*row) for row in rows]
 
 
 # Nodes ----------------------------------------------------------------------------------------

@@ -1367,7 +1367,7 @@ def delete_pod(
             new["metadata"]["deletionTimestamp"] = document.format_time(when)
             new["metadata"]["deletionGracePeriodSeconds"] = grace
         if condition is not None:
-            new["status"] = _with_condition(old.get("status") or {}, condition, now)
+            new["status"] = with_condition(old.get("status") or {}, condition, now)
         text, overlay = document.encode("Pod", new)
         if storing.same(POD, row, old, new, text, overlay):
             return Deleted(row.composed(), row.revision, row.uid, gone=False)
@@ -1399,7 +1399,8 @@ def _deletion_time(
     return moments.after(*((now, grace) if moments.is_never(until) else (until, grace - period)))
 
 
-def _with_condition(status: Manifest, condition: Manifest, now: datetime) -> Manifest:
+def with_condition(status: Manifest, condition: Manifest, now: datetime) -> Manifest:
+    """Return a pod's status with a condition in place of one of its type."""
     conditions = [
         one for one in status.get("conditions") or () if one.get("type") != condition["type"]
     ]
@@ -1600,4 +1601,5 @@ __all__ = [
     "set_condition",
     "set_unschedulable",
     "update_pod",
+    "with_condition",
 ]

@@ -15,7 +15,7 @@ import structlog
 from clusterstate import queries, sql, timers
 from clusterstate.actions import namespaces
 from clusterstate.timers import Glance
-from scheduling.controllers import disruption, garbage, pressure, replicas, runtime_classes
+from scheduling.controllers import disruption, garbage, pod_gc, pressure, replicas, runtime_classes
 
 logger = structlog.get_logger(__name__)
 
@@ -47,6 +47,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     ),
     replicas.NAME: Controller(replicas.follow, lambda seen, now: seen.is_behind(replicas.NAME)),
     garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
+    pod_gc.NAME: Controller(pod_gc.collect, pod_gc.has_work),
     "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),
 }
 

@@ -1,9 +1,10 @@
 """Ending the deletions that no agent ends.
 
 A bound pod that is deleted stays, terminating, until its node's agent has stopped it and deletes it
-with grace 0. On a node that nobody plays an agent for (no Lease in ``kube-node-lease``) pods go
-when their grace period is over; on a node that does not exist, at once. Where an agent should act
-and does not, they go by force after the grace period and a margin.
+with grace 0. On a node that nobody plays an agent for (no Lease in ``kube-node-lease``, no
+heartbeat in its status), and on one that does not exist, nothing runs that could be stopped: there
+they go at once. Where an agent should act and does not, they go by force after the grace period and
+a margin.
 """
 
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ def finish(now: datetime) -> int:
     margin = timedelta(seconds=settings.FORCED_DELETION_MARGIN_SECONDS)
     total = 0
     while True:
-        due = timers.finishable(now=now, overdue_at=now - margin, limit=BATCH)
+        due = timers.finishable(overdue_at=now - margin, limit=BATCH)
         removed = len(pods.finish_deletions(due, now=now)) if due else 0
         total += removed
         if removed < BATCH:

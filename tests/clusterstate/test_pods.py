@@ -326,12 +326,16 @@ def test_due_deletions_are_finished_in_bulk() -> None:
         assert bind(pod_id, "n1")
     for name in ("p0", "p1"):
         objects.delete("Pod", "default", name, {"gracePeriodSeconds": 5}, now=NOW)
-    long_ago = NOW - dt.timedelta(days=1)
 
     def due(seconds: int) -> list[int]:
-        now = NOW + dt.timedelta(seconds=seconds)
-        return timers.finishable(now=now, overdue_at=long_ago, limit=10)
+        return timers.finishable(overdue_at=NOW + dt.timedelta(seconds=seconds), limit=10)
 
+    assert due(0) == ids[:2], "nobody plays the node's agent"
+    lease = {"metadata": {"name": "n1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
+    if queries.find("Namespace", "", "kube-node-lease") is None:
+        objects.create("Namespace", "", namespace, now=NOW)
+    objects.create("Lease", "kube-node-lease", lease, now=NOW)
     assert due(4) == []
     assert due(5) == ids[:2]
     objects.delete("Pod", "default", "p1", {"gracePeriodSeconds": 2}, now=NOW)

@@ -14,9 +14,11 @@ from scheduling import profiles, whatif
 from scheduling.controllers import (
     disruption,
     evictions,
+    garbage,
     manager,
     node_lifecycle,
     pod_deletion,
+    pod_gc,
     replicas,
     runtime_classes,
 )
@@ -29,6 +31,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 def forget() -> None:
     """Drop what this process remembers of another test's rows."""
     evictions.forget()
+    garbage.forget()
     node_lifecycle.forget()
     whatif.forget()
 
@@ -43,6 +46,8 @@ def follow(now: datetime) -> None:
     disruption.follow(now)
     runtime_classes.follow(now)
     replicas.follow(now)
+    garbage.follow(now)
+    pod_gc.collect(now)
     manager.run(now)
     node_lifecycle.run(now)
     evictions.follow(now)

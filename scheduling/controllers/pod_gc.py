@@ -1,0 +1,108 @@
+"""Pods that nobody looks after any more: of nodes that are gone, out of service, and too many done.
+
+A pod's node may be deleted under it, and a pod may name one that never was (R101). No agent will
+ever say what became of it, so it fails, for whoever counts on it, and is removed. A node that comes
+back within the quarantine finds its pods as they were. Finished pods are kept up to a number, the
+evicted and the oldest go first. Rule: pkg/controller/podgc/gc_controller.go, v1.36. Pods that end
+without ever having had a node are ended by ``pod_deletion``.
+
+Since when a node is missed stands in a row, so that a restart does not begin to count again.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import structlog
+from django.conf import settings
+
+from clusterstate import timers
+from clusterstate.actions import evictions, pods
+from clusterstate.objects.errors import Conflict, NotFound, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.timers import Glance, Left
+
+logger = structlog.get_logger(__name__)
+
+NAME: Final = "pod-gc"
+BURST: Final = 200
+"""Pods that one pass removes; what is left is the next pass's, a second later."""
+PERIOD: Final = timedelta(seconds=5)
+_COUNTING_PERIOD: Final = timedelta(seconds=60)
+"""Counting the finished pods looks at all."""
+_GONE: Final[Manifest] = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByPodGC",
+    "message": "PodGC: node no longer exists",
+}
+
+
+def has_work(seen: Glance, now: datetime) -> bool:
+    """Return whether it is time to look again, or a pass left something."""
+    due = seen.states.get(NAME, {}).get("due_at")
+    return due is None or now >= datetime.fromisoformat(due)
+
+
+def collect(now: datetime) -> int:
+    """Remove what nobody looks after; return how many pods."""
+    kept = evictions.state(NAME)
+    missed = _missed(kept, now)
+    quarantine = timedelta(seconds=settings.POD_GC_QUARANTINE_SECONDS)
+    gone = [name for name, since in missed.items() if now - since >= quarantine]
+    left = timers.left_behind(gone, bound_by=now - quarantine, limit=BURST) if gone else []
+    done = _remove(left, now, fail=True, condition=_GONE)
+    done += _remove(timers.out_of_service(limit=BURST), now, fail=True)
+    more = done >= BURST
+    counted_at = datetime.fromisoformat(kept["counted_at"]) if "counted_at" in kept else None
+    threshold = settings.TERMINATED_POD_THRESHOLD
+    if threshold and (counted_at is None or now - counted_at >= _COUNTING_PERIOD):
+        beyond = _remove(timers.finished_beyond(threshold, limit=BURST), now, fail=False)
+        more = more or beyond >= BURST
+        counted_at = counted_at if beyond >= BURST else now
+        done += beyond
+    state: dict[str, Any] = {
+        "due_at": (now if more else now + PERIOD).isoformat(),
+        "missed": {name: since.isoformat() for name, since in missed.items()},
+    }
+    if counted_at is not None:
+        state["counted_at"] = counted_at.isoformat()
+    evictions.set_state(NAME, state)
+    if done:
+        logger.info("pods_collected", count=done)
+    return done
+
+
+def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
+    """Return the nodes that do not exist and have pods, and since when each is missed."""
+    before = kept.get("missed", {})
+    return {
+        name: datetime.fromisoformat(before[name]) if name in before else now
+        for name in timers.missing_nodes()
+    }
+
+
+def _remove(
+    left: Iterable[Left], now: datetime, *, fail: bool, condition: Manifest | None = None
+) -> int:
+    """Remove pods without waiting for anybody; those that did not finish have failed first."""
+    done = 0
+    for one in left:
+        try:
+            if fail and not one.finished:
+                pods.rewrite(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
+            pods.delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
+        except (NotFound, Conflict):
+            continue
+        except StatusError as error:
+            logger.warning("pod_stays", pod=f"{one.namespace}/{one.name}", error=error.message)
+            continue
+        done += 1
+    return done
+
+
+def _failed(pod: Manifest, condition: Manifest | None, now: datetime) -> Manifest:
+    status = {**(pod.get("status") or {}), "phase": "Failed"}
+    if condition is not None:
+        status = pods.with_condition(status, condition, now)
+    return {**pod, "status": status}
