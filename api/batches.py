@@ -33,10 +33,12 @@ class Deferred(HttpResponseBase):
     """The place of an answer that the batch will give; ``answer`` holds it then.
 
     It goes through a view like any response and is never sent, so it has no content and no headers.
+    ``accept`` is the request's header, which says in which form the answer is sent.
     """
 
     def __init__(self) -> None:
         self.answer: HttpResponse | None = None
+        self.accept = ""
 
 
 class Batch:

@@ -1,7 +1,7 @@
 """Which form of answer a client accepts.
 
-Everything is JSON; a ``Table`` is JSON with other contents. Clients name protobuf or a Table first
-and JSON after it, so an ``Accept`` is satisfied when any part of it can be.
+Everything is stored as JSON; a ``Table`` is JSON with other contents, and protobuf is written from
+JSON at the end (`api.protobuf`). The first part of an ``Accept`` that can be given is given.
 """
 
 from collections.abc import Iterable
@@ -15,29 +15,60 @@ from api.errors import NotAcceptable
 
 PLAIN = "plain"
 TABLE = "table"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+_JSON = ("application/json", "*/*", "application/*")
 
 
 @lru_cache(maxsize=256)
-def form(accept: str) -> str:
-    """Return ``TABLE`` or ``PLAIN`` for an ``Accept`` header; an empty one accepts anything.
-
-    Raises:
-        NotAcceptable: nothing in it can be given.
-    """
+def _first(accept: str, *, protobuf: bool) -> str | None:
+    """Return the form that the first clause asks for which can be given, ``None`` if none can."""
     if not accept.strip():
         return PLAIN
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
-        if media.lower() not in ("application/json", "*/*", "application/*"):
-            continue
         values = dict(p.split("=", 1) for p in parameters if "=" in p)
         shape = values.get("as")
+        if media.lower() == PROTOBUF and shape is None and protobuf:
+            return PROTOBUF
+        if media.lower() not in _JSON:
+            continue
         if shape is None:
             return PLAIN
         if shape == "Table" and values.get("g") == "meta.k8s.io":
             return TABLE
-    raise NotAcceptable(
-        "only the following media types are accepted: application/json, "
+    return None
+
+
+def form(accept: str) -> str:
+    """Return ``TABLE`` or ``PLAIN`` for an ``Accept`` header; an empty one accepts anything.
+
+    Where protobuf is preferred the form is ``PLAIN`` as well, since ``api.protobuf`` writes it from
+    JSON.
+
+    Raises:
+        NotAcceptable: nothing in it can be given.
+    """
+    found = _first(accept, protobuf=True)
+    if found is None:
+        raise not_acceptable()
+    return PLAIN if found == PROTOBUF else found
+
+
+def prefers_protobuf(accept: str) -> bool:
+    """Return whether protobuf is the first form in an ``Accept`` header that can be given."""
+    return "protobuf" in accept and _first(accept, protobuf=True) == PROTOBUF
+
+
+def accepts_json(accept: str) -> bool:
+    """Return whether an ``Accept`` header that prefers protobuf takes plain JSON, too."""
+    return _first(accept, protobuf=False) == PLAIN
+
+
+def not_acceptable() -> NotAcceptable:
+    """Return the failure that names what can be given."""
+    return NotAcceptable(
+        f"only the following media types are accepted: application/json, {PROTOBUF}, "
         "application/json;as=Table;v=v1;g=meta.k8s.io"
     )
 

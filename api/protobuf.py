@@ -1,15 +1,23 @@
-"""Bodies in Kubernetes' protobuf form, which Go clients send; ``objects.protobuf`` reads them.
+"""Bodies in Kubernetes' protobuf form, in both directions; ``objects.protobuf`` has the encoding.
 
-From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415. A body of
-a kind without a protobuf message (those of ``stowage.dev``) is 415, and the client sends JSON.
+From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415; Go
+programs that ask for it first (``kube-scheduler``, controllers) get it. Answers are made as JSON,
+as they are stored, and written in protobuf at the very end: no view knows. A kind without a
+protobuf message (those of ``stowage.dev``) is answered in JSON where the client takes that, else
+with 406; sent in protobuf it is 415.
 """
 
+import msgspec
+from django.http import HttpResponse
+
+from api import errors, negotiation
 from api.errors import UnsupportedMediaType
 from clusterstate.objects import protobuf
 from clusterstate.objects.errors import BadRequest, TooLarge
 from clusterstate.objects.meta import Manifest
 
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+MEDIA_TYPE = negotiation.PROTOBUF
+WATCH_TYPE = f"{MEDIA_TYPE};stream=watch"
 MAX_BYTES = 3 << 20
 """kube-apiserver's limit for a body; it is read in Python, field by field."""
 
@@ -34,3 +42,31 @@ def decode(raw: bytes) -> Manifest:
         raise TooLarge(f"the body holds more than {protobuf.MOST_VALUES} values") from error
     except protobuf.Malformed as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from error
+
+
+def render(accept: str, response: HttpResponse) -> HttpResponse:
+    """Return a finished answer in the form that ``accept`` asks for first: as it is, or protobuf.
+
+    A failure that has no form the client takes stays JSON, since its sentence is worth more.
+    """
+    if not negotiation.prefers_protobuf(accept) or response.get("Content-Type") != errors.JSON:
+        return response
+    try:
+        body = protobuf.encode(msgspec.json.decode(response.content))
+    except (protobuf.UnknownKind, protobuf.Malformed):
+        if negotiation.accepts_json(accept) or response.status_code >= 400:
+            return response
+        return render(accept, errors.respond(negotiation.not_acceptable()))
+    response.content = body
+    response["Content-Type"] = MEDIA_TYPE
+    return response
+
+
+def event(verb: bytes, item: Manifest) -> bytes:
+    """Return one frame of a watch."""
+    return protobuf.watch_event(verb.decode(), protobuf.encode(item))
+
+
+def is_known(api_version: str, kind: str) -> bool:
+    """Return whether objects of a kind can be written in protobuf."""
+    return protobuf.message_of(api_version, kind) is not None

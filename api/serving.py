@@ -37,7 +37,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api import auth, connections, errors, health, metrics, pulse, routes, waiting, watch
+from api import auth, connections, errors, health, metrics, protobuf, pulse, routes, waiting, watch
 from api.batches import KEY, Batch, Deferred
 from api.budget import SMALL_BYTES, Budget
 from api.hub import hub
@@ -257,7 +257,7 @@ def _answer(response: HttpResponseBase) -> Answer:
     """Return a Django response as status, headers and body."""
     if isinstance(response, Deferred):
         assert response.answer is not None
-        response = response.answer
+        response = protobuf.render(response.accept, response.answer)
     headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
     body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
     headers.append((b"content-length", str(len(body)).encode()))

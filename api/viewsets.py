@@ -15,7 +15,7 @@ from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import auth, batches, clock, errors, negotiation, replies, room, routes, wire
+from api import auth, batches, clock, errors, negotiation, protobuf, replies, room, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
 from clusterstate import advice, lineage, queries
@@ -113,6 +113,16 @@ class StatusView(APIView):
     ) -> HttpResponse:
         """Return any failure as a ``Status``."""
         return errors.respond(exc)
+
+    def finalize_response(  # type: ignore[override]  # answers are Django's own, made by the views
+        self, request: HttpRequest, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """Return the answer in the form that the client asks for first, JSON or protobuf."""
+        accept = request.META.get("HTTP_ACCEPT", "")
+        if isinstance(response, batches.Deferred):
+            response.accept = accept
+            return response
+        return protobuf.render(accept, cast("HttpResponse", response))
 
 
 class ResourceView(StatusView):

@@ -16,7 +16,18 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from api import auth, clock, connections, errors, metrics, negotiation, replies, tables, wire
+from api import (
+    auth,
+    clock,
+    connections,
+    errors,
+    metrics,
+    negotiation,
+    protobuf,
+    replies,
+    tables,
+    wire,
+)
 from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
 from clusterstate import changes, lineage, queries
@@ -51,7 +62,6 @@ SLOW_SECONDS = 10.0
 """How long a watch waits for its client to read on; less than the connection itself does."""
 
 _HEADERS = [
-    (b"content-type", b"application/json"),
     (b"cache-control", b"no-cache, private"),
     (b"x-content-type-options", b"nosniff"),
 ]
@@ -71,6 +81,7 @@ class Request(msgspec.Struct, frozen=True):
     bookmarks: bool
     initial_bookmark: bool
     table: bool
+    protobuf: bool
     include: str
 
     @property
@@ -128,7 +139,8 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     initial = wire.boolean(query.get("sendInitialEvents"), "sendInitialEvents")
     cursor = int(version or 0) or None
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
-    form = negotiation.form(header(scope, b"accept"))
+    accept = header(scope, b"accept")
+    form = negotiation.form(accept)
     bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
     return Request(
         target=target,
@@ -141,6 +153,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         bookmarks=bookmarks,
         initial_bookmark=initial and bookmarks,
         table=form == negotiation.TABLE,
+        protobuf=_in_protobuf(accept, target.kind),
         include=replies.include_object(query.get("includeObject")),
     )
 
@@ -149,6 +162,26 @@ class TooSlow(StatusError):
     """The client of a watch does not read what it is sent."""
 
     code, reason = 429, "TooManyRequests"
+
+
+def _headers(request: Request) -> list[tuple[bytes, bytes]]:
+    media_type = protobuf.WATCH_TYPE if request.protobuf else errors.JSON
+    return [(b"content-type", media_type.encode()), *_HEADERS]
+
+
+def _in_protobuf(accept: str, kind: Kind) -> bool:
+    """Return whether events go out in protobuf.
+
+    Raises:
+        NotAcceptable: the client takes nothing else, and the kind has no protobuf message.
+    """
+    if not negotiation.prefers_protobuf(accept):
+        return False
+    if protobuf.is_known(kind.api_version, kind.name):
+        return True
+    if negotiation.accepts_json(accept):
+        return False
+    raise negotiation.not_acceptable()
 
 
 class Filter:
@@ -225,6 +258,8 @@ class Writer:
         return _joined(lines)
 
     def _event(self, event: Event, verb: bytes) -> bytes:
+        if self._request.protobuf:
+            return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
         if not self._request.table:
             return event.line(verb)
         headed, self._headed = self._headed, False
@@ -248,6 +283,8 @@ class Writer:
         return _joined(map(self._added, items))
 
     def _added(self, item: bytes) -> bytes:
+        if self._request.protobuf:
+            return protobuf.event(b"ADDED", replies.decode(item))
         if not self._request.table:
             return b'{"type":"ADDED","object":%s}\n' % item
         headed, self._headed = self._headed, False
@@ -264,6 +301,8 @@ class Writer:
             "apiVersion": kind.api_version,
             "metadata": metadata,
         }
+        if self._request.protobuf:
+            return protobuf.event(b"BOOKMARK", item)
         if self._request.table:
             item = tables.table(kind, [], metadata, now=clock.now(), headed=False)
         return b'{"type":"BOOKMARK","object":%s}\n' % wire.encode(item)
@@ -285,8 +324,10 @@ def _joined(lines: Iterable[bytes]) -> list[bytes]:
     return pieces
 
 
-def error_line(error: StatusError) -> bytes:
-    """Return an ERROR line."""
+def error_line(error: StatusError, *, in_protobuf: bool = False) -> bytes:
+    """Return an ERROR line, or frame."""
+    if in_protobuf:
+        return protobuf.event(b"ERROR", errors.as_status(error))
     return b'{"type":"ERROR","object":%s}\n' % wire.encode(errors.as_status(error))
 
 
@@ -431,9 +472,9 @@ class Watch:
                     return
                 await wait(subscription.wake, min(bookmark_at, deadline) - now)
         except Expired as error:
-            await self._write(error_line(error))
+            await self._write(error_line(error, in_protobuf=request.protobuf))
         except TooSlow as error:
-            self._connection.end(error_line(error))
+            self._connection.end(error_line(error, in_protobuf=request.protobuf))
         finally:
             hub.unsubscribe(subscription)
 
@@ -491,7 +532,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     listener = asyncio.ensure_future(client.listen(receive))
     metrics.watches.inc()
     try:
-        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        await send({"type": "http.response.start", "status": 200, "headers": _headers(request)})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
             await Watch(request, scope, send, on_thread).run(client)
@@ -499,7 +540,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
             await send(
                 {
                     "type": "http.response.body",
-                    "body": error_line(errors.translate(error)),
+                    "body": error_line(errors.translate(error), in_protobuf=request.protobuf),
                     "more_body": True,
                 }
             )

@@ -39,8 +39,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _SECOND = dt.timedelta(seconds=1)
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _META_KINDS = {
-    "CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "Status",
-    "UpdateOptions", "WatchEvent",
+    "APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "CreateOptions",
+    "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "Status", "UpdateOptions",
+    "WatchEvent",
 }  # fmt: skip
 """Kinds of meta.k8s.io that are sent under the apiVersion of any group."""
 

@@ -26,13 +26,29 @@ def test_plain_json_satisfies(accept):
     assert negotiation.form(accept) == negotiation.PLAIN
 
 
+@pytest.mark.parametrize(
+    ("accept", "prefers", "json_too"),
+    [
+        ("application/vnd.kubernetes.protobuf", True, False),
+        ("application/vnd.kubernetes.protobuf,application/json", True, True),
+        ("application/vnd.kubernetes.protobuf;stream=watch, */*", True, True),
+        ("application/json,application/vnd.kubernetes.protobuf", False, True),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+         False, True),
+        ("", False, True),
+    ],
+)  # fmt: skip
+def test_protobuf_is_given_to_those_who_name_it_first(accept, prefers, json_too):
+    assert negotiation.form(accept) == negotiation.PLAIN
+    assert negotiation.prefers_protobuf(accept) is prefers
+    assert negotiation.accepts_json(accept) is json_too
+
+
 def test_a_table_is_given_to_those_who_prefer_it():
     assert negotiation.form(TABLE) == negotiation.TABLE
 
 
-@pytest.mark.parametrize(
-    "accept", ["image/png", "text/html", "application/vnd.kubernetes.protobuf"]
-)
+@pytest.mark.parametrize("accept", ["image/png", "text/html"])
 def test_what_cannot_be_given_is_refused(accept):
     with pytest.raises(NotAcceptable, match="application/json"):
         negotiation.form(accept)

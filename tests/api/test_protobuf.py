@@ -1,11 +1,15 @@
-"""Bodies in protobuf do what the same bodies in JSON do."""
+"""Bodies and answers in protobuf say what the same bodies and answers in JSON say."""
 
 import json
+import struct
 from typing import Any
 
 import pytest
 
-from clusterstate.objects.protobuf import encode
+from clusterstate.objects.protobuf import decode, encode
+from tests.api.conftest import make_token
+from tests.api.serve import request
+from tests.objects.test_protobuf import parsed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -113,3 +117,124 @@ def test_a_body_in_protobuf_makes_the_object_that_the_same_json_makes(api: Any, 
     manifest = {"kind": kind, "metadata": META, **manifest}
     in_protobuf = stored(api, path, manifest, MEDIA_TYPE)
     assert in_protobuf == stored(api, path, manifest, "application/json")
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+PODS = "/api/v1/namespaces/default/pods"
+FIRST_PROTOBUF = f"{MEDIA_TYPE},application/json"
+
+
+@pytest.fixture
+def root(server: Any) -> str:
+    token: str = make_token("root", ["system:masters"])
+    return token
+
+
+def pod(name: str) -> bytes:
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": POD_SPEC}
+    return encode(manifest)
+
+
+@pytest.mark.parametrize("accept", [MEDIA_TYPE, FIRST_PROTOBUF])
+def test_a_pod_is_created_read_listed_and_deleted_in_protobuf(
+    server: Any, root: str, accept: str
+) -> None:
+    def ask(method: str, path: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
+        code, headers, answer = server.ask(
+            method, path, root, body, accept=accept, content_type=MEDIA_TYPE
+        )
+        assert headers["content-type"] == MEDIA_TYPE
+        return code, decode(answer)
+
+    code, made = ask("POST", PODS, pod("a"))
+    assert (code, made["kind"], made["metadata"]["name"]) == (201, "Pod", "a")
+    code, found = ask("GET", f"{PODS}/a")
+    in_json = json.loads(server.ask("GET", f"{PODS}/a", root)[2])
+    assert code == 200
+    assert decode(encode(in_json)) == found
+    code, listed = ask("GET", PODS)
+    assert (code, listed["kind"]) == (200, "PodList")
+    assert listed["metadata"]["resourceVersion"]
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["a"]
+    code, status = ask("POST", PODS, pod("a"))
+    assert (code, status["kind"], status["reason"]) == (409, "Status", "AlreadyExists")
+    code, status = ask("GET", f"{PODS}/b")
+    assert (code, status["details"]["name"]) == (404, "b")
+    assert ask("DELETE", f"{PODS}/a?gracePeriodSeconds=0")[0] == 200
+
+
+def test_a_table_comes_where_the_client_names_it_first(server: Any, root: str) -> None:
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    _, headers, answer = server.ask("GET", PODS, root, accept=f"{table},{MEDIA_TYPE}")
+    assert headers["content-type"] == "application/json"
+    assert json.loads(answer)["kind"] == "Table"
+    _, headers, answer = server.ask("GET", PODS, root, accept=f"{MEDIA_TYPE},{table}")
+    assert decode(answer)["kind"] == "PodList"
+
+
+def test_what_has_no_protobuf_is_json_or_not_acceptable(server: Any, root: str) -> None:
+    path = "/apis/stowage.dev/v1/evictions"
+    code, headers, _ = server.ask("GET", path, root, accept=FIRST_PROTOBUF)
+    assert (code, headers["content-type"]) == (200, "application/json")
+    code, headers, answer = server.ask("GET", path, root, accept=MEDIA_TYPE)
+    assert code == 406
+    assert decode(answer)["reason"] == "NotAcceptable"
+
+
+def frames(connection: Any, count: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return the next events of a watch in protobuf."""
+    raw = b""
+    found: list[tuple[str, dict[str, Any]]] = []
+    while b"\r\n\r\n" not in raw:
+        raw += connection.recv(65536)
+    head, _, chunks = raw.partition(b"\r\n\r\n")
+    assert f"content-type: {MEDIA_TYPE};stream=watch".encode() in head.lower()
+    data = b""
+    while len(found) < count:
+        while b"\r\n" in chunks:  # the body is chunked: a length in hexadecimal, then the bytes
+            size, _, rest = chunks.partition(b"\r\n")
+            length = int(size, 16)
+            if len(rest) < length + 2:
+                break
+            data += rest[:length]
+            chunks = rest[length + 2 :]
+        while len(data) >= 4 and len(data) >= 4 + (size := struct.unpack(">I", data[:4])[0]):
+            event = parsed("meta.v1.WatchEvent", data[4 : 4 + size])
+            found.append((event.type, decode(event.object.raw)))
+            data = data[4 + size :]
+        if len(found) < count:
+            part = connection.recv(65536)
+            assert part, found
+            chunks += part
+    return found
+
+
+def test_a_watch_sends_frames_of_protobuf(server: Any, root: str) -> None:
+    assert server.ask("POST", PODS, root, pod("a"), content_type=MEDIA_TYPE)[0] == 201
+    path = f"{PODS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true"
+    with server.connect() as connection:
+        connection.sendall(request("GET", path, root, accept=f"{MEDIA_TYPE};stream=watch"))
+        added, bookmark = frames(connection, 2)
+    assert (added[0], added[1]["metadata"]["name"]) == ("ADDED", "a")
+    assert bookmark[0] == "BOOKMARK"
+    assert bookmark[1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    with server.connect() as connection:
+        connection.sendall(
+            request("GET", f"{PODS}?watch=true&resourceVersion=99999999", root, accept=MEDIA_TYPE)
+        )
+        ((kind, status),) = frames(connection, 1)
+    assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_changes_come_in_protobuf_as_they_happen(server: Any, root: str) -> None:
+    listed = json.loads(server.ask("GET", PODS, root)[2])
+    version = listed["metadata"]["resourceVersion"]
+    assert server.ask("POST", PODS, root, pod("a"), content_type=MEDIA_TYPE)[0] == 201
+    assert server.ask("DELETE", f"{PODS}/a?gracePeriodSeconds=0", root)[0] == 200
+    path = f"{PODS}?watch=true&resourceVersion={version}"
+    with server.connect() as connection:
+        connection.sendall(request("GET", path, root, accept=MEDIA_TYPE))
+        added, *_, deleted = frames(connection, 2)
+    assert (added[0], deleted[0]) == ("ADDED", "DELETED")
+    assert added[1]["spec"]["volumes"] == POD_SPEC["volumes"]
