@@ -139,10 +139,14 @@ def _node_news(
     name: str, at: datetime, verb: int, text: str | None, previous: str | None
 ) -> NodeNews | None:
     """Return what matters of a node's change, ``None`` if nothing does."""
-    new = _lens(text) if verb != changes.DELETED else Node()
-    old = _lens(previous) if verb != changes.ADDED else Node()
-    if verb == changes.DELETED:
-        old = _lens(text or previous)
+    try:
+        new = _lens(text) if verb != changes.DELETED else Node()
+        old = _lens(previous) if verb != changes.ADDED else Node()
+        if verb == changes.DELETED:
+            old = _lens(text or previous)
+    except msgspec.DecodeError:
+        # The rows tell what is to be done about its taints; whoever reads it judges its labels.
+        return NodeNews(name=name, at=at, taints=True, label_keys=frozenset())
     before, after = old.metadata.labels, new.metadata.labels
     keys: frozenset[str] = frozenset()
     if before != after:
@@ -197,6 +201,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     unjudged: bool
     """Some node reported its use, and nobody looked at that."""
     terminating_namespaces: bool
+    set_aside: bool
+    """Some follower goes on without some object."""
     revisions: dict[str, int]
     states: dict[str, dict[str, Any]]
 
@@ -207,10 +213,12 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
 _UNJUDGED = "judged_at IS NULL OR judged_at < reported_at"
 _GLANCE = f"""
-SELECT g.mark, g.unjudged, g.terminating, g.last, g.ceiling, c.name, c.revision, c.state::text
+SELECT g.mark, g.unjudged, g.terminating, g.aside, g.last, g.ceiling,
+       c.name, c.revision, c.state::text
 FROM (SELECT m.mark, m.last, m.ceiling,
              EXISTS (SELECT 1 FROM node_usage WHERE {_UNJUDGED}) AS unjudged,
-             EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating
+             EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating,
+             EXISTS (SELECT 1 FROM set_aside) AS aside
       FROM ({changes.WATERMARK}) m) g
 LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 """
@@ -219,13 +227,14 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 def glance(names: Sequence[str]) -> Glance:
     """Return what there may be to do for these controllers. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
-    kept = [(row[5], row[6], row[7]) for row in rows if row[5] is not None]
-    mark, unjudged, terminating, last, ceiling = rows[0][:5]
+    kept = [(row[6], row[7], row[8]) for row in rows if row[6] is not None]
+    mark, unjudged, terminating, aside, last, ceiling = rows[0][:6]
     lineage.reserve(last, ceiling)
     return Glance(
         mark=mark,
         unjudged=unjudged,
         terminating_namespaces=terminating,
+        set_aside=aside,
         revisions={name: revision for name, revision, _ in kept},
         states={name: msgspec.json.decode(state) for name, _, state in kept},
     )
@@ -463,6 +472,8 @@ def standing(now: datetime) -> Standing:
 # Who is on the way out -----------------------------------------------------------------------
 
 NODE_LEASES: Final = "kube-node-lease"
+POD_DELETION: Final = "pod-deletion"
+"""The follower that ends deletions; what it has set aside is not among what it finds."""
 
 _WITH_AGENT = f"""
 SELECT l.name FROM lease l WHERE l.namespace = '{NODE_LEASES}'
@@ -477,6 +488,8 @@ WHERE (t.deletion_at <= %s::timestamptz
        OR p.node_name NOT IN ({_WITH_AGENT})
        OR p.node_name NOT IN (SELECT n.name FROM node n))
   AND position('"finalizers":[' in d.text) = 0
+  AND NOT EXISTS (SELECT 1 FROM set_aside s WHERE s.follower = '{POD_DELETION}' AND s.kind = 'Pod'
+                  AND s.object_id = p.id AND s.revision = p.revision)
 ORDER BY t.deletion_at, t.pod_id LIMIT %s::bigint
 """
 

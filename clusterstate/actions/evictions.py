@@ -17,7 +17,7 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import changes, sql
-from clusterstate.actions import events, pods
+from clusterstate.actions import aside, events, pods
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects import document, moments
 from clusterstate.objects.errors import NotFound, StatusError
@@ -34,6 +34,9 @@ from clusterstate.timers import (
     controller_state,
 )
 
+FOLLOWER: Final = "evictions"
+FOLLOWER_OF_LABELS: Final = "evictions-by-labels"
+"""Under these names objects are set aside that cannot be judged for taints, and for labels."""
 COMPONENT: Final = "taint-eviction-controller"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
 EXECUTION_CONDITION: Final[Manifest] = {
@@ -284,6 +287,24 @@ def fire_taints(
     return Fired(evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in evicted])
 
 
+def together(parts: Sequence[Fired]) -> Fired:
+    """Return what became of several batches as one."""
+    return Fired(
+        [pod_id for part in parts for pod_id in part.evicted],
+        sum(part.changed for part in parts),
+        sum(part.busy for part in parts),
+        [one for part in parts for one in part.news],
+        [due_at for part in parts for due_at in part.due_at],
+    )
+
+
+def drop_timer(pod_id: int) -> None:
+    """Drop a pod's timer for taints; a change of the pod or its node's taints states it again."""
+    sql.run(
+        f"DELETE FROM eviction_timer WHERE pod_id = %s::bigint AND cause = '{TAINT}'", (pod_id,)
+    )
+
+
 def warm() -> None:
     """Let a new connection learn the tables that firing writes; a first batch waits for that."""
     sql.fetch(_CONDEMNED, (sql.Int8s([]),))
@@ -366,13 +387,17 @@ def fire_executions(
                 " AND phase NOT IN ('Succeeded', 'Failed')",
                 (pod_id,),
             )
-            if row is None or row[4] != node_name or not judge([Place(row[4], row[3])]):
+            if row is None or row[4] != node_name:
                 _drop(pod_id)
                 changed += 1
                 continue
             uid, namespace, name, *_ = row
             try:
                 with transaction.atomic():
+                    if not judge([Place(row[4], row[3])]):
+                        _drop(pod_id)
+                        changed += 1
+                        continue
                     pods.evict_pod(
                         namespace,
                         name,
@@ -387,6 +412,13 @@ def fire_executions(
             except StatusError as error:
                 _postpone([pod_id], [now + BUDGET_RETRY], _reason(error))
                 busy += 1
+                continue
+            except Exception as error:
+                if not aside.is_an_objects_fault(error):
+                    raise
+                aside.put(FOLLOWER_OF_LABELS, aside.pod(pod_id), error, now=now)
+                _drop(pod_id)
+                changed += 1
                 continue
             _drop(pod_id, all_causes=True)
         evicted.append(pod_id)

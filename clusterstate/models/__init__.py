@@ -9,6 +9,7 @@ reference would lock the referred row for every pod inserted, and every pod of a
 the same one. The statements in ``actions`` write both ends in one transaction.
 """
 
+from clusterstate.models.aside import SetAside
 from clusterstate.models.changes import Binder, Change, History
 from clusterstate.models.decisions import Decision, DecisionTable, SchedulerConfiguration
 from clusterstate.models.documents import Document, SupersededDocument
@@ -76,6 +77,7 @@ __all__ = [
     "SchedulerConfiguration",
     "SchedulingClass",
     "Service",
+    "SetAside",
     "StatefulSet",
     "SupersededDocument",
     "Taint",

@@ -63,7 +63,7 @@ def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
     for name in nodes:
         rehearsal.date_taints(name, base)
     evictions.follow(_now())
-    evictions.replan_nodes(nodes)
+    evictions.replan_nodes(nodes, _now())
     due_at = timers.next_due()
     assert due_at is not None
     assert due_at == base + timedelta(seconds=5)
@@ -149,7 +149,7 @@ def _sparse() -> dict[str, Any]:
     for number, name in enumerate(nodes):
         rehearsal.date_taints(name, base + timedelta(seconds=number * _GAP_SECONDS))
     evictions.follow(_now())
-    evictions.replan_nodes(nodes)
+    evictions.replan_nodes(nodes, _now())
     late: list[float] = []
     with wake.Subscription(wake.TIMERS) as subscription, firing.Crew() as crew:
         while len(late) < len(nodes):

@@ -6,7 +6,7 @@ budgets or controllers changed have the status of their budgets computed again
 second old never lets two pods go for one; it is only late to allow the next.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from clusterstate import changes, queries, timers
-from clusterstate.actions import evictions, objects
+from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions.aside import Which
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
@@ -58,7 +59,14 @@ def _pass(now: datetime) -> int:
         namespaces = sorted({*found, *_due(recheck, now)} & set(timers.budget_namespaces()))
     written = 0
     for namespace in namespaces:
-        at, count = sync(namespace, now)
+        done = aside.each(
+            NAME,
+            [namespace],
+            lambda names: sync(names[0], now),
+            which=lambda name: Which("Namespace", name=name),
+            now=now,
+        )
+        at, count = done[0] if done else (None, 0)
         written += count
         recheck.pop(namespace, None)
         if at is not None:
@@ -72,13 +80,25 @@ def _pass(now: datetime) -> int:
 
 def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
     """Compute the budgets of a namespace; return when to look again, and how many were written."""
+    budgets = [queries.decode(item) for item in queries.list_page(BUDGET, namespace).items]
+    done = aside.each(
+        NAME,
+        budgets,
+        lambda some: _sync(some, namespace, now),
+        which=lambda budget: Which(BUDGET, namespace=namespace, name=budget["metadata"]["name"]),
+        now=now,
+    )
+    upcoming = [at for some, _ in done for at in some]
+    return min(upcoming, default=None), sum(count for _, count in done)
+
+
+def _sync(budgets: Sequence[Manifest], namespace: str, now: datetime) -> tuple[list[datetime], int]:
     upcoming: list[datetime] = []
     written = 0
-    for item in queries.list_page(BUDGET, namespace).items:
-        manifest = queries.decode(item)
+    for manifest in budgets:
         name = manifest["metadata"]["name"]
         selected = queries.list_page("Pod", namespace, label_selector=_selector(manifest)).items
-        pods = [_decode_pod(one) for one in selected]
+        pods = _decoded(selected, now)
         status: list[BudgetStatus] = []
 
         def change(
@@ -96,7 +116,21 @@ def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
         written += stored.changed
         if status and status[0].recheck_at is not None:
             upcoming.append(status[0].recheck_at)
-    return min(upcoming, default=None), written
+    return upcoming, written
+
+
+def _decoded(manifests: Sequence[bytes], now: datetime) -> list[Pod]:
+    """Return the pods among these that can be read."""
+
+    def which(manifest: bytes) -> Which:
+        metadata = queries.decode(manifest)["metadata"]
+        return Which("Pod", namespace=metadata["namespace"], name=metadata["name"])
+
+    def decode(some: Sequence[bytes]) -> list[Pod]:
+        return [_decode_pod(one) for one in some]
+
+    parts = aside.each(NAME, manifests, decode, which=which, now=now)
+    return [pod for part in parts for pod in part]
 
 
 def _selector(manifest: Manifest) -> Selector:

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import transaction
 
 from clusterstate import changes, timers
-from clusterstate.actions import evictions
+from clusterstate.actions import aside, evictions
 from clusterstate.actions.evictions import Fired, Plan
 from clusterstate.objects.countdowns import Countdown, countdowns, deadline
 from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
@@ -33,12 +33,13 @@ from clusterstate.timers import DURING_EXECUTION, TAINT, Place, Stay
 logger = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
-NAME = "evictions"
+NAME, BY_LABELS = evictions.FOLLOWER, evictions.FOLLOWER_OF_LABELS
 BATCH = 1000
 """Timers fired in one transaction."""
 _NODES_AT_ONCE = 200
 _PODS_AT_ONCE = 20_000
 _UNREMARKABLE = 500
+_TELL_EVERY = timedelta(seconds=10)
 _CLASSES = 100_000
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -196,11 +197,10 @@ def follow(now: datetime) -> int:
         news = None if cursor is None else timers.news(cursor)
         if news is None:
             return total + replan_everything(now)
-        if not (news.nodes or news.pod_ids) and news.cursor - (cursor or 0) < _UNREMARKABLE:
-            # Not worth a commit: looking at these again costs less than writing that it was done.
+        if not (news.nodes or news.pod_ids) and not _is_worth_a_commit(news.cursor, cursor, now):
             return total
         # Not one transaction: stating timers twice does no harm, running ahead would.
-        total += replan_nodes([one.name for one in news.nodes if one.taints])
+        total += replan_nodes([one.name for one in news.nodes if one.taints], now)
         total += _replan_labels(news.nodes, now)
         total += _replan_pods(news.pod_ids, now)
         evictions.set_cursor(NAME, news.cursor)
@@ -208,30 +208,94 @@ def follow(now: datetime) -> int:
             return total
 
 
+_told_at: dict[str, datetime] = {}
+
+
+def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:
+    """Return whether to write that nothing of note came up to ``reached``.
+
+    Looking at these again costs less than a commit, so that is done for many at once, or seldom.
+    """
+    since = _told_at.setdefault(NAME, now)
+    if reached - (cursor or 0) < _UNREMARKABLE and abs(now - since) < _TELL_EVERY:
+        return False
+    _told_at[NAME] = now
+    return reached > (cursor or 0)
+
+
 def replan_everything(now: datetime) -> int:
     """State all timers from the rows alone: at the first start, or after the log was trimmed."""
     cursor = changes.watermark()
     nodes = timers.evicting_nodes()
     total = evictions.drop_other_nodes(nodes)
-    total += replan_nodes(nodes)
+    total += replan_nodes(nodes, now)
     places = timers.executing_places()
     names = sorted({place.node_name for place in places})
     for part in _parts(names, _NODES_AT_ONCE):
         chosen = set(part)
-        wanted = _execution_plans([p for p in places if p.node_name in chosen], {}, now)
-        total += _count(evictions.replan(DURING_EXECUTION, wanted, node_names=part))
+        mine = [place for place in places if place.node_name in chosen]
+        total += _replan_places(mine, part, {}, now)
     evictions.set_cursor(NAME, cursor)
     logger.info("timers_stated", timers=total, nodes=len(nodes), revision=cursor)
     return total
 
 
-def replan_nodes(node_names: Sequence[str]) -> int:
+def replan_nodes(node_names: Sequence[str], now: datetime) -> int:
     """State the timers for the taints of these nodes; return how many were dropped or written."""
-    total = 0
-    for part in _parts(sorted(set(node_names)), _NODES_AT_ONCE):
-        wanted = plans(timers.stays_on(part))
-        total += _count(evictions.replan(TAINT, wanted, node_names=part))
-    return total
+
+    def state(names: Sequence[str]) -> int:
+        wanted = plans(timers.stays_on(names))
+        return _count(evictions.replan(TAINT, wanted, node_names=names))
+
+    def by_pods(name: str) -> bool:
+        pod_ids = [stay.pod_id for stay in timers.stays_on([name])]
+        _state_stays(pod_ids, now)
+        return bool(pod_ids)
+
+    return sum(
+        sum(aside.each(NAME, part, state, which=aside.node, now=now, finer=by_pods))
+        for part in _parts(sorted(set(node_names)), _NODES_AT_ONCE)
+    )
+
+
+def _state_stays(pod_ids: Sequence[int], now: datetime) -> int:
+    """State the timers of these pods for taints."""
+
+    def state(some: Sequence[int]) -> int:
+        return _count(evictions.replan(TAINT, plans(timers.stays_of(some)), pod_ids=some))
+
+    return sum(aside.each(NAME, pod_ids, state, which=aside.pod, now=now))
+
+
+def _replan_places(
+    places: Sequence[Place],
+    node_names: Sequence[str],
+    at: Mapping[str, datetime],
+    now: datetime,
+) -> int:
+    """State the timers for labels on these nodes; ``places`` are those that may have some."""
+
+    def state(names: Sequence[str]) -> int:
+        chosen = set(names)
+        wanted = _execution_plans([p for p in places if p.node_name in chosen], at, now)
+        return _count(evictions.replan(DURING_EXECUTION, wanted, node_names=names))
+
+    def by_pods(name: str) -> bool:
+        pod_ids = [stay.pod_id for stay in timers.stays_on([name])]
+        _state_executions(pod_ids, at, now)
+        return bool(pod_ids)
+
+    return sum(aside.each(BY_LABELS, node_names, state, which=aside.node, now=now, finer=by_pods))
+
+
+def _state_executions(pod_ids: Sequence[int], at: Mapping[str, datetime], now: datetime) -> int:
+    """State the timers of these pods for labels."""
+
+    def state(some: Sequence[int]) -> int:
+        wanted = _execution_plans(timers.executing_places(pod_ids=some), at, now)
+        return _count(evictions.replan(DURING_EXECUTION, wanted, pod_ids=some))
+
+    return sum(aside.each(BY_LABELS, pod_ids, state, which=aside.pod, now=now))
 
 
 def _replan_labels(nodes: Sequence[timers.NodeNews], now: datetime) -> int:
@@ -253,18 +317,15 @@ def _replan_labels(nodes: Sequence[timers.NodeNews], now: datetime) -> int:
         }
         if touched:
             mine = [place for place in places if place.node_name in touched]
-            wanted = _execution_plans(mine, at, now)
-            total += _count(evictions.replan(DURING_EXECUTION, wanted, node_names=sorted(touched)))
+            total += _replan_places(mine, sorted(touched), at, now)
     return total
 
 
 def _replan_pods(pod_ids: Sequence[int], now: datetime) -> int:
     total = 0
     for part in _parts(pod_ids, _PODS_AT_ONCE):
-        total += _count(evictions.replan(TAINT, plans(timers.stays_of(part)), pod_ids=part))
-        places = timers.executing_places(pod_ids=part)
-        wanted = _execution_plans(places, {}, now)
-        total += _count(evictions.replan(DURING_EXECUTION, wanted, pod_ids=part))
+        total += _state_stays(part, now)
+        total += _state_executions(part, {}, now)
     return total
 
 
@@ -281,7 +342,15 @@ def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 def fire_taints(due: Sequence[timers.DueTaint], now: datetime) -> Fired:
     """Evict those whom taints send away, of these; any number of connections may at a time."""
-    return evictions.fire_taints(due, now=now, judge=plans)
+    done = aside.each(
+        NAME,
+        due,
+        lambda some: evictions.fire_taints(some, now=now, judge=plans),
+        which=lambda timer: aside.pod(timer[0]),
+        now=now,
+        instead=lambda timer: evictions.drop_timer(timer[0]),
+    )
+    return done[0] if len(done) == 1 else evictions.together(done)
 
 
 def fire_executions(now: datetime) -> Fired:

@@ -17,11 +17,13 @@ that doing it twice, or after a crash, does no harm. Source: pkg/controller/garb
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 
 import structlog
 
 from clusterstate import changes, dependents, queries
-from clusterstate.actions import evictions, objects
+from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions.aside import Which
 from clusterstate.dependents import Key, Told
 from clusterstate.objects.errors import Conflict, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
@@ -157,10 +159,18 @@ def _pass(now: datetime) -> int:
     done = 0
     for owner in sorted(suspects, key=_order):
         if known[owner] is State.ABSENT:
-            done += _collect(graph, owner, known, now)
+            which = Which(owner.kind, namespace=owner.namespace, name=owner.name)
+            done += _alone(which, partial(_collect, graph, owner, known, now), now)
     for key in sorted(graph.ending):
-        done += _end(graph, key, now)
+        kind, namespace, name = key
+        which = Which(kind, namespace=namespace, name=name)
+        done += _alone(which, partial(_end, graph, key, now), now)
     return done
+
+
+def _alone(which: Which, work: Callable[[], int], now: datetime) -> int:
+    """Work on one owner or object; 0 if it was set aside."""
+    return sum(aside.each(NAME, [which], lambda some: work(), which=lambda one: one, now=now))
 
 
 def _order(owner: Owner) -> tuple[str, str, str, str]:

@@ -13,7 +13,8 @@ import msgspec
 import structlog
 
 from clusterstate import queries, sql, timers
-from clusterstate.actions import namespaces
+from clusterstate.actions import aside, namespaces
+from clusterstate.actions.aside import Which
 from clusterstate.timers import Glance
 from scheduling.controllers import disruption, garbage, pod_gc, pressure, replicas, runtime_classes
 
@@ -32,8 +33,13 @@ class Controller(msgspec.Struct, frozen=True):
 
 
 def _finish_namespaces(now: datetime) -> None:
-    for name in queries.terminating_namespaces():
-        namespaces.finish_deletion(name, now=now)
+    aside.each(
+        "namespaces",
+        queries.terminating_namespaces(),
+        lambda names: [namespaces.finish_deletion(name, now=now) for name in names],
+        which=lambda name: Which("Namespace", name=name),
+        now=now,
+    )
 
 
 CONTROLLERS: Final[dict[str, Controller]] = {
@@ -41,7 +47,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         disruption.follow,
         lambda seen, now: seen.is_behind(disruption.NAME) or disruption.must_recheck(seen, now),
     ),
-    "pressure": Controller(pressure.run, lambda seen, now: seen.unjudged),
+    pressure.NAME: Controller(pressure.run, lambda seen, now: seen.unjudged),
     runtime_classes.NAME: Controller(
         runtime_classes.follow, lambda seen, now: seen.is_behind(runtime_classes.NAME)
     ),
@@ -49,6 +55,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
     pod_gc.NAME: Controller(pod_gc.collect, pod_gc.has_work),
     "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),
+    "aside": Controller(aside.sweep, lambda seen, now: seen.set_aside),
 }
 
 

@@ -9,8 +9,9 @@ conditions still become taints, but taints that no condition of its own speaks o
 else's and stay.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,8 @@ import structlog
 from django.conf import settings
 
 from clusterstate import changes, timers
-from clusterstate.actions import evictions, heartbeats, objects
+from clusterstate.actions import aside, evictions, heartbeats, objects
+from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
@@ -27,6 +29,7 @@ from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
 from scheduling.controllers.node_lifecycle_rules import (
     Looked,
     NodeChange,
+    Pass,
     Settings,
     TokenBucket,
     Zone,
@@ -55,24 +58,49 @@ _known: dict[int, _Known] = {}
 """Nodes by id; what did not change is not read, nor looked at, again."""
 
 
+_unreadable: dict[int, int] = {}
+"""Nodes that were set aside, by id, and at which revision."""
+
+
 def forget() -> None:
     """Drop the remembered nodes, as after the tables were emptied behind its back."""
     _known.clear()
+    _unreadable.clear()
 
 
-def _nodes() -> list[_Known]:
-    """Return all nodes, oldest first. Queries once, twice if some changed."""
+def _nodes(now: datetime) -> list[_Known]:
+    """Return all nodes that can be read, oldest first. Queries once, twice if some changed."""
     rows = timers.node_revisions()
     changed = [
         id_
         for id_, revision in rows
-        if (known := _known.get(id_)) is None or known.revision != revision
+        if ((known := _known.get(id_)) is None or known.revision != revision)
+        and _unreadable.get(id_) != revision
     ]
-    for id_, revision, manifest in timers.nodes_by_id(changed):
-        node = _decode_node(manifest)
-        _known[id_] = _Known(revision, _sign(node), look(node))
-    for id_ in _known.keys() - {row[0] for row in rows}:
-        del _known[id_]
+
+    def read(found: Sequence[tuple[int, int, bytes]]) -> None:
+        for id_, revision, manifest in found:
+            node = _decode_node(manifest)
+            _known[id_] = _Known(revision, _sign(node), look(node))
+
+    def pass_over(found: tuple[int, int, bytes]) -> None:
+        id_, revision, _ = found
+        _known.pop(id_, None)
+        _unreadable[id_] = revision
+
+    aside.each(
+        NAME,
+        timers.nodes_by_id(changed),
+        read,
+        which=lambda one: Which("Node", one[0]),
+        now=now,
+        instead=pass_over,
+    )
+    present = {row[0] for row in rows}
+    for gone in _known.keys() - present:
+        del _known[gone]
+    for gone in _unreadable.keys() - present:
+        del _unreadable[gone]
     return [_known[row[0]] for row in rows if row[0] in _known]
 
 
@@ -96,19 +124,13 @@ def run(now: datetime) -> int:
 
 def _pass(now: datetime) -> int:
     kept = evictions.state(NAME)
-    nodes = _nodes()
+    nodes = _nodes(now)
     signs = {one.looked.node.metadata.name: one.sign for one in nodes}
     heard_at = heartbeats.note(signs, now=now)
     if _was_away(kept, now):
         heartbeats.reset(now=now)
         heard_at = dict.fromkeys(heard_at, now)
-    result = monitor(
-        [one.looked for one in nodes],
-        heard_at=heard_at,
-        zones=_zones(kept),
-        now=now,
-        settings=limits(),
-    )
+    nodes, result = _judged(nodes, heard_at, _zones(kept), now)
     if result.reset_heartbeats:
         heartbeats.reset(now=now)
     state = {
@@ -132,7 +154,9 @@ def _pass(now: datetime) -> int:
             taints = None
         if change.conditions is None and taints is None:
             continue
-        if _write(name, before[name].revision, change.conditions, taints, now):
+        write = partial(_write_one, before[name].revision, change.conditions, taints, now)
+        done = aside.each(NAME, [name], write, which=aside.node, now=now)
+        if any(done):
             written += 1
             news += _tell(node, change, taints)
     lost = sorted(set(result.unready) - set(kept.get("unready", ())))
@@ -145,6 +169,36 @@ def _pass(now: datetime) -> int:
     if written:
         logger.info("nodes_judged", changed=written, waiting=len(result.waiting))
     return written
+
+
+def _judged(
+    nodes: list[_Known], heard_at: Mapping[str, datetime], zones: Mapping[str, Zone], now: datetime
+) -> tuple[list[_Known], Pass]:
+    """Return what the pass changes, and the nodes that it judged: all but those it fails on."""
+
+    def judge(some: Sequence[_Known]) -> Pass:
+        looked = [one.looked for one in some]
+        return monitor(looked, heard_at=heard_at, zones=zones, now=now, settings=limits())
+
+    def one_by_one(some: Sequence[_Known]) -> list[_Known]:
+        for one in some:
+            judge([one])
+        return list(some)
+
+    try:
+        return nodes, judge(nodes)
+    except Exception as error:
+        if not aside.is_an_objects_fault(error):
+            raise
+    good = aside.each(
+        NAME,
+        nodes,
+        one_by_one,
+        which=lambda one: aside.node(one.looked.node.metadata.name),
+        now=now,
+    )
+    judged = [one for some in good for one in some]
+    return judged, judge(judged)
 
 
 def _sign(node: Node) -> str:
@@ -175,6 +229,17 @@ def _with_foreign(node: Node, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 # Writing --------------------------------------------------------------------------------------
+
+
+def _write_one(
+    revision: int,
+    conditions: tuple[NodeCondition, ...] | None,
+    taints: tuple[Taint, ...] | None,
+    now: datetime,
+    names: Sequence[str],
+) -> bool:
+    (name,) = names
+    return _write(name, revision, conditions, taints, now)
 
 
 def _write(

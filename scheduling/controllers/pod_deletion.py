@@ -13,7 +13,7 @@ import structlog
 from django.conf import settings
 
 from clusterstate import timers
-from clusterstate.actions import pods
+from clusterstate.actions import aside, pods
 
 logger = structlog.get_logger(__name__)
 
@@ -26,7 +26,14 @@ def finish(now: datetime) -> int:
     total = 0
     while True:
         due = timers.finishable(overdue_at=now - margin, limit=BATCH)
-        removed = len(pods.finish_deletions(due, now=now)) if due else 0
+        finished = aside.each(
+            timers.POD_DELETION,
+            due,
+            lambda pod_ids: pods.finish_deletions(pod_ids, now=now),
+            which=aside.pod,
+            now=now,
+        )
+        removed = sum(map(len, finished))
         total += removed
         if removed < BATCH:
             break

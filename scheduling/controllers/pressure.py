@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from clusterstate import changes, queries, timers
-from clusterstate.actions import events, pods, usage
+from clusterstate.actions import aside, events, pods, usage
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects import moments
 from clusterstate.objects.pod import Pod
@@ -35,6 +35,7 @@ from scheduling.controllers.pressure_rules import (
 
 logger = structlog.get_logger(__name__)
 
+NAME = "pressure"
 _SHOWN = 10
 _FINISHED = ("Succeeded", "Failed")
 _CONDITION = {
@@ -48,7 +49,18 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 def run(now: datetime) -> int:
     """Judge every new report; return how many pods were failed."""
     with changes.alone(changes.PRESSURE_LOCK) as mine:
-        return sum(judge(reported, now) for reported in timers.unjudged()) if mine else 0
+        if not mine:
+            return 0
+        failed = aside.each(
+            NAME,
+            timers.unjudged(),
+            lambda some: sum(judge(reported, now) for reported in some),
+            which=lambda reported: aside.node(reported.node_name),
+            now=now,
+            # Judged as far as that goes: its next report is looked at again.
+            instead=lambda reported: usage.conclude(reported, reported.outcome, now=now),
+        )
+        return sum(failed)
 
 
 def judge(reported: Reported, now: datetime) -> int:

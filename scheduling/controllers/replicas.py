@@ -10,15 +10,18 @@ Pods are counted by scheduling class, which names the owner: one grouped query f
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 from django.conf import settings
 
 from clusterstate import changes, queries, timers
-from clusterstate.actions import evictions, objects, pods
+from clusterstate.actions import aside, evictions, objects, pods
+from clusterstate.actions.aside import Which
 from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 
@@ -32,6 +35,7 @@ _BURST = 500
 HASH_LABEL = "pod-template-hash"
 _encode = msgspec.json.Encoder(order="sorted").encode
 
+Result = TypeVar("Result")
 Owner = tuple[str, str]
 """Kind and name."""
 
@@ -59,7 +63,15 @@ def _pass(now: datetime) -> int:
         found = timers.changed_namespaces(cursor, mark, ("Pod", *OWNERS))
     full = False
     for namespace in sorted(owned if found is None else owned & set(found)):
-        count = sync(namespace, now)
+        count = sum(
+            aside.each(
+                NAME,
+                [namespace],
+                lambda names: sum(sync(name, now) for name in names),
+                which=lambda name: Which("Namespace", name=name),
+                now=now,
+            )
+        )
         done += count
         full = full or count >= _BURST
     if not full:
@@ -70,22 +82,41 @@ def _pass(now: datetime) -> int:
 def sync(namespace: str, now: datetime) -> int:
     """Bring the owners of a namespace to what they ask for; return how many pods came or went."""
     for deployment in _list("Deployment", namespace):
-        _one_replica_set(deployment, now)
+        _alone("Deployment", deployment, lambda one: _one_replica_set(one, now), now)
     live = _live(namespace)
     done = 0
     for kind in _COUNTED:
-        for owner in _list(kind, namespace):
-            metadata = owner["metadata"]
-            if metadata.get("deletionTimestamp"):
-                continue
-            classes = live.get((kind, metadata["name"]), {})
-            replicas = (owner.get("spec") or {}).get("replicas")
-            missing = (1 if replicas is None else replicas) - sum(classes.values())
-            if missing > 0:
-                done += _create(kind, owner, min(missing, _BURST), now)
-            elif missing < 0:
-                done += _remove(list(classes), -missing, now)
-            _report(kind, owner, sum(classes.values()), now)
+        count_up = partial(_count_up, kind, live=live, now=now)
+        done += sum(_alone(kind, owner, count_up, now) or 0 for owner in _list(kind, namespace))
+    return done
+
+
+def _alone(
+    kind: str, owner: Manifest, work: Callable[[Manifest], Result], now: datetime
+) -> Result | None:
+    """Work on one owner; ``None`` if it was set aside. Each once: pods must not be made twice."""
+    metadata = owner["metadata"]
+    which = Which(kind, namespace=metadata["namespace"], name=metadata["name"])
+    done = aside.each(NAME, [owner], lambda some: work(some[0]), which=lambda one: which, now=now)
+    return done[0] if done else None
+
+
+def _count_up(
+    kind: str, owner: Manifest, *, live: Mapping[Owner, Mapping[int, int]], now: datetime
+) -> int:
+    """Make an owner's pods as many as it asks for; return how many came or went."""
+    metadata = owner["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return 0
+    classes = live.get((kind, metadata["name"]), {})
+    replicas = (owner.get("spec") or {}).get("replicas")
+    missing = (1 if replicas is None else replicas) - sum(classes.values())
+    done = 0
+    if missing > 0:
+        done = _create(kind, owner, min(missing, _BURST), now)
+    elif missing < 0:
+        done = _remove(list(classes), -missing, now)
+    _report(kind, owner, sum(classes.values()), now)
     return done
 
 

@@ -6,12 +6,13 @@ nodeSelector, tolerations and overhead, and lose the gate, in one write. A pod t
 contradicts waits on, and an event says why.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import structlog
 
 from clusterstate import changes, queries, timers
-from clusterstate.actions import events, evictions, pods
+from clusterstate.actions import aside, events, evictions, pods
 from clusterstate.actions.events import Occurrence
 from clusterstate.admission import runtime_class
 from clusterstate.objects.meta import Manifest
@@ -37,23 +38,34 @@ def follow(now: datetime) -> int:
 def _resume_all(now: datetime) -> int:
     classes: dict[str, Manifest | None] = {}
     problems: list[Occurrence] = []
-    resumed = 0
-    for pod_id, namespace, name in queries.pods_gated_by(runtime_class.WAIT_GATE):
-        try:
-            resumed += pods.rewrite(pod_id, lambda pod: _resumed(pod, classes), now=now) is not None
-        except runtime_class.Conflict as conflict:
-            row = queries.pods_by_id([pod_id]).get(pod_id)
-            problems.append(
-                Occurrence(
-                    kind="Pod",
-                    namespace=namespace,
-                    name=name,
-                    uid="" if row is None else row.uid,
-                    type="Warning",
-                    reason="RuntimeClassConflict",
-                    message=str(conflict),
+
+    def resume(waiting: Sequence[tuple[int, str, str]]) -> int:
+        count = 0
+        for pod_id, namespace, name in waiting:
+            try:
+                new = pods.rewrite(pod_id, lambda pod: _resumed(pod, classes), now=now)
+                count += new is not None
+            except runtime_class.Conflict as conflict:
+                row = queries.pods_by_id([pod_id]).get(pod_id)
+                problems.append(
+                    Occurrence(
+                        kind="Pod",
+                        namespace=namespace,
+                        name=name,
+                        uid="" if row is None else row.uid,
+                        type="Warning",
+                        reason="RuntimeClassConflict",
+                        message=str(conflict),
+                    )
                 )
-            )
+        return count
+
+    waiting = queries.pods_gated_by(runtime_class.WAIT_GATE)
+    # One by one: what was rewritten no longer waits.
+    resumed = sum(
+        sum(aside.each(NAME, [one], resume, which=lambda one: aside.pod(one[0]), now=now))
+        for one in waiting
+    )
     if problems:
         events.record_many(problems, now=now)
     if resumed or problems:

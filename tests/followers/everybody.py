@@ -9,6 +9,7 @@ from django.test import Client
 
 from api import hub
 from clusterstate import changes, timers
+from clusterstate.actions import aside
 from clusterstate.objects.kinds import KINDS
 from scheduling import profiles, whatif
 from scheduling.controllers import (
@@ -30,6 +31,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 def forget() -> None:
     """Drop what this process remembers of another test's rows."""
+    aside.forget()
     evictions.forget()
     garbage.forget()
     node_lifecycle.forget()

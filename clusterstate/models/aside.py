@@ -1,0 +1,29 @@
+"""What a follower of the change log could not digest."""
+
+from django.db import models
+
+from clusterstate.models.base import name_field
+
+
+class SetAside(models.Model):
+    """An object that a follower failed on, and goes on without until the object changes.
+
+    ``revision`` is the object's at that time: a row whose object has another one, or is gone, says
+    nothing any more and is swept away.
+    """
+
+    pk = models.CompositePrimaryKey("follower", "kind", "object_id")
+    follower = models.TextField(db_collation="C")
+    kind = models.TextField(db_collation="C")
+    object_id = models.BigIntegerField()
+    revision = models.BigIntegerField()
+    namespace = name_field(default="")
+    name = name_field()
+    error = models.TextField()
+    since = models.DateTimeField()
+
+    class Meta:
+        db_table = "set_aside"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name} by {self.follower}"

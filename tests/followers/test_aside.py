@@ -1,0 +1,250 @@
+"""A follower that fails on an object sets it aside, goes on with the others, and tells of it."""
+
+import pytest
+from django.db import OperationalError
+
+from clusterstate import aside as reads
+from clusterstate import changes, queries, sql
+from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions.aside import Which
+from scheduling.controllers import disruption, manager, node_lifecycle, pod_deletion, replicas
+from scheduling.controllers import evictions as controller
+from tests.clock import NOW, after
+from tests.controllers.support import (
+    evict,
+    make_node,
+    make_owner,
+    make_pod,
+    pod,
+    set_taints,
+    taint,
+    timer,
+    tolerate_too,
+    tolerates,
+)
+from tests.followers import everybody
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    everybody.forget()
+
+
+def spoil_class(name: str) -> None:
+    """Give a pod a scheduling class that nobody can read, as of another version."""
+    changed = sql.run(
+        "UPDATE scheduling_class SET spec = %s FROM pod p WHERE class_id = scheduling_class.id"
+        " AND p.name = %s",
+        ('{"spec":{"tolerations":[{"tolerationSeconds":"x"}]}}', name),
+    )
+    assert changed == 1
+    everybody.forget()
+
+
+def spoil(kind: str, name: str, old: str, new: str) -> None:
+    """Change the stored text of an object behind everybody's back."""
+    changed = sql.run(
+        f"UPDATE document d SET text = replace(d.text, %s, %s) FROM {queries.TABLES[kind]} t"
+        " WHERE t.document_id = d.id AND t.name = %s AND strpos(d.text, %s) > 0",
+        (old, new, name, old),
+    )
+    assert changed == 1
+
+
+def kept(follower: str) -> list[tuple[str, str]]:
+    return sql.fetch(
+        "SELECT kind, name FROM set_aside WHERE follower = %s ORDER BY name", (follower,)
+    )
+
+
+def told_of(name: str) -> list[str]:
+    rows = sql.fetch(
+        "SELECT message FROM event WHERE involved_name = %s AND reason = %s", (name, aside.REASON)
+    )
+    return [row[0] for row in rows]
+
+
+# The mechanism ------------------------------------------------------------------------------------
+
+
+def test_of_a_batch_only_those_are_set_aside_that_fail_alone() -> None:
+    names = [f"p{number}" for number in range(13)]
+    ids = {name: make_pod(name) for name in names}
+    bad = {ids["p3"], ids["p4"], ids["p12"]}
+    calls = []
+
+    def work(pod_ids):
+        calls.append(len(pod_ids))
+        if bad & set(pod_ids):
+            raise ValueError("indigestible")
+        return list(pod_ids)
+
+    done = aside.each("someone", list(ids.values()), work, which=aside.pod, now=NOW)
+    assert sorted(id_ for part in done for id_ in part) == sorted(set(ids.values()) - bad)
+    assert kept("someone") == [("Pod", "p12"), ("Pod", "p3"), ("Pod", "p4")]
+    assert len(told_of("p3")) == 1
+    assert told_of("p5") == []
+    assert calls[0] == 13
+    bad.clear()
+    aside.each("someone", [ids["p3"]], work, which=aside.pod, now=NOW)
+    assert kept("someone") == [("Pod", "p12"), ("Pod", "p4")], "digested now"
+
+
+def test_without_a_failure_a_batch_is_done_at_once_and_nothing_is_written() -> None:
+    calls = []
+    aside.each(
+        "someone", range(1000), lambda some: calls.append(len(some)), which=aside.pod, now=NOW
+    )
+    assert calls == [1000]
+    assert kept("someone") == []
+
+
+def test_a_database_that_fails_is_nobodys_fault() -> None:
+    make_pod("p")
+    which = Which("Pod", namespace="default", name="p")
+
+    def work(some):
+        raise OperationalError("canceling statement due to lock timeout")
+
+    with pytest.raises(OperationalError):
+        aside.each("someone", [which], work, which=lambda one: one, now=NOW)
+    assert kept("someone") == []
+
+
+def test_what_was_set_aside_is_told_once_for_each_version_and_swept_when_it_changes() -> None:
+    pod_id = make_pod("p", tolerations=[tolerates("a")])
+    error = ValueError("no \0 and no \ud800 can be stored")
+    assert aside.put("someone", aside.pod(pod_id), error, now=NOW)
+    assert not aside.put("someone", aside.pod(pod_id), error, now=NOW)
+    assert reads.standing(NOW).set_aside == {"someone": 1}
+    assert aside.sweep(NOW) == 0
+    tolerate_too("p", tolerates("b"))
+    assert aside.sweep(NOW) == 1
+    assert reads.standing(NOW).set_aside == {}
+    assert aside.put("someone", aside.pod(pod_id), error, now=NOW)
+    objects.delete("Pod", "default", "p", {"gracePeriodSeconds": 0}, now=NOW)
+    assert aside.sweep(NOW) == 1
+    assert not aside.put("someone", aside.pod(pod_id), error, now=NOW), "it is gone"
+
+
+# The followers ------------------------------------------------------------------------------------
+
+
+def test_an_indigestible_pod_holds_up_no_eviction() -> None:
+    make_node("n1")
+    make_node("n2")
+    controller.follow(NOW)
+    for name, node in (("bad", "n1"), ("beside", "n1"), ("elsewhere", "n2")):
+        make_pod(name, node, tolerations=[tolerates(seconds=10)], metadata={"labels": {"of": name}})
+    spoil_class("bad")
+    for node in ("n1", "n2"):
+        set_taints(node, taint())
+    mark = changes.watermark()
+    assert timer("beside") == timer("elsewhere") == 10
+    assert kept("evictions") == [("Pod", "bad")]
+    assert evictions.cursor("evictions") >= mark
+    assert evict(11) == ["beside", "elsewhere"]
+    assert len(told_of("bad")) == 1
+
+
+def test_a_pod_that_changed_is_tried_again() -> None:
+    make_node("n1", taints=[taint()])
+    make_pod("bad", "n1", tolerations=[tolerates(seconds=10)])
+    make_pod("good", "n1", tolerations=[tolerates(seconds=20)])
+    spoil_class("bad")
+    assert timer("good") == 20
+    assert timer("bad") is None
+    tolerate_too("bad", tolerates("other"))
+    assert timer("bad") == 10
+    assert kept("evictions") == []
+
+
+def test_a_due_pod_that_cannot_be_judged_lets_the_others_go() -> None:
+    make_node("n1", taints=[taint()])
+    for name in ("a", "bad", "c"):
+        make_pod(name, "n1", tolerations=[tolerates(seconds=10)], metadata={"labels": {"of": name}})
+    assert timer("bad") == 10
+    spoil_class("bad")
+    everybody.forget()
+    assert evict(11) == ["a", "c"]
+    assert kept("evictions") == [("Pod", "bad")]
+    assert evict(12) == [], "and is not asked again and again"
+
+
+def test_a_deletion_that_cannot_be_ended_holds_up_no_other() -> None:
+    make_node("n1")
+    for name in ("a", "bad", "c"):
+        make_pod(name, "n1")
+        objects.delete("Pod", "default", name, now=NOW)
+    sql.run(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN IF OLD.name = 'bad' THEN RAISE data_exception; END IF; RETURN OLD; END$$"
+    )
+    sql.run("CREATE TRIGGER refuse BEFORE DELETE ON pod FOR EACH ROW EXECUTE FUNCTION refuse()")
+    assert pod_deletion.finish(after(60)) == 2
+    assert pod("a") is None
+    assert pod("c") is None
+    assert kept("pod-deletion") == [("Pod", "bad")]
+    assert pod_deletion.finish(after(61)) == 0
+
+
+def test_a_node_that_cannot_be_read_is_passed_over() -> None:
+    make_node("bad", labels={"some": "label"})
+    make_node("good")
+    spoil("Node", "bad", '"some":"label"', '"some":17')
+    lost = [{"type": "Ready", "status": "False"}]
+
+    def lose(manifest):
+        return {**manifest, "status": {**manifest["status"], "conditions": lost}}
+
+    objects.update("Node", "", "good", lose, subresource="status", now=NOW)
+    node_lifecycle.run(NOW)
+    assert kept("node-lifecycle") == [("Node", "bad")]
+    assert "node.kubernetes.io/not-ready" in str(
+        queries.decode(queries.find("Node", "", "good"))["spec"]
+    )
+
+
+def budget(name: str) -> None:
+    manifest = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}},
+    }
+    objects.create("PodDisruptionBudget", "default", manifest, now=NOW)
+
+
+def expected(name: str) -> int | None:
+    found = queries.decode(queries.find("PodDisruptionBudget", "default", name))
+    return (found.get("status") or {}).get("expectedPods")
+
+
+def test_a_budget_that_cannot_be_counted_leaves_the_others() -> None:
+    for name in ("a", "bad", "c"):
+        budget(name)
+    spoil("PodDisruptionBudget", "bad", '"minAvailable":1', '"minAvailable":[1]')
+    disruption.follow(NOW)
+    assert expected("a") == expected("c") == 0
+    assert kept("disruption") == [("PodDisruptionBudget", "bad")]
+    assert evictions.cursor("disruption") is not None
+
+
+def test_an_owner_that_cannot_be_served_leaves_the_others() -> None:
+    for name in ("a", "bad", "c"):
+        make_owner("ReplicaSet", name, 2, app=name)
+    spoil("ReplicaSet", "bad", '"replicas":2', '"replicas":"two"')
+    replicas.follow(NOW)
+    rows = sql.fetch("SELECT name FROM pod ORDER BY name")
+    assert sorted(row[0][0] for row in rows) == ["a", "a", "c", "c"]
+    assert kept("replicas") == [("ReplicaSet", "bad")]
+
+
+def test_the_manager_sweeps_what_changed() -> None:
+    pod_id = make_pod("p", tolerations=[tolerates("a")])
+    aside.put("someone", aside.pod(pod_id), ValueError("x"), now=NOW)
+    tolerate_too("p", tolerates("b"))
+    manager.run(NOW)
+    assert kept("someone") == []
