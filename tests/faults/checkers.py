@@ -60,6 +60,8 @@ INVOLUNTARY_SECONDS = 60.0
 
 
 SCENES = 5
+TOGETHER = 100
+"""Within so many revisions all pods of a batch are bound."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Audit:
     binds: int = 0
     evictions: int = 0
     preemptions: int = 0
+    _doubts: list[tuple[State, Object, Object]] = field(default_factory=list)
     _by_hand: set[str] = field(default_factory=set)
     _on_trial: set[str] = field(default_factory=set)
     _went: list[tuple[float, Object]] = field(default_factory=list)
@@ -113,6 +116,8 @@ class Audit:
             before = self.state.apply(event)
             if event.kind == "Pod":
                 self._pod(event, before)
+            self._judge_doubts(self.state.revision - TOGETHER)
+        self._judge_doubts(self.state.revision + 1)
         self.state.forget()
 
     def _broken(self, column: str, text: str) -> None:
@@ -173,8 +178,7 @@ class Audit:
         if short := rules.missing(trusted, node):
             self._broken(OVERCOMMITTED, f"{node_of(pod)} after the binding of {name}: {short}")
         if rules.neighbours_refuse(self.state, pod, node) and not self._held_before(pod, node):
-            reasons = rules.neighbours_refuse(self.state, pod, node)
-            self._broken(WRONG_NODE, f"{name} was bound to {node_of(pod)} against {reasons}")
+            self._doubts.append((self.state.copy(), pod, node))
 
     def _held_before(self, pod: Object, node: Object) -> bool:
         """Return whether neighbours accepted the pod at any state since it was decided.
@@ -199,6 +203,41 @@ class Audit:
             if not rules.neighbours_refuse(mixed, pod, node):
                 return True
         return False
+
+    def _judge_doubts(self, before: int) -> None:
+        """Judge pods that their neighbours refused, once all that were decided with them are bound.
+
+        Pods of a batch are decided in sequence and bound together, in any order of revisions: the
+        others may have come before this one or after it, but nobody may exclude anybody.
+        """
+        while self._doubts and self._doubts[0][0].revision < before:
+            then, pod, node = self._doubts.pop(0)
+            decided = self.decided_on(uid_of(pod))
+            mates = {
+                uid: one
+                for uid, one in self.state.pods.items()
+                if node_of(one)
+                and uid != uid_of(pod)
+                and decided is not None
+                and self.decided_on(uid) == decided
+            }
+            rest = {uid: one for uid, one in then.pods.items() if uid not in mates}
+            reasons = {
+                reason.split(":")[0]: reason for reason in rules.neighbours_refuse(then, pod, node)
+            }
+            for pods in (then.pods | mates, rest):
+                state = State(then.nodes, pods, then.revision)
+                still = {
+                    reason.split(":")[0] for reason in rules.neighbours_refuse(state, pod, node)
+                }
+                reasons = {
+                    kind: reason
+                    for kind, reason in reasons.items()
+                    if kind in still or "anti-affinity" in kind
+                }
+            if reasons:
+                told = f"{key_of(pod)} was bound to {node_of(pod)} against {[*reasons.values()]}"
+                self._broken(WRONG_NODE, f"{told} at {then.revision}")
 
     # Departures
 

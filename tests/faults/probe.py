@@ -68,15 +68,17 @@ class Probe(threading.Thread):
             acknowledged = wire.call("POST", world.PODS, world.canary(name))[0] == 201
             while acknowledged and time.monotonic() - began < seconds:
                 status, pod = wire.call("GET", f"{world.PODS}/{name}")
+                now = time.monotonic()
                 if status == 200 and pod["spec"].get("nodeName"):
-                    bound = time.monotonic() - began
-                    break
+                    bound = now - began
                 if not self.ready(wire):
                     ready_since = None
                 elif ready_since is None:
-                    ready_since = time.monotonic()
+                    ready_since = now
                 else:
-                    claimed = max(claimed, time.monotonic() - ready_since)
+                    claimed = max(claimed, now - ready_since)
+                if bound is not None:
+                    break
                 if self._stopping.wait(0.05):
                     break
         except NoAnswer:

@@ -195,6 +195,27 @@ def test_spreading() -> None:
     assert judged(N1, N2, *placed("a", 3, **given), *placed("b", 5, on="n2", **given)) == []
 
 
+def test_a_batch_is_bound_in_any_order_and_nobody_in_it_excludes_anybody() -> None:
+    """The second was decided first: alone it was right, and the other allows a skew of two."""
+
+    def spread(skew: int) -> Object:
+        rule = {
+            "maxSkew": skew, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "a"}},
+        }  # fmt: skip
+        return {"labels": {"app": "a"}, "cpu": "1m", "topologySpreadConstraints": [rule]}
+
+    events = [N1, N2, *placed("b", 3, **spread(2)), *placed("a", 5, **spread(1))]
+    assert judged(*events, decided_on=lambda _: 2) == []
+    assert judged(*events, decided_on={"uid-a": 4, "uid-b": 2}.get) == [checkers.WRONG_NODE]
+    near = {"affinity": _rule("podAffinity", {"app": "a"}), "cpu": "1m"}
+    events = [N1, *placed("b", 3, **near), *placed("a", 5, labels={"app": "a"})]
+    assert judged(*events, decided_on=lambda _: 2) == []
+    assert judged(*events, decided_on={"uid-a": 4, "uid-b": 2}.get) == [checkers.WRONG_NODE]
+    events = [N1, *placed("a", 3, **APART), *placed("b", 5, **APART)]
+    assert judged(*events, decided_on=lambda _: 2) == [checkers.WRONG_NODE]
+
+
 def test_a_revision_that_goes_back_and_a_pod_that_comes_back() -> None:
     assert judged(N1, *placed("a", 5), told("ADDED", pod("b", revision=4))) == [checkers.REVISIONS]
     events = [told("ADDED", pod("a", revision=3)), told("DELETED", pod("a", revision=4))]
