@@ -35,7 +35,7 @@ REST_SECONDS = 25.0
 REDIS_SECONDS = 3.0
 """So long an easy pod may take while Redis alone is away (2 s, and the polling of the probe)."""
 _ENOUGH = 40
-_FLOOR = {"memory": 150_000.0, "rows": 20_000.0}
+_FLOOR = {"memory": 350_000.0, "rows": 20_000.0}
 
 
 @dataclass
@@ -518,7 +518,7 @@ class Living:
         for violation in checkers.growth_violations(self.outcome.series, floor=_FLOOR):
             self._found(violation)
         audit = self._audit
-        everything = self._history.operations
+        everything = self._history.operations[: self._judged]  # what came later no rest has seen
         for violation in checkers.history_violations(everything, audit.seen, audit.names):
             if violation not in [one for _, one in self.outcome.violations]:
                 self._found(violation)
