@@ -18,6 +18,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterator
+from datetime import datetime
 from typing import IO, Any
 
 import msgspec
@@ -35,7 +36,11 @@ class Damaged(Exception):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup says of itself. ``tables`` maps names to columns, in the order of the file."""
+    """What a backup says of itself.
+
+    ``tables`` maps names to columns, in the order of the file. ``decided_at`` has a moment of each
+    partition of the decisions, which must be there before their rows are.
+    """
 
     version: str
     taken_at: str
@@ -43,6 +48,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     mark: int
     migrations: list[str]
     tables: dict[str, list[str]]
+    decided_at: list[datetime] = []
 
 
 class Writer:

@@ -18,12 +18,15 @@ from django.db import OperationalError, connection, transaction
 from psycopg import sql as composed
 
 from clusterstate import archive, changes, lineage, sql
+from clusterstate.actions import decisions
 
 Progress = Callable[[str, int], object]
 """Gets a table's name and how many of its rows are done."""
 
 _NOT_SAVED = {"django_migrations"}
 """Its rows are in the head: a backup goes only into tables of the same shape."""
+_PARTITIONED = "decision"
+"""A table that Django does not make, saved as one whatever its partitions are."""
 _LOCK_TRIES = 30
 _LOCK_SECONDS = 2
 
@@ -38,11 +41,12 @@ def shape() -> dict[str, list[str]]:
     Others may have tables in the same database; theirs are neither saved nor touched.
     """
     names = connection.introspection.django_table_names(only_existing=True, include_views=False)
+    names.append(_PARTITIONED)
     rows = sql.fetch(
         """
         SELECT c.relname::text, array_agg(a.attname::text ORDER BY a.attnum)
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-        WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
+        WHERE c.relkind IN ('r', 'p') AND c.relnamespace = current_schema()::regnamespace
           AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
           AND c.relname = ANY(%s)
         GROUP BY c.relname ORDER BY c.relname
@@ -91,6 +95,7 @@ def save(file: IO[bytes], *, version: str, now: datetime, progress: Progress) ->
             mark=mark,
             migrations=migrations(),
             tables=tables,
+            decided_at=decisions.moments(),
         )
         writer = archive.Writer(file, head)
         for name, columns in tables.items():
@@ -103,7 +108,9 @@ def save(file: IO[bytes], *, version: str, now: datetime, progress: Progress) ->
 
 def _save_table(writer: archive.Writer, name: str, columns: list[str], progress: Progress) -> int:
     rows = 0
-    statement = composed.SQL("COPY {} ({}) TO STDOUT").format(*_identifiers(name, columns))
+    statement = composed.SQL("COPY (SELECT {1} FROM {0}) TO STDOUT").format(
+        *_identifiers(name, columns)
+    )
     with (
         connection.wrap_database_errors,
         psycopg.Cursor(sql.raw()) as cursor,
@@ -178,6 +185,7 @@ def restore(file: IO[bytes], *, progress: Progress) -> int:
         before = lineage.identity()["ceiling"]
         names = [composed.Identifier(name) for name in reader.head.tables]
         _run(composed.SQL("TRUNCATE {}").format(composed.SQL(", ").join(names)))
+        decisions.make_partitions(reader.head.decided_at)
         for name, pieces in reader.tables():
             _load_table(name, reader.head.tables[name], pieces, progress)
         for name, last in reader.sequences.items():

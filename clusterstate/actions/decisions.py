@@ -170,6 +170,15 @@ def _name(begin: datetime) -> str:
     return f"decision_{begin:%Y%m%d_%H}"
 
 
+def moments() -> list[datetime]:
+    """Return one moment of each partition that holds decisions. Queries once."""
+    rows = sql.fetch(
+        "SELECT DISTINCT date_bin(%s::interval, at, %s::timestamptz) FROM decision",
+        (PARTITION, _ORIGIN),
+    )
+    return [row[0] for row in rows]
+
+
 def make_partitions(moments: Iterable[datetime]) -> None:
     """Make the partitions for rows of these moments where there are none. Queries once."""
     begins = sorted({_begin(moment) for moment in moments})

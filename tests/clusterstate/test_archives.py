@@ -5,6 +5,7 @@ import itertools
 import random
 import struct
 import threading
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from django.db import transaction
 
 from clusterstate import archive, catalogue, changes, lineage, queries, sql
-from clusterstate.actions import archives, objects, pods
+from clusterstate.actions import archives, decisions, objects, pods
 from clusterstate.objects.errors import Expired
 from tests.clusterstate.support import (
     NOW,
@@ -51,21 +52,36 @@ def everything() -> dict[str, list[Any]]:
     }
 
 
+def decide(name: str) -> None:
+    decisions.make_partitions([NOW])
+    sql.run(
+        "INSERT INTO decision SELECT nextval('decision_id'), %s::timestamptz, id, uid, namespace,"
+        " name, class_id, 1, 'p', 0, 0, 0, 0, 'scheduled', node_name, 0, NULL, 1, 1, 1, 1, '',"
+        " '\\x0001ff', NULL FROM pod WHERE name = %s",
+        (NOW, name),
+    )
+
+
 def test_everything_comes_back_as_it_was() -> None:
     create_node("n1", labels={"odd": "value"})
     for number in range(5):
         create_pod(f"p{number}", annotations={"text": "tab\t line\n back\\slash \u2028 ü NUL-free"})
     bind(create_pod("bound"), "n1")
+    decide("bound")
     before, page = everything(), items(queries.list_page("Pod"))
     data = saved()
     assert everything() == before
+    assert len(before["decision"]) == 1
     objects.delete("Pod", "default", "p0", {"gracePeriodSeconds": 0}, now=NOW)
     create_pod("later")
+    # The partition that the decision was in is gone by now.
+    assert decisions.trim(now=NOW + timedelta(days=9), keep_seconds=60) == 1
     restored(data)
     assert everything() == before
     assert items(queries.list_page("Pod")) == page
     # Ids go on above those of both, so nothing takes another's place.
-    assert create_pod("new") > max(row[0] for row in sql.fetch("SELECT max(id) FROM pod")) - 1
+    ((highest,),) = sql.fetch("SELECT max(id) FROM pod")
+    assert create_pod("new") > highest + 1
 
 
 def test_a_restore_begins_a_new_history() -> None:
