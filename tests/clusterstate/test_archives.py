@@ -246,3 +246,11 @@ def test_a_backup_of_another_version_is_refused() -> None:
     older = msgspec.structs.replace(head, migrations=archives.migrations()[:-1])
     with pytest.raises(archives.CannotRestore, match="older version"):
         archives.require_fit(older)
+
+
+def test_every_table_is_saved() -> None:
+    rows = sql.fetch(
+        "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
+        " AND relnamespace = current_schema()::regnamespace"
+    )
+    assert {name for (name,) in rows} == archives.shape().keys() | {"django_migrations"}
