@@ -16,7 +16,7 @@ import psycopg
 
 from tests.faults import checkers, clients, replay, tables, world
 from tests.faults.checkers import Audit, Violation
-from tests.faults.history import OK, History
+from tests.faults.history import OK, UNKNOWN, History
 from tests.faults.nemeses import Nemeses
 from tests.faults.probe import UNTRUE_SECONDS, Look, Probe
 from tests.faults.replay import State
@@ -91,7 +91,8 @@ class Living:
         )  # fmt: skip
         self._gate = threading.Event()
         self._full = (0.0, 0.0)
-        self._judged = 0
+        self._why = ""
+        self._judged = self._epoch = self._restored = 0
         self._known: set[tuple[str, str]] = set()
 
     # The frame
@@ -282,6 +283,11 @@ class Living:
             for end in ends.values():
                 end()
             self._system.resume_all()
+        if self._nemeses.restored > self._restored:
+            # What was told before is another history; the watches have to list again.
+            self._restored = self._nemeses.restored
+            self._epoch = self._judged = len(self._history.operations)
+            self._audit.gone.clear()
         for text in self._nemeses.prepare_failures:
             self._found(Violation(checkers.ENDED, text))
         for text in self._nemeses.errors[:3]:
@@ -293,11 +299,13 @@ class Living:
         """Wait until the service is ready and places an easy pod; return how long either took."""
         began = time.monotonic()
         limit = READY_SECONDS * self._patience
-        self._until(lambda: all(self._prober.ready(one) for one in self._wires()), limit * 2)
+        self._until(self._is_ready, limit * 2)
         ready = time.monotonic() - began
         if ready > limit:
-            status = self._answer_of_readyz()
-            self._found(Violation(checkers.HEAL, f"not ready after {ready:.0f} s: {status}"))
+            told = f"not ready after {ready:.0f} s: {self._why}"
+            self._found(Violation(checkers.HEAL, told))
+        elif ready > EASY_SECONDS:
+            self._say(f"    meanwhile: {self._why}")
         look = self._easy.look(self._wire(seconds=15), 30)
         easy = look.seconds if look.seconds is not None else 30.0
         if not look.acknowledged or look.seconds is None:
@@ -313,14 +321,18 @@ class Living:
             kept.ended_alone.clear()
         return ready, easy
 
-    def _wires(self) -> list[Wire]:
-        return [self._wire(seconds=3), self._wire(secure=True, seconds=3)]
-
-    def _answer_of_readyz(self) -> str:
-        try:
-            return str(self._wire(seconds=5).call("GET", "/readyz")[1])
-        except NoAnswer as error:
-            return str(error)
+    def _is_ready(self) -> bool:
+        """Ask both ports; keep what the one that is not ready said last."""
+        for secure in (False, True):
+            try:
+                status, text = self._wire(secure=secure, seconds=3).call("GET", "/readyz")
+            except NoAnswer as error:
+                status, text = 0, str(error)
+            if status != 200:
+                problems = [line for line in str(text).splitlines() if not line.startswith("[+]")]
+                self._why = f"{'https' if secure else 'http'}: {'; '.join(problems)}"
+                return False
+        return True
 
     def _judge_looks(self, faults: Round, looks: list[Look], healed: float) -> None:
         only_redis = all(
@@ -473,7 +485,11 @@ class Living:
             self._found(violation)
         objects = {replay.uid_of(one): one for one in self._view().nodes.values()}
         objects |= self._view().pods
-        operations = self._history.operations
+        operations = [
+            one
+            for one in self._history.operations
+            if one.number >= self._epoch or one.outcome == UNKNOWN
+        ]
         for violation in checkers.patch_violations(operations, world.MARK, objects):
             self._found(violation)
 
@@ -518,7 +534,9 @@ class Living:
         for violation in checkers.growth_violations(self.outcome.series, floor=_FLOOR):
             self._found(violation)
         audit = self._audit
-        everything = self._history.operations[: self._judged]  # what came later no rest has seen
+        everything = self._history.operations[
+            self._epoch : self._judged
+        ]  # what came later no rest has seen
         for violation in checkers.history_violations(everything, audit.seen, audit.names):
             if violation not in [one for _, one in self.outcome.violations]:
                 self._found(violation)

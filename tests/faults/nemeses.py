@@ -3,6 +3,7 @@
 import contextlib
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -35,6 +36,8 @@ class Nemeses:
         self.skipped: Counter[str] = Counter()
         self.errors: list[str] = []
         self.prepare_failures: list[str] = []
+        self.restored = 0
+        """How often the past was put back."""
         self._system = system
         self._rng = rng
         self._say = say
@@ -45,7 +48,7 @@ class Nemeses:
             "kill": self._kill, "stop": self._stop, "flush": self._flush, "full": self._full,
             "silent": self._silent, "cut": self._cut, "clock": self._clock,
             "prepare": self._prepare, "rival": self._rival, "hostile": self._hostile,
-            "fail over": self._fail_over,
+            "fail over": self._fail_over, "restore": self._restore,
         }[fault.kind]  # fmt: skip
         end = begin(fault)
         if end is None:
@@ -190,6 +193,34 @@ class Nemeses:
                 process.wait(10)
 
         return end
+
+    def _restore(self, fault: Fault) -> End | None:
+        """Save everything while the service runs, and put it back later."""
+        file = self._system.folder / f"backup-{sum(self.done.values())}"
+        if self._command("backup", str(file)):
+            self._say("no backup: something else is broken meanwhile")
+            return None
+
+        def end() -> None:
+            for _ in range(5):
+                if not self._command("restore", str(file)):
+                    self.restored += 1
+                    break
+                time.sleep(1)
+            else:
+                self.prepare_failures.append("restore failed five times")
+            file.unlink()
+
+        return end
+
+    def _command(self, name: str, *arguments: str) -> int:
+        """Return the exit code of one of manage.py's commands, 1 if it does not end."""
+        process = self._system.run(name, self._system.environment(), *arguments)
+        try:
+            return process.wait(90)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return 1
 
     def _fail_over(self, fault: Fault) -> End | None:
         if not self._system.proxies or not self._system.fail_over():

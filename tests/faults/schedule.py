@@ -34,7 +34,7 @@ class Fault:
 def draw(rng: random.Random, topology: str, *, small_disk: bool, clock: bool) -> Round:
     """Return the faults of one round: mostly one, sometimes two or three that overlap."""
     number = rng.choices((1, 2, 3), (6, 3, 1))[0]
-    kinds = ["kill"] * 10 + ["stop"] * 8 + ["hostile"] * 3 + ["flush"] * 2 + ["prepare"]
+    kinds = ["kill"] * 10 + ["stop"] * 8 + ["hostile"] * 3 + ["flush"] * 2 + ["prepare", "restore"]
     if clock:
         kinds += ["clock"] * 2
     if topology == APART:
@@ -64,6 +64,8 @@ def _fault(kind: str, rng: random.Random) -> Fault:
         return Fault(kind, rng.choice(("deep", "flood", "slow", "large", "strange")), at, seconds)
     if kind == "fail over":
         return Fault(kind, "postgres", at)
+    if kind == "restore":
+        return Fault(kind, "", at, seconds)
     if kind == "full":
         return Fault(kind, "disk", at, seconds)
     if kind == "rival":

@@ -181,11 +181,13 @@ class System:
     def _spawn_up(self) -> "subprocess.Popen[bytes]":
         return self.run("up", self.environment())
 
-    def run(self, command: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    def run(
+        self, command: str, environment: dict[str, str], *arguments: str
+    ) -> "subprocess.Popen[bytes]":
         """Start one of manage.py's commands with its output in the log."""
         with self._log() as log:
             return subprocess.Popen(
-                [sys.executable, "manage.py", command], cwd=ROOT, env=environment,
+                [sys.executable, "manage.py", command, *arguments], cwd=ROOT, env=environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
