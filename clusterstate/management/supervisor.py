@@ -13,6 +13,7 @@ inherited is free once they are gone.
 """
 
 import contextlib
+import fcntl
 import os
 import selectors
 import signal
@@ -32,6 +33,7 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _STEADY_SECONDS = 30.0
 _LOG_BYTES = 10 << 20
+_PIPE_BYTES = 1 << 20
 _KILL_SECONDS = 10.0
 _LOOK_EVERY = 1.0
 _STOPPED_SECONDS = 3.0
@@ -123,6 +125,12 @@ class Supervisor:
         if child not in self.children:
             self.children.append(child)
         read, write = os.pipe()
+        # A child must not stand still, with its locks, because nobody reads what it prints: while
+        # the supervisor is stopped, or a pipe is full, its lines are lost. PostgreSQL and Redis
+        # take that as they come; `clusterstate.logs` counts what it loses.
+        os.set_blocking(write, False)
+        with contextlib.suppress(OSError):  # what an unprivileged process may have
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             child.process = child.spawn(write)
         finally:

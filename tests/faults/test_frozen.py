@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -349,6 +349,21 @@ def test_every_session_of_the_service_has_time_outs(service: Service) -> None:
     assert set(shown) == set(names)
     assert "0" not in shown.values()
     assert shown["idle_in_transaction_session_timeout"] in ("1s", "2s", "3s", "4s")
+
+
+def test_what_a_stopped_supervisor_does_not_read_holds_up_nobody(unsupervised: Service) -> None:
+    """PostgreSQL logs each refused statement: its pipe fills, and a backend would wait for it."""
+    service = unsupervised
+    statement = b"SELECT 1/0 -- " + b"x" * 200_000
+    with ExitStack() as stack:
+        for _ in range(10):
+            connection = psycopg.connect(embedded.postgres_url(service.state))
+            stack.enter_context(closing(connection))
+            connection.pgconn.send_query(statement)
+            connection.pgconn.flush()
+        status, _ = service.request("POST", "/api/v1/nodes", node("n"), seconds=10)
+        assert status == 409
+        assert place(service) < 10
 
 
 def test_a_backend_and_the_server_itself_continue_when_they_were_stopped(service: Service) -> None:
