@@ -42,14 +42,15 @@ _STUCK_SECONDS = 3.0
 """A session of ours, or with a lock of ours, that has not moved for so long is stuck."""
 
 _LOOK = f"""
+WITH holding AS MATERIALIZED (
+    SELECT DISTINCT l.pid FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+      AND (l.classid::bigint >> 16) BETWEEN {changes.REVISION_TAG} AND {changes.LAST_TAG})
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
        coalesce(a.wait_event_type, ''),
        extract(epoch FROM clock_timestamp() - coalesce(a.state_change, a.backend_start))::float8,
        md5(concat_ws('/', a.backend_start, a.query_start)),
-       EXISTS (SELECT FROM pg_locks l
-               WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-                 AND (l.classid::bigint >> 16)
-                     BETWEEN {changes.REVISION_TAG} AND {changes.LAST_TAG})
+       a.pid IN (SELECT pid FROM holding)
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename = current_user
   AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
