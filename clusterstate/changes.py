@@ -288,7 +288,7 @@ def _change(row: tuple[Any, ...]) -> Change:
 def alone(lock: int) -> Iterator[bool]:
     """Hold a session's advisory lock; False, and no lock, if somebody else holds it.
 
-    For passes of controllers: Celery may start one while the one before still runs, and what that
+    For passes of controllers: several processes may begin one at the same time, and what the other
     does has not been counted yet. Not one transaction: a long one would hold up whoever follows
     the log. A killed process's lock goes with its session; so does a stopped one's, because its
     session is ended (``sessions``), and its next statement fails when it wakes.

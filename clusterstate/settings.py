@@ -322,8 +322,8 @@ CELERY_BROKER_URL = _broker(REDIS_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a broker that was away for an hour is found again
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    # What a killed worker held is delivered again after this time. Beat has woken another long
-    # before; no task is scheduled by ETA, so nothing is delivered twice by waiting.
+    # What a killed worker held is delivered again after this time. The loops have done its work
+    # long before; no task is scheduled by ETA, so nothing is delivered twice by waiting.
     "visibility_timeout": 300,
     # A broker that is frozen is given up, and asked again; tasks are hints, and nobody waits.
     "socket_timeout": 5.0,
@@ -331,7 +331,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_keepalive": True,
     "health_check_interval": 25,
 }
-CELERY_TASK_PUBLISH_RETRY = False  # a request does not wait for the broker; beat is the backstop
+CELERY_TASK_PUBLISH_RETRY = False  # nobody waits for the broker; the loops are the backstop
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
