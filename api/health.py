@@ -25,7 +25,8 @@ from django.conf import settings
 from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse
 
-from clusterstate import progress
+from api import clock
+from clusterstate import aside, progress
 
 logger = structlog.get_logger(__name__)
 
@@ -84,6 +85,28 @@ def _work() -> Iterator[Part]:
     yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
 
 
+def _followers() -> Iterator[Part]:
+    """Return what followers of the log have set aside, and who lags; pods are placed all the same.
+
+    Queries once.
+    """
+    try:
+        found = aside.standing(clock.now(), patience=_STATEMENT_SECONDS)
+    except Error:
+        connection.close()
+        return  # the database's own part says so
+    told = [
+        f"{follower} goes on without {count} object{'s' if count > 1 else ''}"
+        for follower, count in found.set_aside.items()
+    ]
+    told += [
+        f"{name} is {lag:.0f} s behind"
+        for name, lag in sorted(found.lag_seconds.items())
+        if lag > aside.LAG_SECONDS
+    ]
+    yield Part("followers", "; ".join(told), needed=False)
+
+
 def _redis() -> Iterator[Part]:
     """Return whether Redis answers; without it waits are longer and nothing else."""
     problem = ""
@@ -97,7 +120,7 @@ def _redis() -> Iterator[Part]:
     yield Part("redis", problem, needed=False)
 
 
-CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _redis]
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _redis]
 
 
 def look() -> list[Part]:

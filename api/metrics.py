@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from api import auth, clock, errors
 from api.routes import resolve
-from clusterstate import progress, queries, timers
+from clusterstate import aside, progress, queries, timers
 from scheduling import whatif
 
 _PATIENCE_SECONDS = 5.0
@@ -132,7 +132,39 @@ class _Queue:
         )
 
 
+class _Followers:
+    """The followers of the log, asked of the database at each scrape."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: registering asks the database for nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what was set aside and how far behind each is, by follower. Queries once."""
+        try:
+            found = aside.standing(clock.now())
+        except DatabaseError:
+            return  # /readyz says so
+        kept = GaugeMetricFamily(
+            "stowage_objects_set_aside",
+            "Objects that a follower failed on, and goes on without until they change.",
+            labels=["follower"],
+        )
+        for follower, number in sorted(found.set_aside.items()):
+            kept.add_metric([follower], number)
+        yield kept
+        lag = GaugeMetricFamily(
+            "stowage_follower_lag_seconds",
+            "Age of the first change that a follower has not acted on; 0 when there is none.",
+            labels=["follower"],
+        )
+        for follower, seconds in sorted(found.lag_seconds.items()):
+            lag.add_metric([follower], seconds)
+        yield lag
+
+
 REGISTRY.register(_Timers())
+REGISTRY.register(_Followers())
 REGISTRY.register(_Queue())
 REGISTRY.register(_Progress())
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})

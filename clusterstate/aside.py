@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from django.conf import settings
 
 from clusterstate import changes, sql
 
-FOLLOWERS: Final = ("evictions", "disruption", "replicas", "runtime-classes")
+FOLLOWERS: Final = ("evictions", "disruption", "garbage", "replicas", "runtime-classes")
 """Those who keep a cursor in a row and act on what comes after it (``controller_cursor``)."""
 LAG_SECONDS: Final = 30.0
 """A follower lags whose first change that it has not acted on is older."""
@@ -39,9 +40,11 @@ WHERE c.name = ANY(%s)
 """
 
 
-def standing(now: datetime) -> Standing:
-    """Return how the followers stand. Queries once."""
-    counts, cursors = sql.fetch_together((_COUNTS, ()), (_LAG, (sql.Texts(list(FOLLOWERS)),)))
+def standing(now: datetime, *, patience: float = 5.0) -> Standing:
+    """Return how the followers stand. Queries once; waits ``patience`` seconds at most."""
+    names = [name for name in FOLLOWERS if name != "replicas" or settings.REPLICAS]
+    with sql.patience(patience):
+        counts, cursors = sql.fetch_together((_COUNTS, ()), (_LAG, (sql.Texts(names),)))
     return Standing(
         set_aside={row[0]: row[1] for row in counts},
         lag_seconds={

@@ -53,6 +53,8 @@ class _Class(msgspec.Struct, frozen=True):
 
 
 _classes: dict[int, _Class] = {}
+_told_at: dict[str, datetime] = {}
+"""When a cursor was last written that nothing of note led to, by name."""
 
 
 def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
@@ -87,6 +89,7 @@ def _rules_of(spec: str) -> _Class:
 def forget() -> None:
     """Drop the remembered classes, as after the tables were emptied behind its back."""
     _classes.clear()
+    _told_at.clear()
 
 
 # Judging --------------------------------------------------------------------------------------
@@ -206,9 +209,6 @@ def follow(now: datetime) -> int:
         evictions.set_cursor(NAME, news.cursor)
         if not news.more:
             return total
-
-
-_told_at: dict[str, datetime] = {}
 
 
 def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:

@@ -3,6 +3,7 @@
 import pytest
 from django.db import OperationalError
 
+from api import health, metrics
 from clusterstate import aside as reads
 from clusterstate import changes, queries, sql
 from clusterstate.actions import aside, evictions, objects
@@ -240,6 +241,34 @@ def test_an_owner_that_cannot_be_served_leaves_the_others() -> None:
     rows = sql.fetch("SELECT name FROM pod ORDER BY name")
     assert sorted(row[0][0] for row in rows) == ["a", "a", "c", "c"]
     assert kept("replicas") == [("ReplicaSet", "bad")]
+
+
+def test_readyz_and_metrics_tell_of_it_and_the_service_stays_ready() -> None:
+    manager.run(NOW)
+    assert list(health._followers()) == [health.Part("followers", needed=False)]
+    aside.put("evictions", aside.pod(make_pod("p")), ValueError("x"), now=NOW)
+    evictions.set_cursor("disruption", changes.watermark() - 1)
+    sql.run("UPDATE change SET at = %s::timestamptz", (after(-3600),))
+    (part,) = health._followers()
+    assert part.problem.startswith("evictions goes on without 1 object; disruption is 36")
+    assert not part.needed
+    found = {
+        (sample.name, sample.labels.get("follower")): sample.value
+        for family in metrics._Followers().collect()
+        for sample in family.samples
+    }
+    assert found["stowage_objects_set_aside", "evictions"] == 1
+    assert found["stowage_follower_lag_seconds", "disruption"] >= 3600
+    assert found["stowage_follower_lag_seconds", "runtime-classes"] > 0
+
+
+def test_a_follower_to_whom_nothing_of_note_happens_does_not_seem_to_lag() -> None:
+    controller.follow(NOW)
+    make_pod("unbound")
+    controller.follow(after(1))
+    assert evictions.cursor("evictions") < changes.watermark()
+    controller.follow(after(12))
+    assert evictions.cursor("evictions") == changes.watermark()
 
 
 def test_the_manager_sweeps_what_changed() -> None:
