@@ -14,6 +14,7 @@ same without one.
 from collections.abc import Callable
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
@@ -85,9 +86,17 @@ class Batch:
                 user=user,
                 all_or_nothing=False,
             )
-        except Exception as error:  # noqa: BLE001  # each request gets it as its answer
+        except (OperationalError, InterfaceError) as error:  # no fault of one of them
             for deferred, _, _ in wanted:
                 deferred.answer = errors.respond(error)
+            return
+        except Exception as error:  # noqa: BLE001  # it becomes an answer
+            if len(wanted) == 1:
+                wanted[0][0].answer = errors.respond(error)
+                return
+            # One pod that nothing foresaw must not fail the others; nothing was stored.
+            for one in wanted:
+                self._create(user, [one])
             return
         for (deferred, _, finish), result in zip(wanted, results, strict=True):
             if isinstance(result, StatusError):

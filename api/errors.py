@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import psycopg
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions
 
@@ -50,6 +50,12 @@ class UnsupportedMediaType(errors.StatusError):
     """The body comes in a format that is not read here."""
 
     code, reason = 415, "UnsupportedMediaType"
+
+
+class Unprocessable(errors.StatusError):
+    """The request decodes, and holds a value that cannot be stored."""
+
+    code, reason = 422, "Invalid"
 
 
 class ServiceUnavailable(errors.StatusError):
@@ -139,6 +145,25 @@ def as_status(error: errors.StatusError) -> dict[str, Any]:
     return failure(error.code, error.reason, error.message, error.details)
 
 
+_UNFIT_STATES = ("22", "54", "23502", "23514")
+"""SQLSTATEs of a value that does not fit where it is stored: data exceptions, limits such as the
+size of an index's entry, and rows that a constraint refuses."""
+
+
+def _data(error: Exception) -> errors.StatusError | None:
+    """Return the refusal of a value that the database does not take, None for other failures.
+
+    The last net below admission, which names the field: a client's value is a client's error.
+    """
+    if not isinstance(error, DatabaseError):
+        return None
+    state = getattr(error.__cause__, "sqlstate", None) or ""
+    if not isinstance(error, DataError) and not state.startswith(_UNFIT_STATES):
+        return None
+    why = str(error).strip().split("\n", 1)[0][:200]
+    return Unprocessable(f"a value does not fit where it is stored: {why}")
+
+
 def translate(error: Exception) -> errors.StatusError:
     """Return any exception as the failure that the client shall see.
 
@@ -160,6 +185,9 @@ def translate(error: Exception) -> errors.StatusError:
     if isinstance(error, exceptions.APIException):
         return errors.BadRequest(str(error.detail))
     if (refused := _storage(error)) is not None:
+        logger.warning("refused: %s", refused.message, exc_info=error)
+        return refused
+    if (refused := _data(error)) is not None:
         logger.warning("refused: %s", refused.message, exc_info=error)
         return refused
     if isinstance(error, OperationalError | InterfaceError):

@@ -488,6 +488,8 @@ class Application:
                 caller = await self._caller(scope)
                 self._budget.require(caller.flow, 0)
                 body = await self._read_body(scope, receive, caller, held)
+                if scope["path"].startswith(_BROWSER) and (b"%00" in body or b"\0" in body):
+                    raise BadRequest("the form holds a NUL character")
                 started = time.perf_counter()
                 lane = self._lane(scope, body)
                 answer = await lane.run(Work(scope, body, caller.user), caller.flow)

@@ -724,10 +724,10 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
 def _signed(text: str | None) -> int | None:
     if not text:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise BadRequest(f'invalid value "{text}" for gracePeriodSeconds') from None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
+    return int(text)
 
 
 def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:

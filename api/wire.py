@@ -109,6 +109,10 @@ def manifest(value: Any, kind: Kind, field_validation: str = "") -> tuple[Manife
             field when ``field_validation`` is ``Strict``.
     """
     result = typed(value, kind.name, kind.api_version)
+    for field in ("spec", "status"):
+        # Where a kind has none of its own, nothing else would look at what the field holds.
+        if field in result and not isinstance(result[field], dict):
+            raise BadRequest(f"{field}: expected an object")
     if field_validation in _VALIDATIONS and is_plain(kind.name, result):
         return result, []
     check_types(kind.name, result)

@@ -5,7 +5,8 @@ from typing import Any, TypeAlias
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
-from django.http import HttpRequest
+from django.db import DatabaseError, DataError
+from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
@@ -63,6 +64,17 @@ class BrowserOnly:
             return answer
         return self._plain(request)
 
+    def process_exception(
+        self, request: HttpRequest, exception: Exception
+    ) -> HttpResponseBase | None:
+        """Answer 400 where a page met a value that the database cannot hold or compare."""
+        if request.path_info.startswith(self._paths) and _unfit(exception):
+            return HttpResponseBadRequest(
+                "A value in this request does not fit where it is stored or looked for.",
+                content_type="text/plain; charset=utf-8",
+            )
+        return None
+
     def process_view(
         self,
         request: HttpRequest,
@@ -79,6 +91,14 @@ class BrowserOnly:
             ):
                 return answer  # type: ignore[no-any-return]  # the hook's own contract
         return None
+
+
+def _unfit(error: Exception) -> bool:
+    """Whether the database refused a value because of what it is."""
+    state = getattr(error.__cause__, "sqlstate", None) or ""
+    return isinstance(error, DataError) or (
+        isinstance(error, DatabaseError) and state.startswith("54")
+    )
 
 
 class ContentSecurityPolicy(MiddlewareMixin):

@@ -62,6 +62,10 @@ class FieldRequirement(msgspec.Struct, frozen=True):
         return (value_of(manifest, self.path) == self.value) is not self.negated
 
 
+MAX_REQUIREMENTS: Final = 100
+"""As for label selectors."""
+
+
 def parse_field_selector(kind: str, text: str) -> tuple[FieldRequirement, ...]:
     """Return the requirements of a ``fieldSelector`` parameter for objects of ``kind``.
 
@@ -80,6 +84,8 @@ def parse_field_selector(kind: str, text: str) -> tuple[FieldRequirement, ...]:
         if path not in supported:
             raise BadRequest(f"field label not supported: {path}")
         requirements.append(FieldRequirement(path, _unescape(value, text), negated))
+        if len(requirements) > MAX_REQUIREMENTS:
+            raise BadRequest(f"invalid selector: more than {MAX_REQUIREMENTS} requirements")
     return tuple(requirements)
 
 

@@ -524,13 +524,20 @@ class _Parser:
                 raise SelectorError(f"found '{literal}', expected: ',', or identifier")
 
 
+MAX_REQUIREMENTS: Final = 100
+"""Requirements of a selector in a URL: a watch asks all of them of each event on the event loop."""
+
+
 def parse_selector(text: str) -> Selector:
     """Return the selector of a ``labelSelector`` parameter: ``a=b,c in (d,e),!f,g>3``.
 
     Raises:
         SelectorError: the text does not follow the grammar.
     """
-    return Selector(_sorted(_Parser(text).parse()))
+    found = _Parser(text).parse()
+    if len(found) > MAX_REQUIREMENTS:
+        raise SelectorError(f"more than {MAX_REQUIREMENTS} requirements")
+    return Selector(_sorted(found))
 
 
 # Validation -----------------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""Lanes are shared fairly: what one flow sends keeps no other waiting for more than a turn."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from api import lanes
+from api.budget import Budget
+from api.lanes import Calls, Lane
+from clusterstate.objects.errors import TooManyRequests
+
+
+class Served:
+    """What a lane served, in order; each batch waits until it is let go."""
+
+    def __init__(self):
+        self.batches = []
+        self.go = threading.Semaphore(0)
+
+    def __call__(self, works):
+        self.batches.append(list(works))
+        self.go.acquire(timeout=10)
+        return [work.upper() for work in works]
+
+    async def reach(self, number):
+        """Wait until so many batches have begun."""
+        end = time.monotonic() + 10
+        while len(self.batches) < number:
+            assert time.monotonic() < end, self.batches
+            await asyncio.sleep(0.001)
+
+
+def running(scenario, *, threads, limit, **options):
+    async def main():
+        served = Served()
+        lane = Lane("test", served, threads=threads, limit=limit, **options)
+        try:
+            return await scenario(lane, served)
+        finally:
+            served.go.release(1000)
+            lane.close()
+
+    return asyncio.run(main())
+
+
+def test_flows_take_turns_on_one_thread():
+    async def scenario(lane, served):
+        flood = [asyncio.ensure_future(lane.run("f", "flood")) for _ in range(50)]
+        await served.reach(1)
+        other = asyncio.ensure_future(lane.run("o", "other"))
+        await asyncio.sleep(0)
+        served.go.release(3)
+        assert await other == "O"
+        assert ["o"] in served.batches[:3]
+        served.go.release(100)
+        await asyncio.gather(*flood)
+
+    running(scenario, threads=1, limit=1)
+
+
+def test_a_flood_leaves_half_of_the_threads_to_others():
+    """Without a thread being let go, the other flow's request is served."""
+
+    async def scenario(lane, served):
+        other = asyncio.ensure_future(lane.run("o", "other"))
+        await served.reach(1)
+        served.go.release()
+        await other
+        flood = [asyncio.ensure_future(lane.run("f", "flood")) for _ in range(50)]
+        await served.reach(3)  # two threads of four are the flood's
+        again = asyncio.ensure_future(lane.run("o", "other"))
+        await served.reach(4)
+        assert served.batches[1:] == [["f"], ["f"], ["o"]]
+        served.go.release(100)
+        await asyncio.gather(again, *flood)
+
+    running(scenario, threads=4, limit=1)
+
+
+def test_a_flow_that_is_alone_has_every_thread():
+    async def scenario(lane, served):
+        alone = [asyncio.ensure_future(lane.run("a", "alone")) for _ in range(8)]
+        await served.reach(4)
+        served.go.release(100)
+        await asyncio.gather(*alone)
+
+    running(scenario, threads=4, limit=1)
+
+
+def test_a_batch_that_flows_share_is_no_flood():
+    async def scenario(lane, served):
+        first = asyncio.ensure_future(lane.run("x", "first"))
+        await served.reach(1)
+        flood = [asyncio.ensure_future(lane.run("f", "flood")) for _ in range(60)]
+        other = asyncio.ensure_future(lane.run("o", "other"))
+        await asyncio.sleep(0)
+        served.go.release(2)
+        assert await other == "O"
+        assert sorted(served.batches[1]) == ["f"] * lanes.MIXED + ["o"]
+        served.go.release(100)
+        await asyncio.gather(first, *flood)
+
+    running(scenario, threads=1, limit=64)
+
+
+def test_what_no_thread_could_take_is_taken_when_its_flow_may_run():
+    """Tokens that were spent in vain lose no work."""
+
+    async def scenario(lane, served):
+        served.go.release(10_000)
+        works = [
+            asyncio.ensure_future(lane.run(f"{flow}{number}", flow))
+            for number in range(200)
+            for flow in ("a", "b", "c")
+        ]
+        assert len(await asyncio.wait_for(asyncio.gather(*works), 20)) == 600
+        assert lane.waiting == 0
+
+    running(scenario, threads=2, limit=4)
+
+
+def test_a_flow_that_has_too_much_waiting_is_put_off_and_others_are_not():
+    async def scenario(lane, served):
+        flood = [asyncio.ensure_future(lane.run("f", "flood")) for _ in range(20)]
+        await served.reach(1)
+        other = asyncio.ensure_future(lane.run("o", "other"))
+        served.go.release(100)
+        assert await other == "O"
+        found = await asyncio.gather(*flood, return_exceptions=True)
+        refused = [each for each in found if isinstance(each, TooManyRequests)]
+        assert len(refused) in (14, 15)
+        assert refused[0].details == {"retryAfterSeconds": 1}
+        assert found.count("F") == 20 - len(refused)
+
+    running(scenario, threads=1, limit=1, most=5)
+
+
+def test_what_waited_too_long_is_put_off(monkeypatch):
+    monkeypatch.setattr(lanes, "MAX_WAIT_SECONDS", 0.05)
+
+    async def scenario(lane, served):
+        first = asyncio.ensure_future(lane.run("a", "one"))
+        await served.reach(1)
+        late = asyncio.ensure_future(lane.run("b", "two"))
+        await asyncio.sleep(0.1)
+        served.go.release(2)
+        assert await first == "A"
+        with pytest.raises(TooManyRequests, match="waited too long"):
+            await late
+
+    running(scenario, threads=1, limit=1)
+
+
+def test_calls_return_what_functions_return_and_raise_what_they_raise():
+    async def main():
+        calls = Calls("test", threads=1, finish=lambda: None)
+        assert await calls.run("a", divmod, 7, 3) == (2, 1)
+        with pytest.raises(ZeroDivisionError):
+            await calls.run("a", divmod, 1, 0)
+        calls.close()
+
+    asyncio.run(main())
+
+
+def test_a_budget_leaves_half_to_others():
+    budget = Budget(100)
+    budget.require("a", 50)
+    with pytest.raises(TooManyRequests):
+        budget.require("a", 51)
+    with budget.held("a", 50):
+        with pytest.raises(TooManyRequests):
+            budget.require("a", 1)
+        budget.require("b", 50)
+        with budget.held("b", 50), pytest.raises(TooManyRequests):
+            budget.require("c", 1)
+    assert budget.used == 0
