@@ -114,6 +114,7 @@ class LogFile:
         if self._file < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
+            os.fchmod(self._file, 0o600)  # earlier versions left it to the umask
         return self._file
 
 

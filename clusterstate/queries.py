@@ -844,8 +844,9 @@ def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """
     row = sql.fetch_one(
         """
-        SELECT u.username, t.groups FROM api_token t JOIN auth_user u ON u.id = t.user_id
-        WHERE t.digest = %s AND u.is_active
+        SELECT coalesce(u.username, t.identity), t.groups
+        FROM api_token t LEFT JOIN auth_user u ON u.id = t.user_id
+        WHERE t.digest = %s AND coalesce(u.is_active, t.identity <> '')
           AND (t.expires_at IS NULL OR t.expires_at > %s::timestamptz)
         """,
         (digest, now),

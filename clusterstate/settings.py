@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from clusterstate import embedded, environment, logs
+from clusterstate import embedded, environment, logs, private_files
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -58,7 +58,7 @@ def _secret_key() -> str:
     if given := environment.text("STOWAGE_SECRET_KEY"):
         return given
     try:
-        return (STATE_DIR / "secret-key").read_text().strip() or secrets.token_urlsafe(48)
+        return private_files.read(STATE_DIR / "secret-key") or secrets.token_urlsafe(48)
     except OSError:
         return secrets.token_urlsafe(48)
 

@@ -4,10 +4,13 @@ from axes.models import AccessAttempt
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from clusterstate.admin.base import ModelAdmin
+from clusterstate.actions import tokens
+from clusterstate.admin.base import ModelAdmin, display
+from clusterstate.models.tokens import ApiToken
 
 admin.site.unregister([User, Group])
 
@@ -25,6 +28,41 @@ class PersonAdmin(UserAdmin, ModelAdmin[User]):  # type: ignore[type-arg]  # onl
 @admin.register(Group)
 class PeopleAdmin(GroupAdmin, ModelAdmin[Group]):
     """Groups of people, by which permissions are given."""
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ModelAdmin[ApiToken]):
+    """API tokens: whom they stand for and until when; deleting one takes it back.
+
+    They are made on the command line, which shows them once.
+    """
+
+    list_display = ("id", "stands_for", "name", "groups", "created_at", "expires_at")
+    list_select_related = ("user",)
+    search_fields = ("user__username", "identity", "name")
+    ordering = ("-created_at",)
+    fields = readonly_fields = ("stands_for", "name", "groups", "created_at", "expires_at")
+
+    @display(description="user", ordering="user__username")
+    def stands_for(self, token: ApiToken) -> str:
+        """Return the user or node."""
+        return token.stands_for
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: `manage.py createtoken` makes them."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
+        """Return False: another token is made, and this one taken back."""
+        return False
+
+    def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
+        """Take one back."""
+        tokens.revoke([obj.pk])
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
+        """Take several back."""
+        tokens.revoke(list(queryset.values_list("pk", flat=True)))
 
 
 @admin.register(AccessAttempt)

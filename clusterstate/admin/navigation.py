@@ -23,6 +23,7 @@ _GROUPS = (
         (
             ("Users", "person", "auth", "user"),
             ("Groups", "group", "auth", "group"),
+            ("API tokens", "key", "clusterstate", "apitoken"),
             ("Failed log-ins", "lock", "axes", "accessattempt"),
         ),
     ),

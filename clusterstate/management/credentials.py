@@ -7,7 +7,6 @@ so clients keep trusting it. The kubeconfig is written again when a port or the 
 
 import base64
 import ipaddress
-import os
 import secrets
 import socket
 from datetime import datetime, timedelta
@@ -19,33 +18,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from clusterstate import private_files
+
 _AUTHORITY_DAYS = 3650
 _SERVER_DAYS = 397  # what browsers accept
 _RENEW_DAYS = 30
-
-
-def read_or_create(path: Path, fresh: str) -> str:
-    """Return the text of the file, which gets `fresh` (and mode 0600) when it does not exist."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{fresh}\n")
-    return fresh
-
-
-def write_private(path: Path, content: bytes) -> bool:
-    """Write the file with mode 0600, at once or not at all. Return whether anything changed."""
-    if path.exists() and path.read_bytes() == content:
-        return False
-    unfinished = path.with_name(f".{path.name}.new")
-    unfinished.unlink(missing_ok=True)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    unfinished.replace(path)
-    return True
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -68,11 +45,8 @@ def _name(common_name: str) -> x509.Name:
 def _authority(state: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """Return this installation's certificate authority, made on first use."""
     certificate_file, key_file = state / "ca.crt", state / "ca.key"
-    if certificate_file.exists() and key_file.exists():
-        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
-        if isinstance(key, ec.EllipticCurvePrivateKey) and certificate.not_valid_after_utc > now:
-            return certificate, key
+    if (pair := _pair(certificate_file, key_file)) and pair[0].not_valid_after_utc > now:
+        return pair
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"Stowage authority {secrets.token_hex(4)}")
     certificate = (
@@ -88,9 +62,26 @@ def _authority(state: Path, now: datetime) -> tuple[x509.Certificate, ec.Ellipti
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_private(key_file, _key_bytes(key))
-    write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
+    private_files.write(key_file, _key_bytes(key))
+    private_files.write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
     return certificate, key
+
+
+def _pair(
+    certificate_file: Path, key_file: Path
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+    """Return a certificate and its key, `None` unless both are there, whole, and belong together.
+
+    A crash leaves one of two files, or, before the files were synced, an empty one.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        return None
+    return (certificate, key) if certificate.public_key() == key.public_key() else None
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -135,8 +126,8 @@ def ensure_certificate(state: Path, *, host: str, now: datetime) -> tuple[Path, 
     certificate_file, key_file = state / "tls.crt", state / "tls.key"
     authority, authority_key = _authority(state, now)
     wanted = alternative_names(host)
-    if certificate_file.exists() and key_file.exists():
-        found = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    if pair := _pair(certificate_file, key_file):
+        found = pair[0]
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         if (
             found.issuer == authority.subject
@@ -164,8 +155,10 @@ def ensure_certificate(state: Path, *, host: str, now: datetime) -> tuple[Path, 
         .sign(authority_key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    write_private(key_file, _key_bytes(key))
-    write_private(certificate_file, certificate.public_bytes(pem) + authority.public_bytes(pem))
+    private_files.write(key_file, _key_bytes(key))
+    private_files.write(
+        certificate_file, certificate.public_bytes(pem) + authority.public_bytes(pem)
+    )
     return certificate_file, key_file
 
 

@@ -8,12 +8,16 @@ from django.db import models
 class ApiToken(models.Model):
     """A token; only its SHA-256 is stored, so it is shown once, when it is made.
 
-    ``groups`` are those the request is authorised with, beside ``system:authenticated``.
-    ``expires_at`` null: does not expire.
+    ``user`` null: ``identity`` says whom the token stands for, such as ``system:node:n1``, which is
+    nobody who logs in. ``groups`` are those the request is authorised with, beside
+    ``system:authenticated``. ``expires_at`` null: does not expire.
     """
 
     digest = models.BinaryField(unique=True)
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens", null=True, blank=True
+    )
+    identity = models.TextField(default="", db_default="", blank=True)
     name = models.TextField(default="")
     groups = ArrayField(models.TextField(), default=list)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -21,6 +25,12 @@ class ApiToken(models.Model):
 
     class Meta:
         db_table = "api_token"
+        verbose_name = "API token"
 
     def __str__(self) -> str:
-        return self.name
+        return self.name or self.stands_for
+
+    @property
+    def stands_for(self) -> str:
+        """The name of the user or the identity."""
+        return self.identity if self.user is None else self.user.get_username()

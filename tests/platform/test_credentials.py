@@ -2,6 +2,7 @@
 
 import ssl
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,15 +10,49 @@ import pytest
 import yaml
 from cryptography import x509
 
+from clusterstate import private_files
 from clusterstate.management import credentials
 from tests.clock import NOW
 
 
 def test_a_secret_is_made_once_and_private(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    assert credentials.read_or_create(file, "one") == "one"
-    assert credentials.read_or_create(file, "two") == "one"
+    assert private_files.read_or_create(file, "one") == "one"
+    assert private_files.read_or_create(file, "two") == "one"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("left", [b"", b"\n", b"half-a-tok", b"\xff\n"])
+def test_a_secret_that_a_crash_left_empty_or_cut_off_is_not_trusted(
+    tmp_path: Path, left: bytes
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(left)
+    assert private_files.read(file) is None
+    assert private_files.read_or_create(file, "whole") == "whole"
+    assert private_files.read(file) == "whole"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["token"]
+
+
+def test_several_that_make_a_secret_at_once_agree(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        found = list(
+            threads.map(
+                lambda n: private_files.read_or_create(tmp_path / "token", f"t{n}"), range(32)
+            )
+        )
+    assert set(found) == {private_files.read(tmp_path / "token")}
+
+
+@pytest.mark.parametrize("name", ["ca.key", "ca.crt", "tls.key", "tls.crt"])
+def test_a_certificate_file_that_a_crash_left_empty_is_made_again(
+    tmp_path: Path, name: str
+) -> None:
+    credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=NOW)
+    (tmp_path / name).write_bytes(b"")
+    certificate, key = credentials.ensure_certificate(tmp_path, host="127.0.0.1", now=NOW)
+    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
 
 
 def test_certificate_files_are_private_and_stay(tmp_path: Path) -> None:
@@ -87,6 +122,6 @@ def test_the_kubeconfig_names_server_authority_and_token() -> None:
 
 
 def test_an_unchanged_file_is_not_written_again(tmp_path: Path) -> None:
-    assert credentials.write_private(tmp_path / "file", b"a")
-    assert not credentials.write_private(tmp_path / "file", b"a")
-    assert credentials.write_private(tmp_path / "file", b"b")
+    assert private_files.write(tmp_path / "file", b"a")
+    assert not private_files.write(tmp_path / "file", b"a")
+    assert private_files.write(tmp_path / "file", b"b")

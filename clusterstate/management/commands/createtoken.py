@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from clusterstate.actions import tokens
+from clusterstate.management.lifetimes import lifetime
 
 
 class Command(BaseCommand):
@@ -16,7 +17,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("user", help="the name of an existing user")
+        parser.add_argument(
+            "user", help="the name of an existing user, or system:node:NAME for a node's agent"
+        )
         parser.add_argument("--name", default="", help="what the token is for")
         parser.add_argument(
             "--group",
@@ -24,12 +27,24 @@ class Command(BaseCommand):
             default=[],
             help="a group the token's requests belong to, such as system:masters; repeatable",
         )
-        parser.add_argument("--days", type=float, help="expires after so many days")
+        lives = parser.add_mutually_exclusive_group()
+        lives.add_argument(
+            "--ttl",
+            type=lifetime,
+            default=tokens.LIFETIME,
+            help="expires after this time, such as 90d, 12h or 30m; `never`: does not expire"
+            f" (default: {tokens.LIFETIME.days}d)",
+        )
+        lives.add_argument("--days", type=float, help="expires after so many days")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make the token."""
         now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
-        days = options["days"]
+        lives = options["ttl"]
+        if options["days"] is not None:
+            if not 0 < options["days"] <= 36500:
+                raise CommandError("--days must be more than 0 and at most 36500")
+            lives = timedelta(days=options["days"])
         secret = tokens.new_secret()
         try:
             tokens.create_token(
@@ -38,7 +53,7 @@ class Command(BaseCommand):
                 now=now,
                 name=options["name"],
                 groups=options["group"],
-                expires_at=None if days is None else now + timedelta(days=days),
+                expires_at=None if lives is None else now + lives,
             )
         except tokens.UnknownUser as error:
             raise CommandError(str(error)) from error

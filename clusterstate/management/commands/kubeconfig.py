@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from clusterstate import private_files
 from clusterstate.management import credentials
 
 
@@ -33,13 +34,12 @@ class Command(BaseCommand):
         state = settings.STATE_DIR
         token = options["token"]
         if not token:
-            try:
-                token = (state / "token").read_text().strip()
-            except OSError as error:
+            token = private_files.read(state / "token")
+            if token is None:
                 raise CommandError(
                     f"There is no token in {state}: start the service once with `make up`,"
                     " or give --token."
-                ) from error
+                )
         authority = state / "ca.crt"
         document = credentials.kubeconfig(
             server=options["server"],
@@ -48,6 +48,6 @@ class Command(BaseCommand):
             user=options["user"],
         )
         if options["output"]:
-            credentials.write_private(Path(options["output"]), document.encode())
+            private_files.write(Path(options["output"]), document.encode())
         else:
             self.stdout.write(document, ending="")

@@ -24,13 +24,12 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from clusterstate import embedded
+from clusterstate import embedded, private_files
 from clusterstate.actions import tokens, users
-from clusterstate.management import credentials, preparation
+from clusterstate.management import credentials, first_token, preparation
 from clusterstate.management.commands import prepare
 from clusterstate.management.supervisor import Child, Stopped, Supervisor
 
-_ADMINISTRATOR = "admin"
 _START_SECONDS = 240.0
 _PATIENCE_SECONDS = 10.0
 """After so long it is said what the start waits for."""
@@ -109,7 +108,7 @@ class _Start:
         if fresh:
             say("first start: everything it makes lies in " + str(self._state))
         with self._step("keys and certificate"):
-            credentials.read_or_create(self._state / "secret-key", tokens.new_secret())
+            private_files.read_or_create(self._state / "secret-key", tokens.new_secret())
             certificate, key = credentials.ensure_certificate(
                 self._state, host=settings.HOST, now=now
             )
@@ -163,25 +162,11 @@ class _Start:
 
     def _access(self, now: datetime) -> None:
         """Make the administrator and the token, or find that they are there."""
-        password = credentials.read_or_create(
+        password = private_files.read_or_create(
             self._state / "admin-password", tokens.new_secret()[:20]
         )
-        users.ensure_administrator(name=_ADMINISTRATOR, password=password)
-        token = credentials.read_or_create(self._state / "token", tokens.new_secret())
-        tokens.create_token(
-            user=_ADMINISTRATOR,
-            secret=token,
-            now=now,
-            name="first token",
-            groups=[tokens.ADMINISTRATORS],
-        )
-        host = credentials.reachable_host(settings.HOST)
-        document = credentials.kubeconfig(
-            server=f"https://{host}:{settings.HTTPS_PORT}",
-            authority=(self._state / "ca.crt").read_bytes(),
-            token=token,
-        )
-        credentials.write_private(self._state / "kubeconfig", document.encode())
+        users.ensure_administrator(name=first_token.ADMINISTRATOR, password=password)
+        first_token.ensure(self._state, now=now)
         connection.close()  # the supervisor itself needs no database
 
     def _start_processes(self, certificate: Path, key: Path) -> None:

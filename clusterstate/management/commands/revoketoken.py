@@ -1,0 +1,32 @@
+"""`manage.py revoketoken ID ...`: take API tokens back."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from clusterstate.actions import tokens
+
+
+class Command(BaseCommand):
+    """Deletes tokens; who uses one is turned away within five seconds."""
+
+    help = "Take API tokens back, by the ids that listtokens shows."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="a token's id")
+        parser.add_argument("--user", help="all tokens that stand for this user or node")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Take them back, all or none."""
+        ids, user = set(options["ids"]), options["user"]
+        if not ids and not user:
+            raise CommandError("Say which: ids from `manage.py listtokens`, or --user NAME.")
+        known = {token.pk: token.stands_for for token in tokens.everything()}
+        if missing := sorted(ids - known.keys()):
+            raise CommandError(f"There is no token {', '.join(map(str, missing))}.")
+        if user:
+            ids |= {pk for pk, name in known.items() if name == user}
+        done = tokens.revoke(ids)
+        self.stdout.write(f"{len(done)} token{'s' * (len(done) != 1)} taken back")
