@@ -1325,8 +1325,8 @@ def delete_pod(
     Unbound and finished pods, and those with grace 0, are gone at once; a bound one stays until
     somebody deletes it with grace 0, with a deletionTimestamp that a further deletion may bring
     forward; finalizers keep it in any case. ``grace_seconds`` ``None`` means the pod's own.
-    ``condition`` is put into the status first (why it is disrupted). ``propagation`` is for what
-    the pod owns, if it owns anything.
+    ``condition`` is put into the status first (why it is disrupted), unless the pod is leaving
+    already: the first cause stands. ``propagation`` is for what the pod owns, if it owns anything.
     Rule: apiserver ``rest/delete.go`` BeforeDelete, ``registry/core/pod/strategy.go``
     CheckGracefulDelete, v1.36.
 
@@ -1343,6 +1343,9 @@ def delete_pod(
         metadata = old["metadata"]
         storing.check_preconditions(POD, metadata, uid=uid, resource_version=resource_version)
         admission.admit("Pod", DELETE, None, old, "", context, user)
+        if metadata.get("deletionTimestamp"):
+            # Judged on the locked row: who looked before may have been overtaken by an eviction.
+            condition = None
         spec = old.get("spec") or {}
         grace = grace_seconds
         if grace is None:

@@ -471,6 +471,22 @@ def running(name: str) -> int:
     return pod_id
 
 
+def test_a_pod_leaves_for_the_first_cause() -> None:
+    """A preemption or an eviction that comes second, having looked before, tells no other."""
+    create_node("n1")
+    running("a")
+    first = queries.decode(pods.evict_pod("default", "a", {}, now=NOW).manifest)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    again = pods.delete_pod("default", "a", condition=condition, now=NOW)
+    assert queries.decode(again.manifest)["status"] == first["status"]
+    assert str(again.revision) == first["metadata"]["resourceVersion"]
+    running("b")
+    pods.delete_pod("default", "b", condition=condition, now=NOW)
+    evicted = queries.decode(pods.evict_pod("default", "b", {}, now=NOW).manifest)
+    reasons = {c["type"]: c.get("reason") for c in evicted["status"]["conditions"]}
+    assert reasons["DisruptionTarget"] == "PreemptionByScheduler"
+
+
 def test_an_eviction_deletes_with_a_condition() -> None:
     create_node("n1")
     running("a")
