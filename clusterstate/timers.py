@@ -508,6 +508,12 @@ def finishable(*, overdue_at: datetime, limit: int) -> list[int]:
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
+POD_GC: Final = "pod-gc"
+"""The follower that collects them; what it has set aside is not among what it finds."""
+_NOT_ASIDE = f"""NOT EXISTS (SELECT 1 FROM set_aside s WHERE s.follower = '{POD_GC}'
+    AND s.kind = 'Pod' AND s.object_id = p.id AND s.revision = p.revision)"""
+
+
 class Left(msgspec.Struct, frozen=True):
     """A pod that nobody looks after any more."""
 
@@ -543,7 +549,7 @@ def left_behind(node_names: Sequence[str], *, bound_by: datetime, limit: int) ->
         f" AND {BOUND_AT} <= %s::timestamptz"
         " AND NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name)"
         " AND NOT (p.deletion_at IS NOT NULL AND position('\"finalizers\":[' in d.text) > 0)"
-        " ORDER BY p.id LIMIT %s::bigint",
+        f" AND {_NOT_ASIDE} ORDER BY p.id LIMIT %s::bigint",
         (sql.Texts(list(node_names)), bound_by, limit),
     )
     return [Left(*row) for row in rows]
@@ -561,7 +567,8 @@ def out_of_service(*, limit: int) -> list[Left]:
         "                          SELECT 1 FROM taint r WHERE r.node_id = n.id AND r.key IN"
         "                          ('node.kubernetes.io/not-ready',"
         "                           'node.kubernetes.io/unreachable')))"
-        " AND position('\"finalizers\":[' in d.text) = 0 ORDER BY p.id LIMIT %s::bigint",
+        f" AND position('\"finalizers\":[' in d.text) = 0 AND {_NOT_ASIDE}"
+        " ORDER BY p.id LIMIT %s::bigint",
         (limit,),
     )
     return [Left(*row) for row in rows]
@@ -578,7 +585,7 @@ def finished_beyond(threshold: int, *, limit: int) -> list[Left]:
     if row[0] <= threshold:
         return []
     rows = sql.fetch(
-        f"{_LEFT} JOIN document d ON d.id = p.document_id WHERE {finished}"
+        f"{_LEFT} JOIN document d ON d.id = p.document_id WHERE {finished} AND {_NOT_ASIDE}"
         ' ORDER BY position(\'"reason":"Evicted"\' in d.text) = 0, p.created_at, p.id'
         " LIMIT %s::bigint",
         (min(limit, row[0] - threshold),),

@@ -217,7 +217,7 @@ def _news() -> set[Owner] | None:
 
 
 def _dependents(
-    graph: _Graph, owner: Owner, *, live: bool = False
+    graph: _Graph, owner: Owner, now: datetime, *, live: bool = False
 ) -> Iterator[tuple[str, Manifest, list[Reference]]]:
     """Return kind and manifest of what names the owner now, and all its owners; ``BURST`` at most.
 
@@ -225,28 +225,40 @@ def _dependents(
     """
     items = graph.owned.get(owner, set())
     class_ids = sorted(item for item in items if isinstance(item, int))
-    found = [
-        (key[0], queries.find(*key)) for key in sorted(i for i in items if not isinstance(i, int))
+    found: list[tuple[Which, bytes | None]] = [
+        (Which(key[0], namespace=key[1], name=key[2]), queries.find(*key))
+        for key in sorted(item for item in items if not isinstance(item, int))
     ]
     if class_ids:
         ids = dependents.pods_of(owner, class_ids, live=live, limit=BURST)
         manifests = queries.pod_manifests(ids)
-        found += [("Pod", manifests[pod_id]) for pod_id in ids if pod_id in manifests]
-    for kind, text in found[:BURST]:
+        found += [(aside.pod(pod_id), manifests.get(pod_id)) for pod_id in ids]
+    for which, text in found[:BURST]:
         if text is None:
             continue
-        manifest = queries.decode(text)
-        refs = references(kind, manifest)
-        if refs and any(reference.owner == owner for reference in refs):
-            yield kind, manifest, refs
+        for manifest, refs in aside.each(
+            NAME,
+            [(which, text)],
+            lambda some: _read(*some[0]),
+            which=lambda one: one[0],
+            now=now,
+        ):
+            if refs and any(reference.owner == owner for reference in refs):
+                yield which.kind, manifest, refs
+
+
+def _read(which: Which, text: bytes) -> tuple[Manifest, list[Reference] | None]:
+    manifest = queries.decode(text)
+    return manifest, references(which.kind, manifest)
 
 
 def _collect(graph: _Graph, owner: Owner, known: dict[Owner, State], now: datetime) -> int:
     """Judge what an owner leaves behind that is gone, or waits for that; return how many acted."""
     done = looked = 0
-    for kind, manifest, refs in _dependents(graph, owner, live=True):
+    for kind, manifest, refs in _dependents(graph, owner, now, live=True):
         looked += 1
-        done += _judge(graph, kind, manifest, refs, known, now)
+        work = partial(_judge, graph, kind, manifest, refs, known, now)
+        done += _alone(_which(kind, manifest), work, now)
     if looked >= BURST:
         graph.unfinished.add(owner)
     elif not looked and known.get(owner) is State.ABSENT:
@@ -266,13 +278,28 @@ def _judge(
     if metadata.get("deletionTimestamp"):
         return 0  # it is on its way, and ended by whoever its finalizers name
     known |= dependents.states(one.owner for one in refs if one.owner not in known)
-    own = Owner(kind, metadata.get("namespace") or "", metadata["name"], metadata["uid"])
+    own = _identity(kind, manifest)
     verdict = judge(
         [(one, known[one.owner]) for one in refs],
         finalizers=metadata.get("finalizers") or (),
         has_dependents=bool(graph.owned.get(own)),
     )
     return _act(own, verdict, now)
+
+
+def _free(kind: str, manifest: Manifest, owner: Owner, now: datetime) -> int:
+    """Take an owner from a dependent, whatever becomes of the owner."""
+    return _act(_identity(kind, manifest), Verdict(release=frozenset({owner.uid})), now)
+
+
+def _identity(kind: str, manifest: Manifest) -> Owner:
+    metadata = manifest["metadata"]
+    return Owner(kind, metadata.get("namespace") or "", metadata["name"], metadata["uid"])
+
+
+def _which(kind: str, manifest: Manifest) -> Which:
+    metadata = manifest["metadata"]
+    return Which(kind, namespace=metadata.get("namespace") or "", name=metadata["name"])
 
 
 def _act(own: Owner, verdict: Verdict, now: datetime) -> int:
@@ -326,13 +353,9 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
     try:
         if ORPHAN in finalizers:
             freed = [
-                _act(
-                    Owner(kind, one["metadata"].get("namespace") or "", one["metadata"]["name"],
-                          one["metadata"]["uid"]),
-                    Verdict(release=frozenset({own.uid})), now,
-                )
-                for kind, one, _ in _dependents(graph, own)
-            ]  # fmt: skip
+                _alone(_which(kind, one), partial(_free, kind, one, own, now), now)
+                for kind, one, _ in _dependents(graph, own, now)
+            ]
             done = sum(freed)
             if not freed:
                 done += _let_go(own, ORPHAN, now)
@@ -340,7 +363,7 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
             done = _collect(graph, own, {own: State.WAITING}, now)
             blocked = any(
                 reference.blocks and reference.owner == own
-                for _, _, refs in _dependents(graph, own)
+                for _, _, refs in _dependents(graph, own, now)
                 for reference in refs
             )
             if not blocked:

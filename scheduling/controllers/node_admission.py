@@ -24,7 +24,7 @@ from typing import cast
 import numpy as np
 import structlog
 
-from clusterstate.actions import evictions, pods
+from clusterstate.actions import aside, evictions, pods
 from clusterstate.objects.matching import EmptyTerm
 from scheduling import wake
 from scheduling.engine.snapshot import Snapshot
@@ -40,6 +40,8 @@ from scheduling.sync import ADMISSION, Mirror
 
 logger = structlog.get_logger(__name__)
 
+Failure = tuple[int, str, str]
+"""Pod, reason and message."""
 Problem = tuple[str, str]
 """Reason and message, as they stand in the pod's status."""
 
@@ -62,13 +64,14 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
             came.setdefault(record.row, []).append(record)
     default = next(iter(frameworks.values())).profile
     profiles = {name: framework.profile for name, framework in frameworks.items()}
-    failed: list[tuple[int, str, str]] = []
+    moment = datetime.fromtimestamp(now, UTC)
+    failed: list[Failure] = []
     for row, records in came.items():
-        found = _verdicts(snapshot, row, records, profiles, default)
+        found = _verdicts(snapshot, row, records, profiles, default, moment)
         failed += [(pod_id, *problem) for pod_id, problem in found.items()]
     if failed:
         with wake.without_scheduler():
-            pods.fail_pods(failed, now=datetime.fromtimestamp(now, UTC))
+            _carry_out(failed, moment)
         for pod_id, *_ in failed:
             snapshot.remove_pod(pod_id)
         logger.info("arrivals_failed", count=len(failed))
@@ -77,12 +80,24 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
     return len(failed)
 
 
+def _carry_out(failed: Sequence[Failure], now: datetime) -> None:
+    """Fail these pods; one that cannot be written is set aside, and the others are not kept."""
+    aside.each(
+        ADMISSION,
+        failed,
+        lambda some: pods.fail_pods(some, now=now),
+        which=lambda one: aside.pod(one[0]),
+        now=now,
+    )
+
+
 def _verdicts(
     snapshot: Snapshot,
     row: int,
     came: Sequence[PodRecord],
     profiles: Mapping[str, Profile],
     default: Profile,
+    now: datetime,
 ) -> dict[int, Problem]:
     """Return why the node cannot run some of those that came to it, by pod id."""
     guessed = [one for one in snapshot.pods_on(row) if snapshot.is_assumed(one.key)]
@@ -92,12 +107,20 @@ def _verdicts(
         snapshot.detach(record)
     try:
         for record in sorted(came, key=lambda one: cast(int, one.key)):
+            pod_id = cast(int, record.key)
             profile = profiles.get(record.info.scheduler_name, default)
-            problem = verdict(snapshot, profile, record)
+            told = aside.each(
+                ADMISSION,
+                [record],
+                lambda some, profile=profile: verdict(snapshot, profile, some[0]),  # type: ignore[misc]
+                which=lambda one: aside.pod(cast(int, one.key)),
+                now=now,
+            )
+            problem = told[0] if told else None
             if problem is None:
                 snapshot.attach(away.pop(record.slot))
             else:
-                result[cast(int, record.key)] = problem
+                result[pod_id] = problem
     finally:
         for record in away.values():
             snapshot.attach(record)

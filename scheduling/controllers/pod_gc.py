@@ -9,7 +9,7 @@ without ever having had a node are ended by ``pod_deletion``.
 Since when a node is missed stands in a row, so that a restart does not begin to count again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -17,14 +17,14 @@ import structlog
 from django.conf import settings
 
 from clusterstate import timers
-from clusterstate.actions import evictions, pods
-from clusterstate.objects.errors import Conflict, NotFound, StatusError
+from clusterstate.actions import aside, evictions, pods
+from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.timers import Glance, Left
 
 logger = structlog.get_logger(__name__)
 
-NAME: Final = "pod-gc"
+NAME: Final = timers.POD_GC
 BURST: Final = 200
 """Pods that one pass removes; what is left is the next pass's, a second later."""
 PERIOD: Final = timedelta(seconds=5)
@@ -83,22 +83,24 @@ def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
 
 
 def _remove(
-    left: Iterable[Left], now: datetime, *, fail: bool, condition: Manifest | None = None
+    left: Sequence[Left], now: datetime, *, fail: bool, condition: Manifest | None = None
 ) -> int:
     """Remove pods without waiting for anybody; those that did not finish have failed first."""
-    done = 0
-    for one in left:
-        try:
-            if fail and not one.finished:
-                pods.rewrite(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
-            pods.delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
-        except (NotFound, Conflict):
-            continue
-        except StatusError as error:
-            logger.warning("pod_stays", pod=f"{one.namespace}/{one.name}", error=error.message)
-            continue
-        done += 1
-    return done
+
+    def remove(some: Sequence[Left]) -> int:
+        return sum(_remove_one(one, now, fail=fail, condition=condition) for one in some)
+
+    return sum(aside.each(NAME, left, remove, which=lambda one: aside.pod(one.pod_id), now=now))
+
+
+def _remove_one(one: Left, now: datetime, *, fail: bool, condition: Manifest | None) -> bool:
+    try:
+        if fail and not one.finished:
+            pods.rewrite(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
+        pods.delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
+    except (NotFound, Conflict):
+        return False
+    return True
 
 
 def _failed(pod: Manifest, condition: Manifest | None, now: datetime) -> Manifest:

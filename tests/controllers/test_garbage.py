@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate import catalogue, changes, queries
+from clusterstate import aside, catalogue, changes, queries, sql
 from clusterstate.actions import objects, pods
 from clusterstate.objects.errors import NotFound
 from scheduling.controllers import garbage, manager, replicas
@@ -430,3 +430,19 @@ def test_the_manager_runs_it():
         get("ReplicaSet", "web")
     manager.run(NOW)
     assert "garbage" not in manager.run(NOW)
+
+
+def test_a_dependent_that_cannot_be_read_does_not_keep_the_others():
+    workload("ReplicaSet")
+    for name in ("a", "broken", "c"):
+        owned_pod(name, reference("ReplicaSet", "web"))
+    garbage.follow(NOW)
+    sql.run(
+        "UPDATE document SET text = replace(text, '{\"apiVersion\"', '{apiVersion')"
+        " WHERE id = (SELECT document_id FROM pod WHERE name = 'broken')"
+    )
+    delete("ReplicaSet", "web", "Background")
+    garbage.follow(NOW)
+    rows = sql.fetch("SELECT name FROM pod")
+    assert rows == [("broken",)]
+    assert len(aside.objects("garbage")) == 1

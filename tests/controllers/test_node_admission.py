@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from clusterstate import queries
-from clusterstate.actions import bootstrap, objects, pods
+from clusterstate.actions import aside as aside_actions
+from clusterstate.actions import objects, pods
 from scheduling.controllers import node_admission
 from scheduling.engine.queue import Backoff
 from scheduling.framework.runtime import Framework
@@ -19,11 +20,10 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _cluster(db: None) -> Iterator[None]:
-    bootstrap.forget()
     pods.forget_classes()
-    bootstrap.ensure(now=NOW)
+    aside_actions.forget()
     yield
-    bootstrap.forget()
+    aside_actions.forget()
 
 
 @pytest.fixture

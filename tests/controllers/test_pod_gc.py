@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate import changes, queries
+from clusterstate import aside, changes, queries, sql
 from clusterstate.actions import objects, pods
 from scheduling.controllers import manager, node_lifecycle, pod_deletion, pod_gc
 from tests.controllers.support import NOW, after, bind, make_node, make_pod, pod, set_taints, taint
@@ -235,3 +235,19 @@ def test_bound_and_evicted_pods_are_counted_from_their_binding(settings):
     delete("Node", "n1", 21)
     pod_gc.collect(after(21))
     assert pod_gc.collect(after(61)) == 2
+
+
+def test_a_pod_that_cannot_be_read_does_not_keep_the_others(settings):
+    settings.POD_GC_QUARANTINE_SECONDS = 0
+    make_node("n1")
+    for name in ("a", "broken", "c"):
+        make_pod(name, "n1")
+    sql.run(
+        "UPDATE document SET text = replace(text, '{\"apiVersion\"', '{apiVersion')"
+        " WHERE id = (SELECT document_id FROM pod WHERE name = 'broken')"
+    )
+    delete("Node", "n1")
+    assert pod_gc.collect(NOW) == 2
+    assert sql.fetch("SELECT name FROM pod") == [("broken",)]
+    assert pod_gc.collect(after(10)) == 0
+    assert len(aside.objects("pod-gc")) == 1
