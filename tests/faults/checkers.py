@@ -532,12 +532,13 @@ def replica_violations(
 
 
 def growth_violations(
-    series: Mapping[str, Sequence[float]], *, factor: float = 1.5, floor: Mapping[str, float]
+    series: Mapping[str, Sequence[float]], *, factor: float = 1.25, floor: Mapping[str, float]
 ) -> list[Violation]:
     """Return what grew without bound: samples of equal distance, by what was measured.
 
     The largest of the last third is compared with the largest of the second; the first is warm-up.
-    ``floor`` is how much of a thing (by the first word of its name) is nothing to speak of.
+    ``floor`` is how much of a thing is nothing to speak of, by the beginning of its name: the
+    longest that fits.
     """
     found = []
     for name, samples in series.items():
@@ -545,6 +546,7 @@ def growth_violations(
         if third < 4:
             continue
         middle, last = max(samples[third : 2 * third]), max(samples[2 * third :])
-        if last > max(middle * factor, floor.get(name.split(" ")[0], 0)):
+        small = max((one for one in floor if name.startswith(one)), key=len, default="")
+        if last > max(middle * factor, floor.get(small, 0)):
             found.append(Violation(BOUNDS, f"{name}: {middle:.0f}, then {last:.0f}"))
     return found

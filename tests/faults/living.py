@@ -35,7 +35,11 @@ REST_SECONDS = 25.0
 REDIS_SECONDS = 3.0
 """So long an easy pod may take while Redis alone is away (2 s, and the polling of the probe)."""
 _ENOUGH = 40
-_FLOOR = {"memory": 350_000.0, "rows": 20_000.0}
+# In KiB and rows. Decisions and events are kept for an hour and more, in partitions.
+_FLOOR = {
+    "memory": 350_000.0, "rows": 2_000.0, "rows of change": 30_000.0, "rows of document": 15_000.0,
+    "rows of superseded": 15_000.0, "rows of decision": 100_000.0, "rows of event": 50_000.0,
+}  # fmt: skip
 
 
 @dataclass
