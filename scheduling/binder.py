@@ -20,6 +20,7 @@ scores are not asked again: a stale score is not wrong.
 """
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -79,7 +80,7 @@ class Binder:
         self._turn = 0
         self._came_back = False
         self._doubts_reserved = False
-        self._news: list[tuple[int, str, str, str]] = []
+        self._news: deque[tuple[int, str, str, str]] = deque()
         self._reserved: set[int] = set()
         self._outcomes: dict[int, bool] = {}
         self.give_way: Callable[[int], bool] = lambda pod_id: False
@@ -440,11 +441,21 @@ class Binder:
     # --- news ------------------------------------------------------------------------------------
 
     def tell(self, now: float, most: int | None = None) -> None:
-        """Record the decisions and the events of what happened, ``most`` of each: the oldest."""
-        self.recorder.record(most)
-        with wake.without_scheduler():
-            self.refused.move(self._mirror.queue, _EVENTS_AT_ONCE if most is None else most)
-        news, self._news = self._news[:most], [] if most is None else self._news[most:]
+        """Record decisions, moves in the queue and events of what happened, the oldest first.
+
+        With ``most``: so many of one of them, decisions before moves before events.
+        """
+        if most is None or len(self.recorder):
+            self.recorder.record(most)
+            if most is not None:
+                return
+        if self._mirror.queue.has_changes:
+            with wake.without_scheduler():
+                self.refused.move(self._mirror.queue, _EVENTS_AT_ONCE if most is None else most)
+            if most is not None:
+                return
+        count = len(self._news) if most is None else min(most, len(self._news))
+        news = [self._news.popleft() for _ in range(count)]
         moment = datetime.fromtimestamp(now, UTC)
         for first in range(0, len(news), _EVENTS_AT_ONCE):
             part = news[first : first + _EVENTS_AT_ONCE]

@@ -73,8 +73,12 @@ _NEWS_AFTER = 0.05
 """Seconds without a pod after which there is time to tell what happened."""
 _NEWS_AT_LATEST = 2.0
 """Seconds after which it is told in any case, between the batches of a backlog."""
-_NEWS_AT_ONCE = 500
-"""Decisions, and events, that are told at a time: no pod waits for a long list."""
+_NEWS_AT_ONCE = 200
+"""Decisions, or events, that are told at a time: no pod waits for a long list."""
+_RECORDED_AT_ONCE = 2 * BATCH
+"""Decisions that are recorded with each batch of a backlog, once very many wait for it."""
+_LAST_NEWS = 1.0
+"""Seconds for what is left to be told at the end: another runner waits for its turn."""
 _LOAD_SECONDS = 600.0
 """What loading the cluster, or compiling for the first time, may take on a slow machine."""
 _CYCLE_SECONDS = 120.0
@@ -300,7 +304,7 @@ class Scheduler:
         self.binder.refuse(refused, now, configuration=self._revision)
         self.binder.write_refused(now)
         if recorder.full:
-            recorder.record()
+            recorder.record(_RECORDED_AT_ONCE)
         return len(batch) + len(ready) or going
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
@@ -463,11 +467,11 @@ def run(
                 wait = _wait_for(scheduler, now, end - time.monotonic())
                 heartbeats.beat(NAME)
                 subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
-            scheduler.binder.tell(clock())
+            _tell_the_rest(scheduler, clock)
         # What was announced between the last look and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):
             pass
-        scheduler.binder.tell(clock())
+        _tell_the_rest(scheduler, clock)
     except DatabaseError:
         logger.exception("cycle_failed")
         discard()
@@ -478,6 +482,15 @@ def run(
     finally:
         changes.give_back(changes.CYCLE_LOCK)
     return decided
+
+
+def _tell_the_rest(scheduler: Scheduler, clock: Callable[[], float]) -> None:
+    """Write refusals and news before the runner leaves, as many as there is time for."""
+    end = time.monotonic() + _LAST_NEWS
+    while scheduler.binder.write_refused(clock()) and time.monotonic() < end:
+        pass
+    while scheduler.binder.has_news and time.monotonic() < end:
+        scheduler.binder.tell(clock(), _NEWS_AT_ONCE)
 
 
 def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:

@@ -102,6 +102,66 @@ def _fitting(service: Scratch, client: Client, easy: "_Easy", classes: int) -> d
     }
 
 
+def aftermath(*, nodes: int, burst: int, say: Callable[[str], None]) -> list[Any]:
+    """Return how long easy pods wait before a burst of pods that fit, and until all of it is told.
+
+    Raises:
+        ServiceError: the service refuses something, or takes longer than ten minutes.
+    """
+    with scratch.running({}, say) as service:
+        client = service.client()
+        say(f"{nodes} nodes")
+        client.create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
+        easy = _Easy(client)
+        for _ in range(_PROBES):
+            easy.seconds()
+        results = [_result("quiet", easy.several(_PROBES))]
+        say(f"{burst} pods of 100 classes that fit")
+        began = time.perf_counter()
+        client.create(_PODS, "Pod", [_small(number) for number in range(burst)])
+        posted = time.perf_counter() - began
+        scratch.until(
+            lambda: _unbound(service) == 0, seconds=_LONGEST, what="all pods bound", every=0.1
+        )
+        bound = time.perf_counter() - began
+        seconds: list[float] = []
+        while _events(service) < burst:
+            seconds += easy.several(5, every=0.02)
+        told = time.perf_counter() - began
+        results.append(
+            _result("while the burst is told", seconds or [0.0])
+            | {
+                "post_seconds": round(posted, 3),
+                "bound_seconds": round(bound, 3),
+                "told_seconds": round(told, 3),
+            }
+        )
+        results.append(_result("afterwards", easy.several(_PROBES, every=0.02)))
+        shape = {"mode": "aftermath", "nodes": nodes, "burst": burst}
+        return [shape | result for result in results]
+
+
+def _small(number: int) -> Manifest:
+    manifest = pod(number, cpu=f"{1 + number % 100}m", memory="1Mi")
+    manifest["metadata"] |= {"name": f"small-{number}", "namespace": _NAMESPACE}
+    return manifest
+
+
+def _unbound(service: Scratch) -> int:
+    (row,) = service.query("SELECT count(*) FROM pending_pod")
+    count: int = row[0]
+    return count
+
+
+def _events(service: Scratch) -> int:
+    (row,) = service.query(
+        "SELECT count(*) FROM event"
+        " WHERE reason = 'Scheduled' AND strpos(involved_name, 'small-') = 1"
+    )
+    count: int = row[0]
+    return count
+
+
 class _Easy:
     """Pods that fit on every node, posted one at a time and watched until they are bound."""
 

@@ -43,11 +43,16 @@ class Command(BaseCommand):
             action="store_true",
             help="easy pods beside very many that fit nowhere, on a whole service of its own",
         )
+        mode.add_argument(
+            "--aftermath",
+            action="store_true",
+            help="easy pods while the events and decisions of a burst are written",
+        )
         parser.add_argument(
             "--waiting",
             type=int,
             default=0,
-            help="with --backlog and --storm: how many pods (10,000 and 5,000)",
+            help="how many pods: with --backlog 10,000, --storm 5,000, --aftermath 50,000",
         )
         parser.add_argument(
             "--classes", type=int, default=50, help="with --storm: of how many classes"
@@ -110,6 +115,12 @@ class Command(BaseCommand):
                             name, nodes=nodes, waiting=waiting, say=self._say
                         ):
                             self.stdout.write(json.dumps(result))
+            return
+        if options["aftermath"]:
+            burst = options["waiting"] or 50_000
+            for nodes in sizes:
+                for result in storm.aftermath(nodes=nodes, burst=burst, say=self._say):
+                    self.stdout.write(json.dumps(result))
             return
         if options["storm"]:
             waiting, classes = options["waiting"] or 5000, options["classes"]
