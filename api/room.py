@@ -10,6 +10,7 @@ import os
 import time
 
 from django.conf import settings
+from prometheus_client import Gauge
 
 from api import errors
 
@@ -40,6 +41,10 @@ class _Room:
 
 
 _room = _Room()
+if settings.DATABASE_FOLDER is not None:
+    Gauge(
+        "stowage_disk_free_bytes", "Room that is left where the embedded database lies."
+    ).set_function(lambda: _room.free() or 0)
 
 
 def require() -> None:

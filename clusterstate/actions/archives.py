@@ -202,6 +202,7 @@ def restore(file: IO[bytes], *, progress: Progress) -> int:
 
 def _load_table(name: str, columns: list[str], pieces: Iterator[bytes], progress: Progress) -> None:
     rows = 0
+    progress(name, rows)
     statement = composed.SQL("COPY {} ({}) FROM STDIN").format(*_identifiers(name, columns))
     with (
         connection.wrap_database_errors,

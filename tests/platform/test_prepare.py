@@ -78,3 +78,20 @@ def test_an_older_server_is_refused() -> None:
     preparation.require_version(190001, "19.1")
     with pytest.raises(CommandError, match=r"^DATABASE_URL leads to PostgreSQL 17\.6; Stowage"):
         preparation.require_version(170006, "17.6")
+
+
+def test_a_copy_of_a_disk_that_was_put_back_gets_a_new_history(empty: str) -> None:
+    assert finish(launch(empty))[0] == 0
+    question = "SELECT uid, first_revision, trimmed_revision FROM history"
+    with psycopg.connect(empty, autocommit=True) as db:
+        before = db.execute(question).fetchone()
+        assert finish(launch(empty))[0] == 0
+        assert db.execute(question).fetchone() == before
+        code, output = finish(launch(empty, "prepare", "--new-history"))
+        assert code == 0
+        uid, first, trimmed = db.execute(question).fetchone()
+        (last,) = db.execute("SELECT last_value FROM change_revision").fetchone()
+    assert uid != before[0]
+    assert f"a new history begins at revision {first}" in output
+    assert first == trimmed <= last
+    assert first > 1 << 32

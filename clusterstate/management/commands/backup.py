@@ -55,6 +55,8 @@ class Command(BaseCommand):
             raise CommandError(f"{path} cannot be written: {error.strerror or error}.") from error
         finally:
             unfinished.unlink(missing_ok=True)
+        if not options["verbosity"]:
+            return
         self.stdout.write(
             f"saved {progress.rows:,} rows of {progress.tables} tables"
             f" to {path} ({size / 1e6:,.1f} MB)"

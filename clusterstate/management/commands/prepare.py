@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 from django.core.management.commands import migrate
 
+from clusterstate import lineage
 from clusterstate.actions import bootstrap
 from clusterstate.management import preparation
 
@@ -15,6 +16,14 @@ class Command(BaseCommand):
     """Migrates and creates what every cluster has. Safe to repeat, and by several at once."""
 
     help = "Migrate the database and create the system namespaces and priority classes."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the one option."""
+        parser.add_argument(
+            "--new-history",
+            action="store_true",
+            help="begin a new history of revisions, as after a copy of the disk was put back",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do both, saying what was created.
@@ -31,3 +40,7 @@ class Command(BaseCommand):
             for name in bootstrap.ensure(now=now):
                 if say is not None:
                     say(f"created {name}")
+            if options["new_history"]:
+                lineage.establish(renew=True)
+                if say is not None:
+                    say(f"a new history begins at revision {lineage.identity()['first_revision']}")

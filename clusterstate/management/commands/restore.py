@@ -51,6 +51,8 @@ class Command(BaseCommand):
         bootstrap.forget()
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
+        if not options["verbosity"]:
+            return
         self.stdout.write(
             f"restored {progress.rows:,} rows of {progress.tables} tables, as saved at"
             f" {head.taken_at}; a new history begins at revision {first}"
