@@ -43,6 +43,9 @@ MIXED = 8
 """Pieces of one flow in a batch that several flows share: a flood would make the others wait for
 a full batch of its own."""
 
+SHARED = 16
+"""Pieces in a batch while several flows are active: who comes next waits for less."""
+
 _RETRY = {"retryAfterSeconds": 1}
 
 
@@ -161,8 +164,9 @@ class Lane(Generic[Work, Answer]):
         batch: list[tuple[Work, asyncio.Future[Answer], float]] = []
         taken: list[_Flow[Work, Answer]] = []
         with self._lock:
-            turns, limit = self._turns, self._limit
+            turns = self._turns
             shared = self._was_shared or len(self._active) > 1
+            limit = min(self._limit, SHARED) if shared else self._limit
             cap = max(1, self._threads // 2) if shared else self._threads
             share = limit if len(turns) == 1 else min(limit, MIXED)
             passed: list[_Flow[Work, Answer]] = []

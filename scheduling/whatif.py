@@ -16,6 +16,7 @@ import structlog
 
 from clusterstate import catalogue, changes, decisions, queries, timers
 from clusterstate.actions import evictions, scheduler_configuration
+from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import (
     INVALID,
@@ -24,6 +25,7 @@ from clusterstate.objects.errors import (
     Invalid,
     NotFound,
     StatusError,
+    TooLarge,
 )
 from clusterstate.objects.labels import selector_from_set
 from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
@@ -78,7 +80,32 @@ def configuration() -> KubeSchedulerConfiguration:
     return profiles.in_force()[1]
 
 
-class LiveBase(Base):
+ANSWER_SECONDS = 60.0
+"""How long a question may keep a request thread busy (kube-apiserver's ``--request-timeout``)."""
+
+
+class TimedBase(Base):
+    """The empty world as a base, for a run that must end."""
+
+    def __init__(
+        self,
+        *,
+        settings: AdmissionSettings,
+        configuration: KubeSchedulerConfiguration,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        super().__init__(snapshot=snapshot, settings=settings, configuration=configuration)
+        self._until = time.monotonic() + ANSWER_SECONDS
+
+    def go_on(self) -> None:
+        """Raise TooLarge when the time for an answer is over."""
+        if time.monotonic() > self._until:
+            raise TooLarge(
+                f"the answer takes longer than {ANSWER_SECONDS:.0f} s: ask about fewer objects"
+            )
+
+
+class LiveBase(TimedBase):
     """The live world as a base: lookups that the snapshot cannot answer are queried."""
 
     open_namespaces = False
@@ -116,7 +143,7 @@ class LiveBase(Base):
 def _base(asked: Simulation) -> Base:
     if asked.live:
         return LiveBase()
-    return Base(settings=catalogue.admission_settings(), configuration=configuration())
+    return TimedBase(settings=catalogue.admission_settings(), configuration=configuration())
 
 
 def run(asked: Simulation) -> Manifest:

@@ -136,6 +136,7 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
     while fits < question.limit and gate.ok:
+        base.go_on()
         pod = PodToPlace(("headroom", fits), info)
         (decision,) = schedule_batch(
             snapshot, framework, [pod], options, start=start, draw=fits, cache=cache

@@ -36,11 +36,15 @@ def run(simulation: Simulation, base: Base) -> Manifest:
 
     Raises:
         Invalid: objects of the document are wrong, with every wrong field.
+        TooLarge: it takes longer than the base allows.
     """
     world = world_of(simulation, base)
     frameworks = frameworks_of(simulation, base)
     runner = _Run(simulation, world, frameworks)
-    results = [runner.place(number, pod) for number, pod in enumerate(simulation.pods)]
+    results = []
+    for number, pod in enumerate(simulation.pods):
+        base.go_on()
+        results.append(runner.place(number, pod))
     status: Manifest = {"results": results}
     warnings = [*simulation.warnings, *world.warnings]
     if warnings:

@@ -81,6 +81,9 @@ class Base:
         self.settings = settings
         self._configuration = configuration
 
+    def go_on(self) -> None:
+        """Raise where a run takes too long; asked before each object. Here it may take any time."""
+
     def configuration(self) -> KubeSchedulerConfiguration:
         """Return the configuration of documents that give none."""
         return self._configuration or _defaults()
@@ -191,6 +194,7 @@ class World:
         """Add and replace, then delete; classes and namespaces first, since pods refer to them."""
         first = ("Namespace", "PriorityClass", "RuntimeClass")
         for given in sorted(objects, key=lambda g: g.manifest["kind"] not in first):
+            self.base.go_on()
             try:
                 self._add(given)
             except Invalid as invalid:

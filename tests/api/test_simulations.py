@@ -141,3 +141,14 @@ def test_discovery_lists_the_group(api):
     assert "stowage.dev" in groups
     names = {r["name"] for r in api.get("/apis/stowage.dev/v1").ok()["resources"]}
     assert {"simulations", "headroom"} <= names
+
+
+def test_a_question_that_takes_too_long_ends(cluster, monkeypatch):
+    """One request of a few megabytes must not keep a thread for hours."""
+    monkeypatch.setattr(whatif, "ANSWER_SECONDS", -1.0)
+    pods = [make_pod("pod").in_namespace("ns").asks(cpu="1").manifest]
+    for base in ("live", "empty"):
+        spec = {"base": base, "pods": pods}
+        document = {"apiVersion": "stowage.dev/v1", "kind": "Simulation", "spec": spec}
+        status = cluster.post(SIMULATIONS, document).fails(413, "RequestEntityTooLarge")
+        assert "takes longer" in status["message"]
