@@ -292,11 +292,12 @@ class Living:
             self._restored = self._nemeses.restored
             self._epoch = self._judged = len(self._history.operations)
             self._audit.gone.clear()
-        for text in self._nemeses.prepare_failures:
-            self._found(Violation(checkers.ENDED, text))
+        if len(faults) == 1:  # beside another fault a command may be refused
+            for text in self._nemeses.failed_commands:
+                self._found(Violation(checkers.ENDED, text))
         for text in self._nemeses.errors[:3]:
             self._found(Violation(checkers.ANSWERED_500, text))
-        self._nemeses.prepare_failures.clear()
+        self._nemeses.failed_commands.clear()
         self._nemeses.errors.clear()
 
     def _heal(self) -> tuple[float, float]:

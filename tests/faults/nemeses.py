@@ -35,7 +35,7 @@ class Nemeses:
         self.done: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.errors: list[str] = []
-        self.prepare_failures: list[str] = []
+        self.failed_commands: list[str] = []
         self.restored = 0
         """How often the past was put back."""
         self._system = system
@@ -165,7 +165,7 @@ class Nemeses:
                     one.kill()
                     code = "no end within 60 s"
                 if code:
-                    self.prepare_failures.append(f"prepare ended with {code}")
+                    self.failed_commands.append(f"prepare ended with {code}")
 
         return end
 
@@ -208,7 +208,7 @@ class Nemeses:
                     break
                 time.sleep(1)
             else:
-                self.prepare_failures.append("restore failed five times")
+                self.failed_commands.append("restore failed five times")
             file.unlink()
 
         return end
