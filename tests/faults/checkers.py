@@ -346,6 +346,9 @@ def history_violations(
     found = []
     for one in operations:
         dry = one.detail.get("dry")
+        if "answer" in one.detail:
+            told = f"{one.verb} {one.name}: {one.detail['answer']}"
+            found.append(Violation(ANSWERED_500, told))
         if one.verb == "create pod" and one.outcome == OK and not dry and one.uid not in seen:
             found.append(Violation(LOST, f"{one.name} was acknowledged at {one.revision}"))
         if one.verb == "create pods" and one.outcome == OK:

@@ -120,6 +120,8 @@ class Client(threading.Thread):
         except NoAnswer:
             self._history.end(one, UNKNOWN)
             return one
+        if status == 500:
+            one.detail["answer"] = str(answer)[:300]
         outcome = OK if status < 300 else FAILED if status < 500 else UNKNOWN
         metadata = answer.get("metadata", {}) if isinstance(answer, dict) else {}
         revision = metadata.get("resourceVersion")

@@ -305,6 +305,11 @@ def test_acknowledged_pods_that_nobody_saw() -> None:
     assert columns(checkers.history_violations([several], [], ["soak/a"])) == [checkers.LOST]
 
 
+def test_an_internal_error() -> None:
+    one = operation("get", "soak/a", UNKNOWN, status=500, detail={"answer": "a traceback"})
+    assert columns(checkers.history_violations([one], [], [])) == [checkers.ANSWERED_500]
+
+
 def test_a_list_that_was_carried_out_in_part() -> None:
     one = operation("create pods", "soak/a", UNKNOWN, detail={"names": ["soak/a", "soak/b"]})
     assert columns(checkers.history_violations([one], [], ["soak/b"])) == [checkers.LOST]
