@@ -14,6 +14,8 @@ the server does not answer (``sql.patience``). What neither sees is found here:
   ends when it does not (``idle_session_timeout``). All sessions of the process carry its sign in
   their ``application_name``. Sessions whose keeper is gone belong to a process that is stopped or
   lost: the keepers of the others end them all.
+- A session that its own process has given up, because no answer came, may live on with its locks
+  behind a network that swallows everything. The process's own keeper ends it.
 - A client that does not read its answer is active for ever, and no time-out of the server's applies
   while it writes. Seen with a lock of ours several times in the same state, it is ended.
 - So are transactions of others (``psql``, a shell) that hold such a lock and are silent.
@@ -82,9 +84,14 @@ class Judge:
         self._ours = ours
         self._deaf: dict[tuple[int, str], float] = {}
         self._lost: dict[str, float] = {}
+        self._left: dict[int, float] = {}
 
-    def condemn(self, seen: Sequence[Session], now: float) -> dict[int, str]:
+    def condemn(
+        self, seen: Sequence[Session], now: float, kept: Collection[int] | None = None
+    ) -> dict[int, str]:
         """Return who must end, and why; ``now`` is on a monotonic clock.
+
+        ``kept`` are the sessions that the judging process knows for its own, by their pids.
 
         Two looks are needed before somebody is taken for lost or deaf: a keeper whose session
         broke has made another by then.
@@ -118,6 +125,15 @@ class Judge:
         for one in seen:
             if one.application in gone:
                 ended[one.pid] = "belongs to a process that is stopped or lost"
+        left = {
+            one.pid
+            for one in seen
+            if kept is not None and one.application == self._ours and one.pid not in kept
+        }
+        self._left = {pid: self._left.get(pid, now) for pid in left}
+        for pid, since in self._left.items():
+            if now - since >= _STUCK_SECONDS:
+                ended[pid] = "was given up by its process"
         return ended
 
 
@@ -149,7 +165,7 @@ def _keep() -> None:
                 sql.run(f"SET idle_session_timeout = '{_KEEPER_SILENCE}'")
                 judge, ready = Judge(settings.SESSION_NAME), True
             with sql.patience(_STUCK_SECONDS):
-                condemned = judge.condemn(look(), time.monotonic())
+                condemned = judge.condemn(look(), time.monotonic(), sql.open_backends())
                 if condemned:
                     end(condemned)
             for pid, reason in condemned.items():

@@ -9,6 +9,7 @@ by itself. Errors are Django's (`django.db.IntegrityError` ...), with psycopg's 
 """
 
 import struct
+import threading
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -238,9 +239,23 @@ class _Impatient(psycopg.Connection[Any]):
             ) from None
 
 
+_opening = threading.Lock()
+_opened: "weakref.WeakSet[psycopg.Connection[Any]]" = weakref.WeakSet()
+
+
 def _give_up_in_time(sender: object, connection: Any, **_: object) -> None:
-    if type(connection.connection) is psycopg.Connection:
-        connection.connection.__class__ = _Impatient
+    inner = connection.connection
+    if type(inner) is psycopg.Connection:
+        inner.__class__ = _Impatient
+    with _opening:
+        _opened.add(inner)
+
+
+def open_backends() -> set[int]:
+    """Return the server's process ids of this process's open connections, of all its threads."""
+    with _opening:
+        known = list(_opened)
+    return {inner.info.backend_pid for inner in known if not inner.closed}
 
 
 connection_created.connect(_give_up_in_time, dispatch_uid="clusterstate.sql")

@@ -237,7 +237,8 @@ class Scheduler:
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
         self._starts, self._caches = {}, {}
-        self.mirror.reconfigure(revision, made.events, made.backoff, now)
+        with sql.patience(_LOAD_SECONDS):  # the whole queue is read again
+            self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.reserved.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)

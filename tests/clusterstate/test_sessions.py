@@ -1,7 +1,7 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from clusterstate import sql
 from clusterstate.sessions import Judge, Session
@@ -75,6 +75,21 @@ def test_a_silent_transaction_ends_if_it_holds_a_lock_of_ours(state: str) -> Non
     assert judged([session(1, state=state, locks=True, quiet_seconds=3.5)]) == {1}
     assert judged([session(1, state=state, locks=True, quiet_seconds=2.0)]) == set()
     assert judged([session(1, state=state, locks=False)]) == set()
+
+
+def test_a_session_that_its_own_process_gave_up_ends_and_those_in_use_stay() -> None:
+    judge = Judge(OURS)
+    used, left = session(1, application=OURS), session(2, application=OURS, locks=True)
+    web = session(3)
+    found = [judge.condemn([used, left, web], float(second), {1}) for second in range(4)]
+    assert [set(one) for one in found] == [set(), set(), set(), {2}]
+
+
+def test_the_process_knows_its_open_sessions(transactional_db) -> None:
+    ((pid,),) = sql.fetch("SELECT pg_backend_pid()")
+    assert pid in sql.open_backends()
+    connection.close()
+    assert pid not in sql.open_backends()
 
 
 def test_an_answer_that_does_not_come_is_given_up_and_its_connection_too(transactional_db) -> None:
