@@ -29,7 +29,7 @@ from django.db import InterfaceError, OperationalError, connection
 
 from clusterstate import heartbeats, reservations, sessions, sql, timers
 from clusterstate.actions import decisions, history, progress
-from scheduling import binding, wake
+from scheduling import binding
 from scheduling.controllers import manager, node_lifecycle, timekeeper
 
 logger = structlog.get_logger(__name__)
@@ -39,6 +39,8 @@ _AWAY = (OperationalError, InterfaceError)
 _STANDBY_SECONDS = 0.25
 """Between two tries to take a lock that another process holds."""
 _AFTER_FAILURE_SECONDS = 0.5
+_ATTEMPT_SECONDS = settings.DATABASE_ANSWER_SECONDS + 30
+"""How long it may take to find out that the database does not answer."""
 _LOOK_SECONDS = 1.0
 _EARLY = 0.9
 """A duty of a second is done at each pause of a second, however short that came out."""
@@ -94,7 +96,7 @@ class Loop:
 
     def _live(self) -> None:
         while not self.stopping():
-            heartbeats.beat(self.name)
+            heartbeats.beat(self.name, _ATTEMPT_SECONDS)
             wait = _STANDBY_SECONDS
             try:
                 sql.drop_dead_connection()
@@ -140,12 +142,13 @@ def _now() -> datetime:
 def _controllers(loop: Loop) -> None:
     """Look once a second at what there is for the controllers, and for binding plugins."""
     reporter = progress.Reporter(loop.name)
-    threads = ThreadPoolExecutor(binding.AT_ONCE, thread_name_prefix="binding")
+    threads = ThreadPoolExecutor(binding.AT_ONCE + 1, thread_name_prefix="worker")
+    foreseeing = threading.Lock()
     duties = (
         _Duty(_LOOK_SECONDS, lambda: manager.run(_now(), progress=loop.busy)),
         _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: node_lifecycle.run(_now())),
         _Duty(_LOOK_SECONDS, lambda: _bind(loop, threads)),
-        _Duty(_LOOK_SECONDS, _foresee),
+        _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
         _Duty(_TRIM_SECONDS, trim),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
@@ -193,22 +196,31 @@ class _Duty:
 def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
     """Have a thread do what binding plugins have to do, unless all of them are at it."""
     if binding.may_begin() and reservations.with_work():
-        threads.submit(_bind_on_thread, loop)
+        threads.submit(_on_thread, lambda: binding.run(stopping=loop.stopping))
 
 
-def _bind_on_thread(loop: Loop) -> None:
+def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
+    """Have a thread work out where pods will go that leave soon for node labels."""
+    if timers.unforeseen(_now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
+        threads.submit(_on_thread, _foresee_all, busy.release)
+
+
+def _foresee_all() -> None:
+    from scheduling import whatif  # NumPy, which comes when it is needed
+
+    whatif.foresee(_now())
+
+
+def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
+    """Do it; what fails is tried again when the loop finds it again."""
     try:
         sql.drop_dead_connection()
-        binding.run(stopping=loop.stopping)
+        do()
     except Exception:
-        logger.exception("binding_failed")  # it is tried again a second later
+        logger.exception("worker_thread_failed")
         _hang_up()
-
-
-def _foresee() -> None:
-    """Have a task work out where pods will go that leave soon for node labels."""
-    if timers.unforeseen(_now() + _FORESEE_AHEAD, limit=1):
-        wake.send_foreseeing()
+    finally:
+        after()
 
 
 def trim() -> None:

@@ -35,7 +35,6 @@ TIMERS = "stowage:timers"
 POLL_SECONDS = 0.2
 """How long ``Subscription.wait`` waits at most while Redis does not answer."""
 _BINDINGS = "scheduling.tasks.run_bindings"
-_FORESEE = "scheduling.tasks.foresee_landings"
 _RETRY_SECONDS = 1.0
 _ASK_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
@@ -86,11 +85,6 @@ def send_binding() -> None:
     A worker looks by itself once a second.
     """
     _announcer.send(_BINDINGS)
-
-
-def send_foreseeing() -> None:
-    """Have a worker work out where pods will land; returns at once, never raises."""
-    _announcer.send(_FORESEE)
 
 
 class _Announcer:

@@ -174,7 +174,10 @@ def test_a_check_that_fails_is_named_and_the_others_are_asked(db, monkeypatch):
 
 
 def test_metrics_are_for_loopback_and_for_those_who_may_do_everything(api, reader):
-    assert b"stowage_requests_total" in api.get("/metrics", token="").raw
+    shown = api.get("/metrics", token="").raw
+    for name in (b"stowage_requests_total", b"stowage_watermark_age_seconds 0.0",
+                 b"stowage_scheduler_behind_revisions"):  # fmt: skip
+        assert name in shown
     away = {"REMOTE_ADDR": "192.0.2.1"}
     api.get("/metrics", token="", **away).fails(401, "Unauthorized")
     reader.get("/metrics", **away).fails(403, "Forbidden")
