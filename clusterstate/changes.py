@@ -276,6 +276,38 @@ def read_since(
     return Changes(items, items[-1].revision, more=True)
 
 
+_PLACEMENTS = f"""
+SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED}, d.text, p.text
+FROM (SELECT 1) one
+LEFT JOIN (SELECT {_COLUMNS} FROM change
+           WHERE revision > (SELECT %s::bigint) AND revision <= %s::bigint
+             AND (kind = ANY(%s)
+                  OR (kind = {KINDS["Pod"]}
+                      AND (node_name <> '' OR previous_node_name <> ''
+                           OR class_id <> previous_class_id)))
+           ORDER BY revision DESC LIMIT %s) c ON true
+LEFT JOIN document d ON d.id = c.document_id AND c.kind = {KINDS["Node"]}
+LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = {KINDS["Node"]}
+                    AND p.id IS DISTINCT FROM c.document_id
+ORDER BY c.revision
+"""
+
+
+def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Change]]:
+    """Return what happened to nodes, namespaces and pods on nodes, or to the class of a pod.
+
+    Between two revisions, the second below the watermark, oldest first, the newest ``most`` of
+    them; before them the revision from which on that is all. Nodes have their texts. Queries once.
+    """
+    codes = _codes(("Node", "Namespace"))
+    rows = sql.fetch(_PLACEMENTS, (since, until, sql.Int4s(codes), most))
+    since = max(since, rows[0][0] or 0)
+    if rows[0][1] is None:
+        return since, []
+    items = [_change(row) for row in rows]
+    return (items[0].revision if len(items) == most else since), items
+
+
 def _codes(kinds: Collection[str] | None) -> list[int]:
     return sorted(KINDS.values() if kinds is None else (KINDS[name] for name in kinds))
 

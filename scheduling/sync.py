@@ -90,7 +90,9 @@ ADMISSION = "node-admission"
 _FINISHED = ("Succeeded", "Failed")
 _READ_AT_ONCE = 5000
 _REPLAYED = 20_000
-"""So many revisions before the present one are read again for pods that were refused since."""
+"""So many of the last changes are read again for pods that were refused before them."""
+_LOOKED_THROUGH = 1_000_000
+"""So many revisions before the present one are looked through for these."""
 _TOGETHER = 16
 """From so many pods on it is faster to add them at once."""
 _decode_node = msgspec.json.Decoder(Node).decode
@@ -232,7 +234,7 @@ class Mirror:
                 row.stage == Stage.UNSCHEDULABLE
                 and place.rejected_by
                 and row.refused_under == self.configuration
-                and max(revision - _REPLAYED, 0) < row.refused_revision <= revision
+                and max(revision - _LOOKED_THROUGH, 0) < row.refused_revision <= revision
             ):
                 refused.append((row.refused_revision, pod, place))
             else:
@@ -252,12 +254,12 @@ class Mirror:
         """
         if not refused:
             return
-        happened = self._happened(refused[0][0], revision)
-        if happened is None:
-            logger.info("refusals_not_kept", pods=len(refused))
-            for _, pod, place in refused:
-                self.queue.restore(pod, place, now)
-            return
+        known_since, happened = self._happened(refused[0][0], revision)
+        kept = [one for one in refused if one[0] >= known_since]
+        for _, pod, place in refused[: len(refused) - len(kept)]:
+            self.queue.restore(pod, place, now)
+        logger.info("refusals_kept", pods=len(kept), of=len(refused), changes=len(happened))
+        refused = kept
         mine = {pod.pod_id for _, pod, _ in refused}
         ahead = iter(refused)
         following = next(ahead, None)
@@ -286,27 +288,19 @@ class Mirror:
         place = msgspec.structs.replace(place, stage=Stage.UNSCHEDULABLE, queued_at=at)
         self.queue.restore(pod, place, now)
 
-    def _happened(self, since: int, until: int) -> list[Change] | None:
-        """Return what happened from one revision to another, ``None`` where it is not known."""
-        found: list[Change] = []
-        cursor, more = since, True
-        while more and cursor < until:
-            try:
-                news = changes.read_since(
-                    cursor,
-                    kinds=("Pod", "Node", "Namespace"),
-                    limit=_READ_AT_ONCE,
-                    documents=("Node",),
-                    previous=("Node",),
-                )
-            except Expired:
-                return None
-            found += [change for change in news.items if change.revision <= until]
-            cursor, more = news.cursor, news.more
+    def _happened(self, since: int, until: int) -> tuple[int, list[Change]]:
+        """Return what happened up to a revision, and the revision from which on that is all."""
+        since, found = changes.read_placements(since, until, most=_REPLAYED)
         class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
         class_ids.discard(None)
         self._learn_classes(cast("set[int]", class_ids))
-        return found if class_ids <= self._classes.keys() else None
+        # What a class was that no pod has any more is not known; what came after it is.
+        for number in range(len(found) - 1, -1, -1):
+            if not {found[number].class_id, found[number].previous_class_id} <= (
+                self._classes.keys() | {None}
+            ):
+                return found[number].revision, found[number + 1 :]
+        return since, found
 
     def _event_of(self, change: Change, seen: set[tuple[object, ...]]) -> ClusterEvent | None:
         """Return what a change means for waiting pods; ``None`` if nothing, or nothing new."""

@@ -214,6 +214,17 @@ def test_room_that_was_freed_meanwhile_wakes_who_waited_for_it(api, runner):
     assert [status for status, *_ in conditions(api)].count("True") == 2
 
 
+def test_what_refused_pods_are_told_themselves_does_not_count(api, runner, monkeypatch):
+    monkeypatch.setattr(sync, "_REPLAYED", 2)
+    create(api, 100)
+    runner.turn()
+    add_node(api, "n2", disk="ssd")
+    create(api, 50, prefix="q")
+    runner.turn()
+    runner.restart()
+    assert runner.stages() == {Stage.UNSCHEDULABLE: 150}
+
+
 def test_a_pod_placed_meanwhile_wakes_who_wants_to_be_near_it(api, runner):
     near = make_pod("near").in_namespace("ns").near("kubernetes.io/hostname", app="db").manifest
     api.patch(
@@ -271,7 +282,9 @@ def test_a_pod_that_was_changed_meanwhile_is_tried(api, runner):
     assert runner.stage("p-1") is Stage.UNSCHEDULABLE
 
 
-@pytest.mark.parametrize("why", ["trimmed", "configuration", "long", "unknown", "from the future"])
+@pytest.mark.parametrize(
+    "why", ["trimmed", "configuration", "long", "far", "unknown", "from the future"]
+)
 def test_where_it_is_not_known_what_happened_they_are_tried_again(api, runner, why, monkeypatch):
     create(api, 20)
     runner.turn()
@@ -288,8 +301,11 @@ def test_where_it_is_not_known_what_happened_they_are_tried_again(api, runner, w
         }
         api.put(CONFIGURATION, document).ok()
     elif why == "long":
-        monkeypatch.setattr(sync, "_REPLAYED", 5)
-        add_node(api, "n2")
+        monkeypatch.setattr(sync, "_REPLAYED", 2)
+        for number in range(2, 5):
+            add_node(api, f"n{number}")
+    elif why == "far":
+        monkeypatch.setattr(sync, "_LOOKED_THROUGH", 5)
     else:
         known = 0 if why == "unknown" else changes.watermark() + 1_000_000
         items = [
