@@ -33,8 +33,9 @@ from clusterstate import changes, collector, heartbeats, sql
 from clusterstate.actions import progress
 from clusterstate.actions.pods import Binding
 from clusterstate.objects.errors import StatusError
-from scheduling import profiles, reserved, wake
+from scheduling import care, profiles, reserved, wake
 from scheduling.binder import Binder
+from scheduling.care import Care
 from scheduling.controllers import node_admission
 from scheduling.engine import class_cache, reliance
 from scheduling.engine.class_cache import Cache
@@ -68,6 +69,7 @@ NAME = "scheduler"
 """The loop's name in heartbeats, and of its row of progress."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
+_care = Care(BATCH)
 _LONGEST_WAIT = 1.0
 _NEWS_AFTER = 0.05
 """Seconds without a pod after which there is time to tell what happened."""
@@ -170,6 +172,7 @@ class Scheduler:
     def load(self, now: float) -> None:
         """Build the warm state from the rows."""
         self.mirror.load(now)
+        self._set_aside(now)
         self.reserved.load(now)
         collector.calm()
 
@@ -284,8 +287,26 @@ class Scheduler:
         self.mirror.refresh(now)
         if self.mirror.arrivals:
             node_admission.judge(self.mirror, self._profiles.frameworks, now)
+        if self.mirror.indigestible:
+            self._set_aside(now)
         ready = self.reserved.follow(now)
-        batch = self.mirror.queue.pop_batch(now, BATCH)
+        batch = self.mirror.queue.pop_batch(now, _care.limit)
+        try:
+            done = self._place(batch, ready, now)
+            if _care.is_needed:
+                self.binder.settle(now)
+        except Exception as error:
+            _care.failed(batch, error, now)
+            raise
+        _care.succeeded(len(batch))
+        return done
+
+    def _set_aside(self, now: float) -> None:
+        found, self.mirror.indigestible = self.mirror.indigestible, []
+        care.set_aside(found, now)
+
+    def _place(self, batch: Sequence[PendingPod], ready: list[Binding], now: float) -> int:
+        """Decide and write a batch; return how many pods that were, or are on their way."""
         if not batch and not ready and not self.binder.has_leaning:
             self.binder.submit((), now)
             self.binder.refuse((), now)

@@ -17,7 +17,8 @@ the queue. Where the log is too long, or trimmed, or another configuration is in
 tried again instead.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import cast
 
@@ -26,6 +27,9 @@ import numpy as np
 import structlog
 
 from clusterstate import bulk, changes, queries, reservations
+from clusterstate.actions import aside
+from clusterstate.actions.aside import Which, is_an_objects_fault
+from clusterstate.aside import objects as objects_aside
 from clusterstate.changes import Change
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.errors import Expired
@@ -85,6 +89,8 @@ _OTHERS: Mapping[str, type] = {
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
 }
+NAME = "scheduler"
+"""Under this name objects are set aside that scheduling goes on without."""
 ADMISSION = "node-admission"
 """Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
 _FINISHED = ("Succeeded", "Failed")
@@ -125,6 +131,10 @@ class Mirror:
         self._confirmed: dict[int, PodInfo] = {}
         self.homeless: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
+        self.indigestible: list[tuple[Which, Exception]] = []
+        """What could not be taken over, and why, until somebody sets it aside."""
+        self._unread: dict[int, Exception] = {}
+        self._shut: set[str] = set()
 
     def _new_queue(self) -> PriorityQueue:
         return PriorityQueue(
@@ -160,14 +170,17 @@ class Mirror:
         self._confirmed.clear()
         self.homeless.clear()
         self._classes.clear()
+        self._unread.clear()
+        self._shut.clear()
         with queries.snapshot() as revision:
-            row_of_node = {
-                node.id: self.snapshot.set_node(_decode_node(node.manifest))
-                for node in queries.load_nodes()
-            }
+            row_of_node: dict[int, int] = {}
+            for node in queries.load_nodes():
+                with self._digesting(Which("Node", node.id)):
+                    row_of_node[node.id] = self.snapshot.set_node(_decode_node(node.manifest))
             for kind in ("Namespace", *_OTHERS):
                 for manifest in queries.list_page(kind).items:
-                    self._set_other(kind, manifest)
+                    with self._digesting(kind, manifest):
+                        self._set_other(kind, manifest)
             self._load_bound(bulk.bound_pods(), row_of_node)
             self._set_aside(reservations.everything())
             self._load_pending(now, revision)
@@ -181,10 +194,47 @@ class Mirror:
             pending=len(self.queue),
         )
 
+    @contextmanager
+    def _digesting(self, which: Which | str, manifest: bytes = b"") -> Iterator[None]:
+        """Note what fails inside, and go on without it.
+
+        ``which`` is the object, or its kind, when ``manifest`` tells the rest.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not is_an_objects_fault(error):
+                raise
+            if isinstance(which, str):
+                metadata = queries.decode(manifest)["metadata"]
+                namespace, name = metadata.get("namespace") or "", metadata["name"]
+                which = Which(which, namespace=namespace, name=name)
+            self.indigestible.append((which, error))
+
+    def _shut_node(self, name: str) -> None:
+        """Do without a node, some pod of which cannot be counted: it is loaded again with all."""
+        self._shut.add(name)
+        self.snapshot.remove_node(name)
+
+    def _readable(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> bulk.BoundPods:
+        """Return the pods whose class can be read; nodes that have others are shut."""
+        bad = np.isin(bound.classes, np.array(list(self._unread), np.int64))
+        pairs = zip(bound.ids[bad].tolist(), bound.classes[bad].tolist(), strict=True)
+        for pod_id, class_id in pairs:
+            self.indigestible.append((aside.pod(pod_id), self._unread[class_id]))
+        for row in {row_of_node.get(node_id) for node_id in bound.nodes[bad].tolist()} - {None}:
+            self._shut.add(self.snapshot.node(cast(int, row)).metadata.name)
+        return bulk.BoundPods(
+            **{name: getattr(bound, name)[~bad] for name in bulk.BoundPods.__struct_fields__}
+        )
+
     def _load_bound(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> None:
         """Add all pods on nodes: those on existing nodes as columns, the few others one by one."""
         class_ids, class_numbers = np.unique(bound.classes, return_inverse=True)
         self._learn_classes(class_ids.tolist())
+        if self._unread:
+            bound = self._readable(bound, row_of_node)
+            class_ids, class_numbers = np.unique(bound.classes, return_inverse=True)
         node_ids, node_numbers = np.unique(bound.nodes, return_inverse=True)
         indices = np.array([self._classes[i].index for i in class_ids.tolist()], np.int32)
         rows = np.array([row_of_node.get(i, -1) for i in node_ids.tolist()], np.int32)
@@ -208,14 +258,22 @@ class Mirror:
                     names[pod_id],
                     terminating=bool(bound.terminating[number]),
                 )
+        for name in self._shut:
+            self.snapshot.remove_node(name)
 
     def _load_pending(self, now: float, revision: int) -> None:
         """Fill the queue from its rows, as of ``revision``."""
         rows = queries.load_pending()
         self._learn_classes(row.class_id for row in rows)
         refused: list[tuple[int, PendingPod, Place]] = []
+        left_out = objects_aside(NAME)
         for row in rows:
             if row.deletion_at is not None or row.scheduler_name not in self._registrations:
+                continue
+            if left_out.get(("Pod", row.id)) == row.revision:
+                continue
+            if row.class_id in self._unread:
+                self.indigestible.append((aside.pod(row.id), self._unread[row.class_id]))
                 continue
             pod = self._pending_pod(row.id, row.class_id)
             place = Place(
@@ -380,13 +438,18 @@ class Mirror:
         if not unknown:
             return
         for row in queries.load_classes(unknown):
-            info = from_class(row.id.to_bytes(8, "big"), row.spec)
-            self._classes[row.id] = self.snapshot.intern(info)
+            try:
+                info = from_class(row.id.to_bytes(8, "big"), row.spec)
+                self._classes[row.id] = self.snapshot.intern(info)
+            except Exception as error:  # noqa: BLE001  # told of each pod that has this class
+                self._unread[row.id] = error
 
     def info(self, class_id: int) -> PodInfo:
         """Return the requirements of a class; queries when it was never met."""
         if class_id not in self._classes:
             self._learn_classes((class_id,))
+            if class_id in self._unread:
+                raise ValueError(f"scheduling class {class_id}") from self._unread[class_id]
         return self._classes[class_id]
 
     def _pending_pod(self, pod_id: int, class_id: int) -> PendingPod:
@@ -432,9 +495,24 @@ class Mirror:
                 continue
             if arriving:
                 self._arrive(arriving, now)
-            self._apply(change, now)
+            try:
+                self._apply(change, now)
+            except Exception as error:  # noqa: BLE001  # kept in indigestible, or raised again
+                self._give_up(change, error)
         self._arrive(arriving, now)
         self._tell_confirmed(now)
+
+    def _give_up(self, change: Change, error: Exception) -> None:
+        """Do without an object whose change could not be applied."""
+        if not is_an_objects_fault(error):
+            raise error
+        self.indigestible.append((Which(change.kind, change.object_id), error))
+        if change.kind == "Node":
+            self.snapshot.remove_node(change.name)
+        elif change.kind == "Pod":
+            self._leave_queue(change.object_id)
+            if change.node_name and change.verb != changes.DELETED:
+                self._shut_node(change.node_name)
 
     def _tell_confirmed(self, now: float) -> None:
         """Wake who waited for pods that this worker placed; one of a class speaks for all."""
@@ -453,6 +531,7 @@ class Mirror:
             and change.phase not in _FINISHED
             and change.deletion_at is None
             and not self.snapshot.knows(change.object_id)
+            and change.class_id in self._classes
             and self.snapshot.row_of(change.node_name) is not None
         )
 
@@ -501,6 +580,8 @@ class Mirror:
             self._move(Resource.NODE, Action.DELETE, now, old=old)
             return
         if change.text is None:  # trimmed while it was read; a later change tells the rest
+            return
+        if change.name in self._shut:
             return
         new = _decode_node(change.text.replace(SLOT, ""))
         row = self.snapshot.set_node(new)

@@ -20,7 +20,14 @@ from typing import Final, TypeVar
 
 import msgspec
 import structlog
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import (
+    InterfaceError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    transaction,
+)
 
 from clusterstate import aside, sql
 from clusterstate.actions import events
@@ -34,6 +41,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 REASON: Final = "SetAside"
 _LONGEST_ERROR: Final = 500
+
+
+_MEANS = (OperationalError, InterfaceError, ProgrammingError, NotSupportedError, MemoryError)
 
 
 class Which(msgspec.Struct, frozen=True):
@@ -65,8 +75,14 @@ def forget() -> None:
 
 
 def is_an_objects_fault(error: BaseException) -> bool:
-    """Return whether an error may be due to what was worked on, not to the means of work."""
-    return not isinstance(error, OperationalError | InterfaceError | MemoryError)
+    """Return whether an error may be due to what was worked on, not to the means of work.
+
+    A database that is away, or of another version than the code, fails on any object.
+    """
+    return not isinstance(
+        error,
+        OperationalError | InterfaceError | ProgrammingError | NotSupportedError | MemoryError,
+    )
 
 
 def each(

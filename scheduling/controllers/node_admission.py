@@ -67,7 +67,12 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
     moment = datetime.fromtimestamp(now, UTC)
     failed: list[Failure] = []
     for row, records in came.items():
-        found = _verdicts(snapshot, row, records, profiles, default, moment)
+        try:
+            found = _verdicts(snapshot, row, records, profiles, default, moment)
+        except Exception as error:  # noqa: BLE001  # whoever runs the mirror sets them aside
+            keys = [cast(int, record.key) for record in records]
+            mirror.indigestible += [(aside.pod(key), error) for key in keys]
+            continue
         failed += [(pod_id, *problem) for pod_id, problem in found.items()]
     if failed:
         with wake.without_scheduler():

@@ -1,0 +1,65 @@
+"""What becomes of a batch that could not be decided: no pod stops the ones beside it.
+
+Decisions lean on each other through the snapshot, so a batch that fails has left that in doubt: the
+warm state is thrown away and loaded again, as after any failure. ``Care`` outlives that. It makes
+the next batches smaller, down to the pod that fails alone; that one is set aside
+(``clusterstate.actions.aside``), which takes it out of the queue until it changes. A batch that
+succeeds costs one comparison.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from clusterstate.actions import aside
+from clusterstate.actions.aside import Which
+from scheduling.engine.queue import PendingPod
+from scheduling.sync import NAME
+
+
+class Care:
+    """How large a batch may be now."""
+
+    def __init__(self, batch: int) -> None:
+        self._usual = self.limit = batch
+        self._left = self._before = 0
+
+    def failed(self, batch: Sequence[PendingPod], error: Exception, now: float) -> None:
+        """Note that a batch could not be decided; sets a pod aside that fails alone.
+
+        An error of the database says nothing about the pods.
+        """
+        if not aside.is_an_objects_fault(error):
+            return
+        if not self.is_needed:
+            # One of these, or of the batch before, whose binding was still under way.
+            suspects = len(batch) + self._before
+            if suspects:
+                self._left, self.limit = suspects, max(1, min(self._usual, suspects) // 2)
+        elif len(batch) > 1:
+            self.limit = max(1, len(batch) // 2)
+        elif batch:
+            set_aside([(aside.pod(batch[0].pod_id), error)], now)
+            self._decided(1)
+
+    def succeeded(self, count: int) -> None:
+        """Note that so many pods were decided, and are bound if care is needed."""
+        if count:
+            self._before = count
+        if self.is_needed:
+            self._decided(count)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a batch failed, and the pod is not found yet: each is bound before the next."""
+        return self.limit < self._usual
+
+    def _decided(self, count: int) -> None:
+        self._left -= count
+        if self._left <= 0:
+            self.limit, self._left = self._usual, 0
+
+
+def set_aside(found: Iterable[tuple[Which, Exception]], now: float) -> None:
+    """Set objects aside that scheduling goes on without."""
+    for which, error in found:
+        aside.put(NAME, which, error, now=datetime.fromtimestamp(now, UTC))
