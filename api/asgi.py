@@ -2,11 +2,13 @@
 
 import os
 import sys
+from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
 from django.conf import settings  # the settings must be named first
 from django.core.wsgi import get_wsgi_application
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 _django = get_wsgi_application()
 
@@ -16,7 +18,9 @@ from clusterstate import collector  # noqa: E402
 from clusterstate.objects import schema  # noqa: E402
 
 schema.make_ready()
-application = Application(_django, threads=settings.WEB_THREADS)
+application: Any = Application(_django, threads=settings.WEB_THREADS)
+if settings.TRUSTED_PROXIES:
+    application = ProxyHeadersMiddleware(application, trusted_hosts=settings.TRUSTED_PROXIES)
 
 # Half a dozen threads hand a request on to each other: none should wait 5 ms for its turn, nor be
 # interrupted too often.

@@ -21,11 +21,13 @@ from rest_framework.request import Request
 from api import clock
 from clusterstate import queries
 from clusterstate.admission.request import User
-from clusterstate.objects.errors import Forbidden, Unauthorized
+from clusterstate.objects import fields
+from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 READERS = "stowage:readers"
+MONITORING = "system:monitoring"
 NODES = "system:nodes"
 NODE_USER = "system:node:"
 
@@ -36,14 +38,12 @@ _REMEMBERED_TOKENS = 4096
 # What a kubelet does: it reads, reports its node and its pods, renews its lease, writes events.
 _NODE_READS = frozenset(
     {
-        ("", "nodes"),
-        ("", "pods"),
         ("", "services"),
         ("", "namespaces"),
         ("node.k8s.io", "runtimeclasses"),
-        ("coordination.k8s.io", "leases"),
     }
 )
+_LEASES = "kube-node-lease"
 _NODE_WRITES = frozenset(
     {
         ("", "nodes", "", "create"),
@@ -68,7 +68,10 @@ _NODE_WRITES = frozenset(
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """What a request wants to do, as authorisation sees it."""
+    """What a request wants to do, as authorisation sees it.
+
+    ``fields``: the field selector of a list or watch.
+    """
 
     verb: str
     group: str = ""
@@ -77,6 +80,7 @@ class Attributes(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    fields: str = ""
 
 
 class TokenCache:
@@ -201,23 +205,77 @@ def allowed(user: User, wants: Attributes) -> bool:
 
     ``system:masters`` may do everything, ``stowage:readers`` may read everything, nodes
     (``system:nodes``, named ``system:node:NAME``) do what kubelets do, and everybody with a token
-    may ask what the server offers and what they may do themselves. Which node a node may touch is
-    decided by the NodeRestriction admission plugin.
+    may ask what the server offers and what they may do themselves; ``system:monitoring`` may read
+    the metrics. Which node a node may touch is decided by the NodeRestriction admission plugin, and
+    whether a pod that it asks for by name is its own, by ``require_own``.
     """
     groups = user.groups
     if MASTERS in groups:
         return True
     if wants.path:
-        return wants.verb == "get" and not wants.path.startswith("/metrics")
+        if wants.verb != "get":
+            return False
+        return MONITORING in groups or not wants.path.startswith("/metrics")
     if wants.group == "authorization.k8s.io":
         return wants.verb == "create" and wants.resource == "selfsubjectaccessreviews"
     if READERS in groups and wants.verb in READ_VERBS:
         return True
     if NODES in groups and user.name.startswith(NODE_USER):
         if wants.verb in READ_VERBS:
-            return (wants.group, wants.resource) in _NODE_READS
+            return _node_may_read(user.name.removeprefix(NODE_USER), wants)
         return (wants.group, wants.resource, wants.subresource, wants.verb) in _NODE_WRITES
     return False
+
+
+def _node_may_read(node: str, wants: Attributes) -> bool:
+    """Whether a node may read that: itself, its pods and lease, and what pods need to run.
+
+    Lists and watches must select what is the node's own. Rule: the Node authorizer with
+    AuthorizeNodeWithSelectors, plugin/pkg/auth/authorizer/node/node_authorizer.go, v1.36.
+    """
+    kind = (wants.group, wants.resource)
+    if kind in _NODE_READS:
+        return True
+    if not node:
+        return False
+    if kind == ("", "nodes"):
+        if wants.verb == "get":
+            return wants.name == node
+        return _selects(wants, "Node", "metadata.name", node)
+    if kind == ("coordination.k8s.io", "leases"):
+        return wants.verb == "get" and (wants.namespace, wants.name) == (_LEASES, node)
+    if kind == ("", "pods"):
+        return wants.verb == "get" or _selects(wants, "Pod", "spec.nodeName", node)
+    return False
+
+
+def _selects(wants: Attributes, kind: str, path: str, value: str) -> bool:
+    """Whether a field selector lets through only what has this value there."""
+    try:
+        requirements = fields.parse_field_selector(kind, wants.fields)
+    except BadRequest:
+        return False
+    return any((one.path, one.value, one.negated) == (path, value, False) for one in requirements)
+
+
+def is_node(user: User) -> bool:
+    """Whether a user reads as a node does: its pods alone, see ``require_own``."""
+    return (
+        NODES in user.groups
+        and user.name.startswith(NODE_USER)
+        and MASTERS not in user.groups
+        and READERS not in user.groups
+    )
+
+
+def require_own(user: User, namespace: str, name: str, node_name: str | None) -> None:
+    """Raise AccessDenied where a node asks for a pod of another; ``None``: there is no such pod.
+
+    A node is not told which of the two it is.
+    """
+    if not node_name or node_name != user.name.removeprefix(NODE_USER):
+        wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+        raise AccessDenied(user, wants)
 
 
 class AccessDenied(Forbidden):
@@ -273,6 +331,7 @@ def review(user: User, spec: dict[str, Any]) -> AccessReview:
             subresource=str(resource.get("subresource") or ""),
             namespace=str(resource.get("namespace") or ""),
             name=str(resource.get("name") or ""),
+            fields=_stated_fields(resource.get("fieldSelector")),
         )
     else:
         path = spec.get("nonResourceAttributes") or {}
@@ -280,3 +339,17 @@ def review(user: User, spec: dict[str, Any]) -> AccessReview:
     if allowed(user, wants):
         return AccessReview(allowed=True)
     return AccessReview(allowed=False, reason=AccessDenied(user, wants).message)
+
+
+def _stated_fields(selector: Any) -> str:
+    """Return a review's field selector as a parameter says it; what is not an equality is left."""
+    if not isinstance(selector, dict):
+        return ""
+    if raw := selector.get("rawSelector"):
+        return str(raw)
+    found = []
+    for one in selector.get("requirements") or ():
+        values = one.get("values") if isinstance(one, dict) else None
+        if isinstance(values, list) and len(values) == 1 and one.get("operator") == "In":
+            found.append(f"{one.get('key')}={values[0]}")
+    return ",".join(found)

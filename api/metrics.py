@@ -1,13 +1,14 @@
 """Counters and durations of this process, and how timers, loops and queue stand, for Prometheus.
 
 Requests are measured where they enter the process, watches included; their labels are bounded by
-what is served, never by what a client sends. The scrape itself needs a token that may do
-everything, or a client on loopback.
+what is served, never by what a client sends. The scrape itself needs a token of the group
+``system:monitoring``, or one that may do everything, unless STOWAGE_METRICS_OPEN is set.
 """
 
 import time
 from collections.abc import Iterator
 
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, Histogram
@@ -167,7 +168,6 @@ REGISTRY.register(_Timers())
 REGISTRY.register(_Followers())
 REGISTRY.register(_Queue())
 REGISTRY.register(_Progress())
-_LOOPBACK = frozenset({"127.0.0.1", "::1"})
 _known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
 
@@ -196,8 +196,8 @@ def view(request: HttpRequest) -> HttpResponse:
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        if request.META.get("REMOTE_ADDR") not in _LOOPBACK:
-            user = auth.authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
+        if not settings.METRICS_OPEN:
+            user = auth.user_of(request.META)
             auth.require(user, auth.Attributes(verb="get", path="/metrics"))
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         return errors.respond(error)

@@ -156,6 +156,7 @@ class ResourceView(StatusView):
                     subresource=target.subresource,
                     namespace=target.namespace,
                     name=target.name,
+                    fields=request.GET.get("fieldSelector", "") if verb == "list" else "",
                 ),
             )
 
@@ -176,8 +177,12 @@ class ResourceView(StatusView):
             return self._list(request)
         if target.subresource in ("binding", "eviction", "finalize"):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        is_pod = target.kind.name == "Pod"
+        if is_pod and auth.is_node(self.user):
+            found = queries.node_of_pod(target.namespace, target.name)
+            auth.require_own(self.user, target.namespace, target.name, found)
         batch = batches.of(request)
-        if batch is not None and target.kind.name == "Pod":
+        if batch is not None and is_pod:
             return batch.read_pod(
                 target.namespace, target.name, lambda body: self._object(request, body)
             )

@@ -345,6 +345,7 @@ def _open(scope: Scope) -> Request:
             group=target.kind.group,
             resource=target.kind.plural,
             namespace=target.namespace,
+            fields=parameters(scope).get("fieldSelector", ""),
         ),
     )
     return read(scope, target, parameters(scope))

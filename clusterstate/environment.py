@@ -4,6 +4,7 @@ Each function takes the variable's name and a default and returns a checked valu
 anywhere else: `clusterstate.settings` is the only caller, so that it is the list of all variables.
 """
 
+import ipaddress
 import json
 import os
 import re
@@ -80,6 +81,19 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 def words(name: str, default: str) -> list[str]:
     """Return the comma-separated parts, without blanks around them and without empty ones."""
     return [part.strip() for part in text(name, default).split(",") if part.strip()]
+
+
+def networks(name: str) -> list[str]:
+    """Return the comma-separated addresses and networks (10.0.0.0/8)."""
+    found = words(name, "")
+    for part in found:
+        try:
+            ipaddress.ip_network(part)
+        except ValueError as error:
+            raise ImproperlyConfigured(
+                f"{name} must be addresses or networks like 10.0.0.0/8, but: {error}."
+            ) from None
+    return found
 
 
 def switches(name: str) -> dict[str, Any]:

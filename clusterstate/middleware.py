@@ -1,5 +1,6 @@
 """What runs around requests: a browser's chain for the admin, next to nothing for the API."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -110,3 +111,73 @@ class ContentSecurityPolicy(MiddlewareMixin):
         """Return the response with the policy, unless a view set its own."""
         response.headers.setdefault("Content-Security-Policy", _POLICY)
         return response
+
+
+_LOOPBACK = ("localhost", "127.", "[::1]")
+_HOST_ONLY = "__Host-"
+
+
+class SecureTransport(MiddlewareMixin):
+    """Over https, has cookies sent over https alone, and tells browsers to stay with it.
+
+    The same process serves http on loopback, and a browser shares cookies between the ports of a
+    host: so those of https have names of their own, which a browser takes only with Secure, from
+    this host, for all paths. Hosts that are this machine itself are left out of HSTS: it would turn
+    the http port into https, too.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        """Find the cookies of this transport under the names that Django knows."""
+        for name in (settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME):
+            mine = request.COOKIES.pop(_HOST_ONLY + name, None)
+            if request.is_secure():
+                request.COOKIES.pop(name, None)
+                if mine is not None:
+                    request.COOKIES[name] = mine
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        """Rename the cookies that are set, and add the header."""
+        if not request.is_secure():
+            return response
+        for name in list(response.cookies):
+            cookie = response.cookies.pop(name)
+            cookie["secure"] = True
+            cookie["path"] = "/"
+            cookie.set(_HOST_ONLY + name, cookie.value, cookie.coded_value)
+            response.cookies[_HOST_ONLY + name] = cookie
+        host = request.META.get("HTTP_HOST", "")
+        if settings.HSTS_SECONDS and not host.startswith(_LOOPBACK):
+            response.headers["Strict-Transport-Security"] = f"max-age={settings.HSTS_SECONDS}"
+        return response
+
+
+_SEEN = "seen"
+_NOTED_EVERY = 60
+
+
+class IdleSession(MiddlewareMixin):
+    """Ends a session in which nobody did anything for a while.
+
+    What a page asks for by itself while it is open does not count: it says so in a header.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        """End the session, or note once a minute that it is used."""
+        session = request.session
+        if session.is_empty():
+            return
+        now = int(time.time())
+        seen = session.get(_SEEN)
+        if isinstance(seen, int) and now - seen > settings.SESSION_IDLE_SECONDS:
+            session.flush()
+        elif "HX-Request" not in request.headers and (
+            not isinstance(seen, int) or now - seen >= _NOTED_EVERY
+        ):
+            session[_SEEN] = now
+
+
+def client_address(request: HttpRequest) -> str:
+    """Return who asks, for the lock-out: the connection's peer, or whom a trusted proxy names."""
+    return str(request.META.get("REMOTE_ADDR", ""))

@@ -837,6 +837,17 @@ def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
     return None if row is None else row[0]
 
 
+def node_of_pod(namespace: str, name: str) -> str | None:
+    """Return the node that a pod is bound to, empty where to none; ``None``: no such pod.
+
+    Queries once.
+    """
+    row = sql.fetch_one(
+        "SELECT node_name FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
+    )
+    return None if row is None else row[0]
+
+
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
 

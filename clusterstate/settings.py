@@ -65,6 +65,9 @@ def _secret_key() -> str:
 
 SECRET_KEY = _secret_key()
 ALLOWED_HOSTS = environment.words("STOWAGE_ALLOWED_HOSTS", "*")
+# Whose X-Forwarded-For and X-Forwarded-Proto say who asks, and by which scheme.
+TRUSTED_PROXIES = environment.networks("STOWAGE_TRUSTED_PROXIES")
+METRICS_OPEN = environment.flag("STOWAGE_METRICS_OPEN", default=False)
 
 # --- Evictions and the life of nodes --------------------------------------------------------------
 
@@ -151,10 +154,12 @@ LANGUAGE_CODE = "en-us"
 MIDDLEWARE = ["clusterstate.middleware.BrowserOnly"]
 BROWSER_PATHS = ("/admin", "/static/")
 BROWSER_MIDDLEWARE = [
+    "clusterstate.middleware.SecureTransport",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "clusterstate.middleware.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "clusterstate.middleware.IdleSession",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -210,6 +215,14 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # one address cannot loc
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own
+AXES_CLIENT_IP_CALLABLE = "clusterstate.middleware.client_address"
+# Secure cookies and HSTS are for https alone: `clusterstate.middleware.SecureTransport`.
+HSTS_SECONDS = environment.integer("STOWAGE_HSTS", 31536000, at_least=0, at_most=10**9)
+SESSION_IDLE_SECONDS = environment.integer(
+    "STOWAGE_SESSION_IDLE", 3600, at_least=60, at_most=30 * 86400
+)
+SESSION_COOKIE_AGE = max(12 * 3600, SESSION_IDLE_SECONDS)
+SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "stowage-session"
@@ -311,14 +324,8 @@ def _broker(url: str) -> str:
     return f"redis+socket://{parts.path}?virtual_host={database}"
 
 
-CACHES = {
-    "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
-        "LOCATION": REDIS_URL,
-        "OPTIONS": {"socket_timeout": 1.0, "socket_connect_timeout": 0.5},
-        "KEY_PREFIX": "stowage-cache",
-    }
-}
+# Nothing is cached through Django, whose caches pickle; what is remembered is remembered in memory.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 CELERY_BROKER_URL = _broker(REDIS_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a broker that was away for an hour is found again
@@ -337,10 +344,14 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_RESULT_SERIALIZER = "json"
+CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "celery"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
+# In memory: the schedule is in the code, and a file of it would be a pickle.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_TIMEZONE = "UTC"
 # Without it Celery closes the database connection before and after every task.
 CELERY_DB_REUSE_MAX = 1_000_000

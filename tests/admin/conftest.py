@@ -2,7 +2,6 @@
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.cache import cache
 from django.test import Client
 
 from clusterstate import catalogue
@@ -12,7 +11,6 @@ from clusterstate import catalogue
 def fresh(db: None) -> None:
     """What a process remembers of the classes and namespaces goes with the test's transaction."""
     catalogue.reload()
-    cache.clear()
 
 
 def person(name: str, *permissions: str, superuser: bool = False) -> Client:

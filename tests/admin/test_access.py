@@ -1,5 +1,7 @@
 """Logging in and out, and who may."""
 
+from typing import Any
+
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -28,8 +30,49 @@ def test_the_admin_asks_to_log_in_over_http_and_https(anna: User, secure: bool) 
     answer = client.get("/admin/", follow=True, secure=secure)
     assert "Log in" in text(answer)
     data = {"username": "anna", "password": PASSWORD}
-    answer = client.post("/admin/login/?next=/admin/", data, follow=True, secure=secure)
-    assert "Overview" in text(answer)
+    assert client.post("/admin/login/?next=/admin/", data, secure=secure).status_code == 302
+    assert "Overview" in text(client.get("/admin/", secure=secure))
+
+
+def test_a_session_of_https_is_sent_over_https_alone_and_http_has_its_own(anna: User) -> None:
+    client = Client()
+    data = {"username": "anna", "password": PASSWORD}
+    answer = client.post("/admin/login/", data, secure=True, headers={"host": "stowage.example"})
+    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+    names = {name for name in answer.cookies if answer.cookies[name].value}
+    assert {"__Host-stowage-session", "__Host-stowage-csrf"} <= names
+    for name in names:
+        cookie = answer.cookies[name]
+        assert name.startswith("__Host-")
+        assert cookie["secure"]
+        assert (cookie["path"], cookie["domain"]) == ("/", "")
+    assert answer.cookies["__Host-stowage-session"]["httponly"]
+    assert client.get("/admin/", secure=True).status_code == 200
+    assert client.get("/admin/").status_code == 302, "not over http"
+
+    plain = Client()
+    answer = plain.post("/admin/login/", data, headers={"host": "localhost"})
+    assert not answer.cookies["stowage-session"]["secure"]
+    assert "Strict-Transport-Security" not in answer.headers
+    assert plain.get("/admin/").status_code == 200
+    assert plain.get("/admin/", secure=True).status_code == 302
+    local = Client().get("/admin/login/", secure=True, headers={"host": "localhost:8443"})
+    assert "Strict-Transport-Security" not in local.headers
+
+
+def test_a_session_ends_when_nobody_does_anything(anna: User, settings: Any) -> None:
+    client = Client()
+    log_in(client)
+    assert client.get("/admin/").status_code == 200
+    session = client.session
+    session["seen"] -= settings.SESSION_IDLE_SECONDS - 30
+    session.save()
+    assert client.get("/admin/", headers={"hx-request": "true"}).status_code == 200
+    assert client.session["seen"] == session["seen"], "what a page asks for by itself"
+    session["seen"] -= 60
+    session.save()
+    assert client.get("/admin/").status_code == 302
+    assert client.get("/admin/").status_code == 302
 
 
 def test_a_wrong_password_is_told_and_no_session_begins(anna: User) -> None:

@@ -11,6 +11,7 @@ from clusterstate import progress, sql
 from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types
 from clusterstate.objects.kinds import ALL_KINDS
+from tests.api.conftest import Api, make_token
 
 
 @pytest.mark.parametrize("path", ["/version", "/version/"])
@@ -173,12 +174,13 @@ def test_a_check_that_fails_is_named_and_the_others_are_asked(db, monkeypatch):
     assert "[+] database ok" in text
 
 
-def test_metrics_are_for_loopback_and_for_those_who_may_do_everything(api, reader):
-    shown = api.get("/metrics", token="").raw
+def test_metrics_are_for_those_who_may_read_them(api, reader, settings):
+    api.get("/metrics", token="").fails(401, "Unauthorized")
+    reader.get("/metrics").fails(403, "Forbidden")
+    shown = api.get("/metrics").raw
     for name in (b"stowage_requests_total", b"stowage_watermark_age_seconds 0.0",
                  b"stowage_scheduler_behind_revisions"):  # fmt: skip
         assert name in shown
-    away = {"REMOTE_ADDR": "192.0.2.1"}
-    api.get("/metrics", token="", **away).fails(401, "Unauthorized")
-    reader.get("/metrics", **away).fails(403, "Forbidden")
-    assert api.get("/metrics", **away).status == 200
+    assert Api(make_token("prometheus", ["system:monitoring"])).get("/metrics").status == 200
+    settings.METRICS_OPEN = True
+    assert b"stowage_requests_total" in api.get("/metrics", token="").raw

@@ -76,3 +76,54 @@ def test_nothing_of_the_cluster(node):
     node.post("/api/v1/namespaces", {"metadata": {"name": "x"}}).fails(403, "Forbidden")
     node.delete("/api/v1/nodes/n1").fails(403, "Forbidden")
     node.get("/apis/policy/v1/poddisruptionbudgets").fails(403, "Forbidden")
+
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def test_its_own_pods_and_no_others(node):
+    """Rule: the Node authorizer with selectors."""
+    assert node.get(f"{PODS}/mine").ok()["spec"]["nodeName"] == "n1"
+    node.get(f"{PODS}/mine/status").ok()
+    node.get(f"{PODS}/other").fails(403, "Forbidden")
+    node.get(f"{PODS}/other/status").fails(403, "Forbidden")
+    node.get(f"{PODS}/nobody").fails(403, "Forbidden")
+    own = "fieldSelector=spec.nodeName%3Dn1"
+    for path in (PODS, "/api/v1/pods"):
+        (only,) = node.get(f"{path}?{own}").ok()["items"]
+        assert only["metadata"]["name"] == "mine"
+        node.get(f"{path}?{own},metadata.name%3Dmine").ok()
+        node.get(path).fails(403, "Forbidden")
+        node.get(f"{path}?fieldSelector=spec.nodeName%3Dn2").fails(403, "Forbidden")
+        node.get(f"{path}?fieldSelector=spec.nodeName!%3Dn1").fails(403, "Forbidden")
+        node.get(f"{path}?fieldSelector=metadata.name%3Dmine").fails(403, "Forbidden")
+
+
+def test_itself_and_its_lease_and_no_others(node):
+    node.get("/api/v1/nodes/n1").ok()
+    node.get("/api/v1/nodes/n2").fails(403, "Forbidden")
+    node.get("/api/v1/nodes").fails(403, "Forbidden")
+    (only,) = node.get("/api/v1/nodes?fieldSelector=metadata.name%3Dn1").ok()["items"]
+    assert only["metadata"]["name"] == "n1"
+    node.get(LEASES).fails(403, "Forbidden")
+    node.get(f"{LEASES}/n2").fails(403, "Forbidden")
+    node.get(f"{LEASES}/n1").fails(404, "NotFound")
+    node.get("/api/v1/services").ok()
+
+
+def test_what_can_i_do_says_the_same(node):
+    def can(**attributes):
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": "list", "resource": "pods", **attributes}},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return node.post(path, review).ok(201)["status"]["allowed"]
+
+    assert not can()
+    assert can(fieldSelector={"rawSelector": "spec.nodeName=n1"})
+    own = {"key": "spec.nodeName", "operator": "In", "values": ["n1"]}
+    assert can(fieldSelector={"requirements": [own]})
+    assert not can(fieldSelector={"requirements": [{**own, "values": ["n1", "n2"]}]})
+    assert not can(fieldSelector={"rawSelector": "spec.nodeName"})

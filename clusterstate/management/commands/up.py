@@ -187,7 +187,7 @@ class _Start:
         web += ["--http", "api.protocol:Protocol", "--loop", "api.protocol:loop"]
         web += ["--workers", str(settings.WEB_WORKERS), "--timeout-graceful-shutdown", "3"]
         secure = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
-        schedule = ["--schedule", str(self._state / "beat-schedule"), "--pidfile", ""]
+        schedule = ["--pidfile", ""]
         self._python(
             "http",
             _WEB,
