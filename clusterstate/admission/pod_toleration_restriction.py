@@ -5,17 +5,18 @@ namespaces that state nothing. Rule: plugin/pkg/admission/podtolerationrestricti
 v1.36.
 """
 
-import json
 from typing import Any
 
 import msgspec
 
 from clusterstate.admission.request import CREATE, UPDATE, Request
 from clusterstate.admission.runtime_class import unite_tolerations
+from clusterstate.objects import wire_types
 from clusterstate.objects.errors import BadRequest, Forbidden, NotFound
 from clusterstate.objects.matching import verify_whitelist
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod, Toleration
+from clusterstate.objects.reading import read_embedded
 from clusterstate.objects.resources import qos_class
 
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
@@ -108,10 +109,12 @@ def _annotated(namespace: Manifest, key: str) -> list[Manifest] | None:
     if text == "":
         return []
     try:
-        decoded = json.loads(text)
+        decoded = read_embedded(text, list[dict[str, Any]] | None)
+        folded = [_fold(toleration) for toleration in decoded or ()]
+        msgspec.convert(folded, list[wire_types.Toleration])
     except ValueError as error:
         raise BadRequest(f"annotation {key} does not decode: {error}") from error
-    return [_fold(toleration) for toleration in decoded or ()]
+    return folded
 
 
 def _fold(toleration: dict[str, Any]) -> Manifest:

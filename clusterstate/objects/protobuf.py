@@ -25,7 +25,9 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects.document import parse_time
+from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.protobuf_fields import MESSAGES
+from clusterstate.objects.reading import read_json
 
 Manifest = dict[str, Any]
 
@@ -157,9 +159,9 @@ def _json(data: bytes, at: int, end: int, budget: _Budget) -> Any:
     if raw.startswith(MAGIC):
         return _decode(raw, budget)
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(f"a JSON value does not parse: {error}") from None
+        return read_json(raw)
+    except BadRequest as error:
+        raise Malformed(f"a JSON value does not parse: {error.message}") from None
 
 
 def _time(data: bytes, at: int, end: int, budget: _Budget, *, fraction: bool = False) -> str | None:

@@ -72,6 +72,20 @@ def read_json(raw: bytes) -> Any:
         raise _too_deep() from None
 
 
+def read_embedded(text: str, wire_type: Any) -> Any:
+    """Return the value of a JSON text that stands in an annotation, checked to be of a type.
+
+    Raises:
+        ValueError: not JSON, nested too deeply, or of another type.
+    """
+    try:
+        value = read_json(text.encode())
+    except BadRequest as error:
+        raise ValueError(error.message.replace("the body", "the text", 1)) from error
+    msgspec.convert(value, wire_type)  # a ValidationError is a ValueError
+    return value
+
+
 def _count_values(raw: bytes) -> None:
     """Refuse a text that may have too many values; marks inside of its texts count too."""
     found = 0

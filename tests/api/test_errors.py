@@ -240,3 +240,31 @@ def test_nothing_is_changed_by_get(api):
     for path in (f"{PODS}/p", f"{PODS}/p/status", PODS, "/api/v1", "/apis"):
         api.get(f"{path}?method=DELETE&_method=DELETE", HTTP_X_HTTP_METHOD_OVERRIDE="DELETE").ok()
     assert api.get(f"{PODS}/p").ok() == before
+
+
+EMBEDDED = (
+    "1e999999", "1" * 5000, "[" * 20_000, '{"a":' * 20_000, "1", "[1]", '[{"key":1}]', "{}",
+    '"x"',
+    '[{"operator":{}}]', '{"preferAvoidPods":1}', '{"preferAvoidPods":[1]}', "\u00b2", "[null]",
+    '{"preferAvoidPods":[{"podSignature":1}]}', '{"preferAvoidPods":[{"podSignature":null}]}',
+    '{"preferAvoidPods":[{"podSignature":{"podController":1}}]}', '[{"tolerationSeconds":1e400}]',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EMBEDDED, ids=lambda text: text[:20])
+def test_json_in_annotations_is_as_hostile_as_any(api, text):
+    """What admission reads in annotations of pods, nodes and namespaces is refused or harmless."""
+    key = "scheduler.alpha.kubernetes.io/"
+    tolerations = pod("p")
+    tolerations["metadata"]["annotations"] = {f"{key}tolerations": text}
+    cost = pod("q")
+    cost["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": text}
+    avoid = node("n")
+    avoid["metadata"]["annotations"] = {f"{key}preferAvoidPods": text}
+    assert api.post(PODS, tolerations).status == 422
+    assert api.post(PODS, cost).status in (201, 422)
+    assert api.post("/api/v1/nodes", avoid).status in (201, 422)
+    annotations = {f"{key}{name}": text for name in ("defaultTolerations", "tolerationsWhitelist")}
+    space = {"metadata": {"name": "odd", "annotations": annotations}}
+    api.post("/api/v1/namespaces", space).ok(201)
+    assert api.post("/api/v1/namespaces/odd/pods", pod("p")).status in (201, 400, 403)

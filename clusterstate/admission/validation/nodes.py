@@ -4,9 +4,10 @@ Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
 import ipaddress
-import json
 import re
 from typing import Any, Final
+
+import msgspec
 
 from clusterstate.admission.validation import formats
 from clusterstate.admission.validation.field import (
@@ -23,7 +24,8 @@ from clusterstate.admission.validation.metadata import (
 )
 from clusterstate.admission.validation.resources import validate_quantity
 from clusterstate.admission.validation.scheduling import validate_taints
-from clusterstate.objects.meta import Manifest
+from clusterstate.objects.meta import Manifest, prepare
+from clusterstate.objects.reading import read_embedded
 
 AVOID_PODS: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Za-z0-9]+)*")
@@ -80,13 +82,30 @@ def validate_node_update(new: Manifest, old: Manifest) -> Errors:
     return errors
 
 
+class _PodSignature(msgspec.Struct):
+    podController: dict[str, Any] | None = None  # noqa: N815  # the wire's name
+
+
+class _AvoidPod(msgspec.Struct):
+    podSignature: _PodSignature | None = None  # noqa: N815  # the wire's name
+
+
+class _AvoidPods(msgspec.Struct):
+    """What validation reads of the annotation (core/v1 ``AvoidPods``)."""
+
+    preferAvoidPods: list[_AvoidPod] | None = None  # noqa: N815  # the wire's name
+
+
+prepare(_AvoidPods)
+
+
 def _annotations(meta: Manifest, path: str) -> Errors:
     text = (meta.get("annotations") or {}).get(AVOID_PODS)
     if not text:
         return []
     try:
-        entries = json.loads(text).get("preferAvoidPods") or []
-    except (ValueError, AttributeError) as error:
+        entries = read_embedded(text, _AvoidPods).get("preferAvoidPods") or []
+    except ValueError as error:
         return [invalid(f"{path}.AvoidPods", AVOID_PODS, str(error))]
     errors: Errors = []
     for index, entry in enumerate(entries):

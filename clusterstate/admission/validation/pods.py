@@ -3,7 +3,6 @@
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
-import json
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -36,7 +35,9 @@ from clusterstate.admission.validation.pod_resources import validate_pod_resourc
 from clusterstate.admission.validation.resources import validate_resource_requirements
 from clusterstate.admission.validation.spec_diff import spec_diff
 from clusterstate.admission.validation.volumes import validate_volumes
+from clusterstate.objects import wire_types
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.reading import read_embedded
 
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -136,7 +137,7 @@ def validate_pod_annotations(
 
 def _tolerations_annotation(text: str, path: str) -> Errors:
     try:
-        tolerations = json.loads(text)
+        tolerations = read_embedded(text, list[wire_types.Toleration] | None)
     except ValueError as error:
         return [invalid(path, TOLERATIONS_ANNOTATION, str(error))]
     return scheduling.validate_tolerations(tolerations or [], f"{path}.{TOLERATIONS_ANNOTATION}")
@@ -149,7 +150,7 @@ def _is_int32(text: str) -> bool:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
         return False
-    return -(2**31) <= int(text) <= _MAX_INT32
+    return len(digits) <= 10 and -(2**31) <= int(text) <= _MAX_INT32
 
 
 # Spec -----------------------------------------------------------------------------------------
