@@ -311,10 +311,19 @@ class Living:
             self._found(Violation(checkers.HEAL, told))
         elif ready > EASY_SECONDS:
             self._say(f"    meanwhile: {self._why}")
-        look = self._easy.look(self._wire(seconds=15), 30)
-        easy = look.seconds if look.seconds is not None else 30.0
-        if not look.acknowledged or look.seconds is None:
-            self._found(Violation(checkers.HEAL, f"an easy pod waited {easy:.1f} s"))
+        # What was killed a moment ago may be missed only now: who is told 503 comes again.
+        looks: list[Look] = []
+        posting = time.monotonic()
+
+        def placed() -> bool:
+            looks.append(self._easy.look(self._wire(seconds=15), 30))
+            return looks[-1].seconds is not None
+
+        done = self._until(placed, limit, 0.2)
+        easy = time.monotonic() - posting
+        look = max(looks, key=lambda one: one.claimed)
+        if not done:
+            self._found(Violation(checkers.HEAL, f"no easy pod was placed within {easy:.1f} s"))
         elif look.claimed > EASY_SECONDS * self._patience:
             told = f"ready for {look.claimed:.1f} s while an easy pod waited {easy:.1f} s"
             self._found(Violation(checkers.HEAL, told))

@@ -3,14 +3,20 @@
 Connections to PostgreSQL are told apart by the application_name of their first message. Silence
 means that nothing is read from either side: what was sent stays with the kernel, as it does when
 the network swallows it, and goes on when the silence ends.
+
+It is a process of its own, told by lines of JSON what to do: beside the clients' threads it would
+be slow, and the service would wait for the fault machine.
 """
 
 import asyncio
 import contextlib
+import json
 import re
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _PIECE = 1 << 16
 _APPLICATION = re.compile(rb"application_name\0([^\0]+)\0")
@@ -33,33 +39,24 @@ class _Link:
         self.flows.set()
 
 
-class Proxy:
-    """Listens on a port of its own and passes on to a server; runs on a thread of its own."""
+class _Server:
+    """What runs in the process: listens on a port of its own and passes on."""
 
     def __init__(self, target: int) -> None:
-        self.target = target
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
+        self._target = target
         self._links: set[_Link] = set()
         self._silent: set[str] = set()
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
-        self._thread.start()
-        started.wait(10)
 
-    def _run(self, started: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        started.set()
-        self._loop.run_forever()
-        server.close()
-        for link in list(self._links):
-            link.end()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.05))
-        self._loop.close()
+    async def run(self) -> None:
+        """Tell the port, then do what each line of standard input asks for, until it ends."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+        sys.stdout.flush()
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            what, value = json.loads(line)
+            getattr(self, f"do_{what}")(value)
+            sys.stdout.write("ok\n")
+            sys.stdout.flush()
 
     def _hushed(self, name: str) -> bool:
         return EVERYBODY in self._silent or name in self._silent
@@ -74,7 +71,7 @@ class Proxy:
             if not self._hushed(link.name):
                 link.flows.set()
             await link.flows.wait()
-            back, link.server = await asyncio.open_connection("127.0.0.1", self.target)
+            back, link.server = await asyncio.open_connection("127.0.0.1", self._target)
             link.server.write(first)
             await asyncio.gather(
                 self._pass(reader, link.server, link), self._pass(back, writer, link)
@@ -97,47 +94,75 @@ class Proxy:
             with contextlib.suppress(OSError, RuntimeError):
                 writer.close()
 
-    def _do(self, work: Callable[[], None]) -> None:
-        done = threading.Event()
+    def do_target(self, port: int) -> None:
+        self._target = port
 
-        def run() -> None:
-            work()
-            done.set()
+    def do_hush(self, name: str) -> None:
+        self._silent.add(name)
+        for link in self._links:
+            if self._hushed(link.name):
+                link.flows.clear()
 
-        self._loop.call_soon_threadsafe(run)
-        done.wait(5)
+    def do_heal(self, _: str) -> None:
+        self._silent.clear()
+        for link in self._links:
+            link.flows.set()
+
+    def do_cut(self, name: str) -> None:
+        for link in list(self._links):
+            if name in (EVERYBODY, link.name):
+                link.end()
+
+
+class Proxy:
+    """A proxy to a port of this machine; ``port`` is its own."""
+
+    def __init__(self, target: int) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.proxy", str(target)],
+            cwd=Path(__file__).resolve().parents[2], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        self.port = int(self._read())
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def _do(self, what: str, value: str | int = EVERYBODY) -> None:
+        with self._lock:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps([what, value]) + "\n")
+            self._process.stdin.flush()
+            self._read()
+
+    def aim(self, target: int) -> None:
+        """Pass connections that come from now on to another port."""
+        self._do("target", target)
 
     def hush(self, name: str = EVERYBODY) -> None:
         """Let the connections of a part (`http`, `scheduler` ...) or all fall silent."""
-
-        def work() -> None:
-            self._silent.add(name)
-            for link in self._links:
-                if self._hushed(link.name):
-                    link.flows.clear()
-
-        self._do(work)
+        self._do("hush", name)
 
     def heal(self) -> None:
         """Pass everything on again, also what was held back."""
-
-        def work() -> None:
-            self._silent.clear()
-            for link in self._links:
-                link.flows.set()
-
-        self._do(work)
+        self._do("heal")
 
     def cut(self, name: str = EVERYBODY) -> None:
         """Reset the connections of a part, or all."""
-
-        def work() -> None:
-            for link in list(self._links):
-                if name in (EVERYBODY, link.name):
-                    link.end()
-
-        self._do(work)
+        self._do("cut", name)
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        """End it, with all connections."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+
+
+if __name__ == "__main__":
+    asyncio.run(_Server(int(sys.argv[1])).run())

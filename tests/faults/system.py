@@ -278,7 +278,7 @@ class System:
         self._postgres_home, self._postgres_port = home, port
         with psycopg.connect(self._url("postgres"), autocommit=True) as promoted:
             promoted.execute("SELECT pg_promote()")
-        self.proxies["postgres"].target = port
+        self.proxies["postgres"].aim(port)
         self.proxies["postgres"].cut()
         return True
 
