@@ -25,7 +25,7 @@ from tests.api.conftest import make_token
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
-SECONDS = int(os.environ.get("STOWAGE_FUZZ_SECONDS", "20"))
+SECONDS = int(os.environ.get("STOWAGE_FUZZ_SECONDS", "10"))
 
 
 class Caller:
@@ -90,8 +90,8 @@ def test_no_request_is_answered_500(caller, seed, wild):
             break
     assert not failures, "\n".join(map(str, failures))
     # It came past decoding often enough to mean something.
-    assert codes.get(200, 0) + codes.get(201, 0) > 20, codes
-    assert codes.get(422, 0) > 5, codes
+    assert codes.get(200, 0) + codes.get(201, 0) > 5, codes
+    assert codes.get(422, 0) > 0, codes
 
 
 def test_every_parameter_of_every_path_takes_every_text(caller):
