@@ -18,26 +18,31 @@ _LOOK_SECONDS = 0.5
 
 
 class _Room:
-    """How much there is, as of the last look."""
+    """How much there is, as of the last look.
+
+    Several threads ask. Time and answer of a look are replaced together: a thread that finds the
+    time of a look must not find the answer of the look before.
+    """
 
     def __init__(self) -> None:
-        self._looked = float("-inf")
-        self._free = 0
+        self._seen: tuple[float, int | None] = (float("-inf"), None)
 
     def free(self) -> int | None:
         """Return the free bytes that PostgreSQL's user may fill, ``None`` if not to be known."""
         folder = settings.DATABASE_FOLDER
         if folder is None:
             return None
+        looked, free = self._seen
         now = time.monotonic()
-        if now - self._looked > _LOOK_SECONDS:
-            self._looked = now
-            try:
-                disk = os.statvfs(folder)
-            except OSError:
-                return None
-            self._free = disk.f_bavail * disk.f_frsize
-        return self._free
+        if now - looked <= _LOOK_SECONDS:
+            return free
+        try:
+            disk = os.statvfs(folder)
+            free = disk.f_bavail * disk.f_frsize
+        except OSError:
+            free = None
+        self._seen = now, free
+        return free
 
 
 _room = _Room()

@@ -28,8 +28,16 @@ PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
 
 
 def ensure(*, now: datetime) -> list[str]:
-    """Create what is missing of it; return the names. Safe to call at any time, by several."""
+    """Create what is missing of it; return the names. Safe to call at any time, by several.
+
+    Must not be called in a transaction: revisions are reserved in one of their own.
+    """
     lineage.establish()
+    return add_missing(now=now)
+
+
+def add_missing(*, now: datetime) -> list[str]:
+    """Create the rows and objects that are missing; return the names of the objects."""
     sql.run("INSERT INTO binder (id, holder, revision) VALUES (1, '', 0) ON CONFLICT DO NOTHING")
     present = {row[0] for row in sql.fetch("SELECT name FROM namespace")}
     created = [

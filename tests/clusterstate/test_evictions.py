@@ -115,7 +115,7 @@ VOLUME = {"name": "v", "csi": {"volumeAttributes": {"terminationGracePeriodSecon
 )
 @pytest.mark.django_db
 def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
-    bootstrap.ensure(now=AT)
+    bootstrap.add_missing(now=AT)
     spoken = {"nodeName": "n", "containers": [{"name": "main", "image": "nginx:1"}]}
     pods.create_pods([pod(spec=spoken)], now=AT)
     text, _ = document.encode("Pod", pod({"labels": labels}, {**DEFAULTED, **spec}, {}))
@@ -137,7 +137,7 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
 
 @pytest.mark.django_db
 def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
-    bootstrap.ensure(now=AT)
+    bootstrap.add_missing(now=AT)
     pods.forget_classes()
     ids = [support.create_pod(name, nodeName="n") for name in ("a", "b")]
     before = queries.list_page("Pod", "default")

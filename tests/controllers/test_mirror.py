@@ -19,7 +19,7 @@ MANY, FEW = 40, 3
 def cluster(db: None) -> Iterator[None]:
     bootstrap.forget()
     pods.forget_classes()
-    bootstrap.ensure(now=NOW)
+    bootstrap.add_missing(now=NOW)
     for number in range(4):
         make_node(f"n{number}")
     yield
