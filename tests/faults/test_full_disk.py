@@ -97,17 +97,19 @@ def test_writes_are_refused_reads_go_on_and_all_heals(disk: Disk) -> None:
         until(lambda: post(service, "after")[0] in (201, 409), seconds=10, what="writes again")
 
         # Not a byte for anybody: not for PostgreSQL's log, Redis's file, or the supervisor's.
-        disk.fill(leave=0)
-        with pytest.raises(psycopg.errors.DiskFull), service.database() as database:
-            database.execute(
-                "CREATE TABLE hog AS SELECT repeat('x', 500) FROM generate_series(1, 1000000)"
-            )
-        assert names(service)
-        with pytest.raises(psycopg.OperationalError), service.database() as database:
-            database.execute(
-                "SELECT count(pg_logical_emit_message(false, 'hog', repeat('x', 8000)))"
-                " FROM generate_series(1, 100000)"
-            )
+        # The connection is made before, since a new one may want to write a file of its own.
+        with service.database() as database:
+            disk.fill(leave=0)
+            with pytest.raises(psycopg.errors.DiskFull):
+                database.execute(
+                    "CREATE TABLE hog AS SELECT repeat('x', 500) FROM generate_series(1, 1000000)"
+                )
+            assert names(service)
+            with pytest.raises(psycopg.OperationalError):
+                database.execute(
+                    "SELECT count(pg_logical_emit_message(false, 'hog', repeat('x', 8000)))"
+                    " FROM generate_series(1, 100000)"
+                )
         until(lambda: "PANIC" in service.log.read_text(), what="PostgreSQL to give up")
         assert post(service, "nowhere")[0] in (0, 503, 507)
         assert service.process.poll() is None
