@@ -34,8 +34,9 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from api import connections
+from api import clock, connections
 from clusterstate import changes, queries
+from clusterstate.actions import aside
 from clusterstate.changes import Change
 from clusterstate.objects.document import Overlay, compose
 from clusterstate.objects.errors import Expired
@@ -145,6 +146,21 @@ def events_of(items: Sequence[Change]) -> list[Event]:
             continue  # trimmed while it was read; whoever needs it finds the log expired
         found.append(Event(change, body))
     return found
+
+
+def _digested(items: Sequence[Change]) -> list[Event]:
+    """Return the events of changes, but for an object that none can be made of.
+
+    Such an object is set aside: its event is left out, and everybody else's watches go on.
+    """
+    parts = aside.each(
+        "watch",
+        items,
+        events_of,
+        which=lambda change: aside.Which(change.kind, change.object_id),
+        now=clock.now(),
+    )
+    return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
 
 
 def _remains(change: Change) -> bytes:
@@ -375,7 +391,7 @@ class Hub:
                     )
                     more = read.more
                     if read.cursor != position or self._pending(wanted[0]):
-                        found = events_of(read.items)
+                        found = _digested(read.items)
                         self._hand_over(wanted, position, found, read.cursor)
                     position = read.cursor
             except Expired:

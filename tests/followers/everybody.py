@@ -8,7 +8,7 @@ from django.contrib.admin.utils import quote
 from django.test import Client
 
 from api import hub
-from clusterstate import changes, timers
+from clusterstate import changes, sql, timers
 from clusterstate.actions import aside
 from clusterstate.objects.kinds import KINDS
 from scheduling import profiles, whatif
@@ -76,6 +76,11 @@ def watch(cursor: int) -> int:
         cursor = read.cursor
         if not read.more:
             return cursor
+
+
+def set_aside() -> list[tuple[str, str, str, str]]:
+    """Return what anybody set aside: follower, kind, name and error."""
+    return sql.fetch("SELECT follower, kind, name, error FROM set_aside ORDER BY 1, 2, 3")
 
 
 def read_everything(client: Client, token: str) -> list[str]:
