@@ -82,7 +82,7 @@ def _sequences(tables: Iterable[str]) -> dict[str, int]:
     return dict(rows)
 
 
-def save(file: IO[bytes], *, version: str, now: datetime, progress: Progress) -> archive.Head:
+def write(file: IO[bytes], *, version: str, now: datetime, progress: Progress) -> archive.Head:
     """Write everything to ``file``, as of one moment. Returns the head."""
     mark = changes.watermark()
     with transaction.atomic():

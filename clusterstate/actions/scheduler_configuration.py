@@ -11,7 +11,7 @@ from django.db import transaction
 from clusterstate import decisions, sql
 from clusterstate.objects.errors import Conflict
 
-_STORING = (0x5358 << 48) + 17  # advisory lock: one writer at a time
+_STORING = (0x5358 << 48) + 19  # advisory lock: one writer at a time
 
 Checker = Callable[[object], tuple[str, list[str]]]
 """Returns canonical JSON and advice for people; takes a mapping, or YAML or JSON text.

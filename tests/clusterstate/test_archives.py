@@ -35,7 +35,7 @@ def quiet(table: str, rows: int) -> None:
 
 def saved() -> bytes:
     file = io.BytesIO()
-    archives.save(file, version="test", now=NOW, progress=quiet)
+    archives.write(file, version="test", now=NOW, progress=quiet)
     return file.getvalue()
 
 

@@ -211,3 +211,13 @@ def test_every_import_contract_finds_a_planted_violation(tmp_path: Path) -> None
     contracts = settings["tool"]["importlinter"]["contracts"]
     unseen = [one["name"] for one in contracts if f"{one['name']} BROKEN" not in done.stdout]
     assert unseen == [], done.stdout + done.stderr
+
+
+def test_no_two_advisory_locks_share_a_key() -> None:
+    """Whoever takes a lock that means something else waits for a stranger, or lets one in."""
+    keys: dict[str, list[str]] = {}
+    for path in sources():
+        for found in re.finditer(r"\(0x5358 << 48\) \+ (\d+)", path.read_text()):
+            keys.setdefault(found[1], []).append(str(path.relative_to(ROOT)))
+    assert len(keys) > 10
+    assert {key: paths for key, paths in keys.items() if len(paths) > 1} == {}

@@ -41,7 +41,7 @@ class Command(BaseCommand):
             with os.fdopen(descriptor, "wb") as file:
                 with preparation.alone(self.stderr.write), preparation.unhurried():
                     preparation.require_prepared()
-                    archives.save(
+                    archives.write(
                         file,
                         version=_version(),
                         now=datetime.now(UTC),  # noqa: TID251  # a command is an edge
