@@ -111,14 +111,17 @@ class _Memory:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.catalogue: Catalogue | None = None
-        self.history: uuid.UUID | None = None
+        self.learned_at: tuple[uuid.UUID | None, int] | None = None
         self.ids: list[Callable[[], None]] = []
 
-    def belongs_to(self, history: uuid.UUID | None) -> None:
-        """Let ids be forgotten that were learned from another history, before it was replaced."""
+    def belongs_to(self, history: uuid.UUID | None, epoch: int) -> None:
+        """Let ids be forgotten that were learned from another history, or at another epoch.
+
+        Rows may have been deleted since: `actions.housekeeping`.
+        """
         with self.lock:
-            known, self.history = self.history, history
-        if known not in (None, history):
+            known, self.learned_at = self.learned_at, (history, epoch)
+        if known not in (None, (history, epoch)):
             for forget_ids in self.ids:
                 forget_ids()
 
@@ -148,7 +151,7 @@ def reload() -> Catalogue:
     """
     row = sql.fetch_one(f"SELECT {EPOCH}, (SELECT uid FROM history WHERE id = 1)")
     assert row is not None
-    _memory.belongs_to(row[1])
+    _memory.belongs_to(row[1], row[0])
     objects = {
         kind: sql.fetch(
             f"SELECT t.name, d.text, t.revision FROM {queries.TABLES[kind]} t"

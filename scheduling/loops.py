@@ -28,7 +28,7 @@ from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
 from clusterstate import heartbeats, reservations, sessions, sql, timers
-from clusterstate.actions import decisions, history, progress
+from clusterstate.actions import decisions, history, housekeeping, progress
 from scheduling import binding
 from scheduling.controllers import manager, node_lifecycle, timekeeper
 
@@ -223,10 +223,18 @@ def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: N
         after()
 
 
+_CLASSES_EVERY: Final = 10
+"""Minutes between two looks for scheduling classes that nothing uses."""
+
+
 def trim() -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""
     history.trim(now=_now())
     decisions.trim(now=_now())
+    housekeeping.drop_old_access(now=_now())
+    housekeeping.drop_leftovers(now=_now())
+    if _now().minute % _CLASSES_EVERY == 0:  # it reads all decisions
+        housekeeping.drop_unused_classes()
 
 
 # --- the loops of this process -------------------------------------------------------------------

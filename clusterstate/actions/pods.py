@@ -1159,7 +1159,7 @@ def _write(
         _UPDATE,
         (
             text,
-            _class_id(digest, spec),
+            _class_id(digest, spec, row.class_id),
             overlay.node_name,
             status.get("phase") or "Pending",
             overlay.scheduled_at,
@@ -1187,10 +1187,15 @@ def _range(eviction: document.Eviction | None) -> str | None:
     return f"[{eviction.at.isoformat()},{eviction.until.isoformat()}]"
 
 
-def _class_id(digest: bytes, spec: str) -> int:
-    """Return the id of a scheduling class, inserted if it is new. Queries unless remembered."""
+def _class_id(digest: bytes, spec: str, present: int) -> int:
+    """Return the id of a scheduling class, inserted if it is new.
+
+    ``present``: the id of the class that the pod has, which is not deleted while the pod has it.
+    That another one is remembered does not count, since nothing here would tell that it was deleted
+    since: it is asked for, and its row is locked until the pod is written.
+    """
     known = _classes.get(digest)
-    if known is not None:
+    if known is not None and known.id == present:
         return known.id
     qos, namespace, labels, cpu, memory, ephemeral, extended = _class_facts(spec)
     row = sql.fetch_one(

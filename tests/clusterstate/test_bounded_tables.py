@@ -1,0 +1,192 @@
+"""Nothing grows without bound: what bounds each table, and classes that nothing uses any more."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from clusterstate import changes, sql
+from clusterstate.actions import decisions, history, housekeeping, objects, pods, tokens
+from clusterstate.models.tokens import ApiToken
+from tests.clock import NOW
+from tests.clusterstate.support import Worker, create_node, create_pod, pod
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OBJECTS = "as many rows as the cluster has objects of this kind"
+ONE = "one row, or one for each loop"
+PEOPLE = "as many as administrators make"
+TABLES = {
+    "api_token": "deleted 30 days after it expired: housekeeping.drop_old_access",
+    "auth_group": PEOPLE,
+    "auth_group_permissions": PEOPLE,
+    "auth_permission": "fixed by the models",
+    "auth_user": PEOPLE,
+    "auth_user_groups": PEOPLE,
+    "auth_user_user_permissions": PEOPLE,
+    "axes_accessattempt": "30 days: housekeeping.drop_old_access",
+    "axes_accessattemptexpiration": "goes with its attempt",
+    "axes_accessfailurelog": "30 days: housekeeping.drop_old_access",
+    "axes_accesslog": "30 days: housekeeping.drop_old_access",
+    "binder": ONE,
+    "change": "HISTORY_SECONDS: history.trim",
+    "controller_cursor": "one row for each controller",
+    "daemon_set": OBJECTS,
+    "decision": "DECISION_SECONDS, by partitions: decisions.trim",
+    "decision_table": "goes when it was not used for DECISION_SECONDS: decisions.trim",
+    "deployment": OBJECTS,
+    "django_admin_log": "30 days: housekeeping.drop_old_access",
+    "django_content_type": "fixed by the models",
+    "django_migrations": "fixed by the migrations",
+    "django_session": "its expiry: housekeeping.drop_old_access",
+    "document": "one for each object, and those that a change tells of: history.trim",
+    "event": "an hour after it happened last: history.trim",
+    "eviction_timer": "one for each pod that is to leave; goes with the pod or the cause",
+    "history": ONE,
+    "lease": OBJECTS,
+    "limit_range": OBJECTS,
+    "loop_progress": ONE,
+    "namespace": OBJECTS,
+    "node": OBJECTS,
+    "node_heartbeat": "one for each node, and goes with it",
+    "node_usage": "one for each node that reports: housekeeping.drop_leftovers",
+    "pending_pod": "one for each pod that waits, and goes with it",
+    "pod": OBJECTS,
+    "pod_disruption_budget": OBJECTS,
+    "priority_class": OBJECTS,
+    "replica_set": OBJECTS,
+    "replication_controller": OBJECTS,
+    "reservation": "one for each pod that is reserved, and goes with it",
+    "resource_quota": OBJECTS,
+    "runtime_class": OBJECTS,
+    "scheduler_configuration": "the last 100, those of kept decisions: housekeeping.drop_leftovers",
+    "scheduling_class": "used by a pod, a change or a decision: housekeeping.drop_unused_classes",
+    "service": OBJECTS,
+    "set_aside": "objects that a follower cannot digest: go when it can, or they are gone",
+    "stateful_set": OBJECTS,
+    "superseded_document": "HISTORY_SECONDS: history.trim",
+    "taint": "those of the nodes that there are",
+    "terminating_pod": "one for each pod that terminates, and goes with it",
+}
+
+
+def tables() -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
+            " AND relnamespace = 'public'::regnamespace"
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def test_it_is_said_of_each_table_what_bounds_it() -> None:
+    assert sorted(tables() ^ TABLES.keys()) == []
+
+
+def classes() -> int:
+    ((count,),) = sql.fetch("SELECT count(*) FROM scheduling_class")
+    return int(count)
+
+
+def forget_the_past() -> None:
+    later = NOW + timedelta(days=3)
+    history.trim(now=later, keep_seconds=1)
+    decisions.trim(now=later)
+
+
+def test_classes_settle_under_churn() -> None:
+    create_pod("stays", cpu="7")
+    sizes = []
+    for turn in range(4):
+        for number in range(20):
+            create_pod(f"p{number}", cpu=f"{turn * 20 + number + 100}m")
+        for number in range(20):
+            objects.delete("Pod", "default", f"p{number}", now=NOW)
+        assert housekeeping.drop_unused_classes() == 0, "changes tell of them"
+        forget_the_past()
+        housekeeping.drop_unused_classes()
+        sizes.append((classes(), *sql.fetch("SELECT count(*) FROM document")[0]))
+    assert sizes == [sizes[0]] * 4
+    assert sizes[0][0] == 1
+
+
+def test_a_process_that_remembers_a_class_that_was_dropped_makes_it_again() -> None:
+    create_pod("one", cpu="300m")
+    create_pod("other", cpu="400m")
+    objects.delete("Pod", "default", "one", now=NOW)
+    forget_the_past()
+    assert housekeeping.drop_unused_classes() == 1
+    create_pod("two", cpu="300m")
+    relabelled = {"labels": {"a": "b"}, "annotations": {}}
+    objects.update(
+        "Pod", "default", "other", lambda m: {**m, "metadata": {**m["metadata"], **relabelled}},
+        now=NOW,
+    )  # fmt: skip
+    rows = sql.fetch(
+        "SELECT p.name FROM pod p JOIN scheduling_class c ON c.id = p.class_id ORDER BY 1"
+    )
+    assert rows == [("other",), ("two",)]
+
+
+def test_pods_that_are_created_meanwhile_keep_their_classes() -> None:
+    def create(number: int) -> None:
+        for turn in range(15):
+            name = f"w{number}-{turn}"
+            pods.create_pod(pod(name, cpu=f"{turn % 5 + 1}00m"), now=NOW)
+            if turn % 3:
+                objects.delete("Pod", "default", name, now=NOW)
+
+    workers = [Worker(lambda n=n: create(n)) for n in range(3)]  # type: ignore[misc]
+    while any(worker.is_alive() for worker in workers):
+        forget_the_past()
+        housekeeping.drop_unused_classes()
+    for worker in workers:
+        worker.result()
+    assert sql.fetch(
+        "SELECT p.name FROM pod p LEFT JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE c.id IS NULL"
+    ) == []  # fmt: skip
+    mark = changes.watermark()
+    assert sql.fetch(
+        "SELECT c.revision FROM change c LEFT JOIN scheduling_class s ON s.id = c.class_id"
+        " WHERE c.class_id IS NOT NULL AND s.id IS NULL AND c.revision <= %s::bigint", (mark,)
+    ) == []  # fmt: skip
+
+
+def test_expired_tokens_and_sessions_go() -> None:
+    tokens.create_token(
+        user="system:node:n1", secret="old", now=NOW, expires_at=NOW - timedelta(days=31)
+    )
+    tokens.create_token(
+        user="system:node:n1", secret="new", now=NOW, expires_at=NOW - timedelta(days=1)
+    )
+    sql.run(
+        "INSERT INTO django_session VALUES ('a', '', %s::timestamptz), ('b', '', %s::timestamptz)",
+        (NOW - timedelta(hours=1), NOW + timedelta(hours=1)),
+    )
+    housekeeping.drop_old_access(now=NOW)
+    assert [bytes(one.digest) for one in ApiToken.objects.all()] == [tokens.digest("new")]
+    assert sql.fetch("SELECT session_key FROM django_session") == [("b",)]
+
+
+def test_leftovers_of_nodes_and_configurations_go() -> None:
+    create_node("here")
+    for name in ("here", "gone"):
+        sql.run(
+            "INSERT INTO node_usage (node_name, usage, reported_at, outcome)"
+            " VALUES (%s::text, '{}', %s::timestamptz, '[]')",
+            (name, NOW),
+        )
+    long_ago = NOW - timedelta(days=90)
+    for number in range(1, 131):
+        at = NOW if number > 128 else long_ago
+        sql.run(
+            "INSERT INTO scheduler_configuration (revision, document, at, by)"
+            " VALUES (%s::bigint, '', %s::timestamptz, '')",
+            (number, at),
+        )
+    housekeeping.drop_leftovers(now=NOW)
+    assert sql.fetch("SELECT node_name FROM node_usage") == [("here",)]
+    assert sql.fetch("SELECT min(revision), max(revision) FROM scheduler_configuration") == [
+        (31, 130)
+    ]
