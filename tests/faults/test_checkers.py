@@ -396,4 +396,5 @@ def test_what_grows_without_bound() -> None:
     grows = {"rows of change": [float(100 * n) for n in range(18)]}
     assert columns(checkers.growth_violations(grows, floor=floor)) == [checkers.BOUNDS]
     steady = {"rows of change": [0.0] * 5 + [500.0] * 13, "rows of event": [0.0] * 17 + [9.0]}
+    steady["rows of a peak"] = [50.0] * 14 + [900.0] * 2 + [50.0] * 2
     assert checkers.growth_violations(steady, floor=floor) == []
