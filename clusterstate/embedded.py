@@ -65,32 +65,82 @@ def die_with_parent(number: signal.Signals) -> Callable[[], None]:
     return prepare
 
 
+_OWN_USER = "stowage"
+_NOT_MADE = 2**32 - 1
+"""Stands for the uid and gid of `stowage` while the system has no such user."""
+
+
+def _uid_of(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Who runs PostgreSQL, which refuses to run as root. uid None: whoever runs this process."""
+    """Who runs PostgreSQL, which refuses to run as root. uid None: whoever runs this process.
+
+    Root's PostgreSQL runs as `postgres` or as a system user of its own, never as `nobody`: other
+    services run as `nobody` too, and could read its data and connect to it.
+    """
 
     uid: int | None = None
     gid: int | None = None
 
     @classmethod
     def choose(cls, data: Path | None = None) -> "Account":
-        """Return the owner of existing data, else `postgres`, else `nobody`; itself unless root."""
+        """Return the owner of existing data, else `postgres`, else `stowage`; itself unless root.
+
+        `stowage` may still have to be made (`made`). Data that `nobody` owns, as 0.1.0 had it,
+        gets another owner.
+        """
         if os.geteuid() != 0:
             return cls()
-        if data is not None and data.exists() and data.stat().st_uid != 0:
+        if data is not None and data.exists():
             owner = data.stat()
-            return cls(uid=owner.st_uid, gid=owner.st_gid)
-        for name in filter(None, (os.environ.get("STOWAGE_POSTGRES_USER"), "postgres", "nobody")):
+            if owner.st_uid not in {0, _uid_of("nobody")}:
+                return cls(uid=owner.st_uid, gid=owner.st_gid)
+        for name in filter(None, (os.environ.get("STOWAGE_POSTGRES_USER"), "postgres", _OWN_USER)):
             try:
                 entry = pwd.getpwnam(name)
             except KeyError:
                 continue
             if entry.pw_uid != 0:
                 return cls(uid=entry.pw_uid, gid=entry.pw_gid)
-        raise ServerStartError(
-            "PostgreSQL refuses to run as root and there is no user postgres or nobody:"
-            " set STOWAGE_POSTGRES_USER to an ordinary user, or DATABASE_URL to a running server."
-        )
+        return cls(uid=_NOT_MADE, gid=_NOT_MADE)
+
+    def made(self) -> "Account":
+        """Return the account, after making the system user `stowage` if it is still to be made.
+
+        Raises:
+            ServerStartError: it cannot be made here; says what to do.
+        """
+        if self.uid != _NOT_MADE:
+            return self
+        command = [
+            "useradd", "--system", "--user-group", "--no-create-home",
+            "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", _OWN_USER,
+        ]  # fmt: skip
+        try:
+            subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # our own words
+            entry = pwd.getpwnam(_OWN_USER)
+        except (OSError, subprocess.CalledProcessError, KeyError) as error:
+            raise ServerStartError(
+                "PostgreSQL refuses to run as root, and no system user could be made for it"
+                f" ({error}): set STOWAGE_POSTGRES_USER to an ordinary user, or DATABASE_URL to a"
+                " running server."
+            ) from error
+        return Account(uid=entry.pw_uid, gid=entry.pw_gid)
+
+    def takes_over(self, folder: Path) -> None:
+        """Give what `nobody` owns below a folder to the account."""
+        nobody = _uid_of("nobody")
+        if self.uid is None or nobody is None or not folder.exists():
+            return
+        for path in (folder, *folder.rglob("*")):
+            if path.lstat().st_uid == nobody:
+                os.chown(path, self.uid, self.gid or 0, follow_symlinks=False)
 
     @property
     def extra_groups(self) -> list[int] | None:
@@ -304,10 +354,31 @@ class Postgres:
         else:
             self.home.mkdir(parents=True, exist_ok=True)
             self.home.chmod(0o711)
+        self._account = self._account.made()
+        for folder in (self.data, self._sockets, self.home / "postgres-binaries"):
+            self._account.takes_over(folder)
         self._bin = self._reachable_binaries()
         _make_private(self._sockets, self._account)
         self._initialise()
+        self._admit_only_who_started()
         self._clear_stale_pid()
+
+    def _admit_only_who_started(self) -> None:
+        """Let the service's own user and PostgreSQL's connect, and nobody else.
+
+        The kernel says who asks (peer authentication). Written at each start, so that data of an
+        earlier version, which trusted whoever reached the socket, is closed as well.
+        """
+        uids = {os.geteuid()} | ({self._account.uid} if self._account.uid is not None else set())
+        names = sorted(pwd.getpwuid(uid).pw_name for uid in uids)
+        for name, text in (
+            ("pg_hba.conf", "local all all peer map=own\nlocal replication all peer map=own\n"),
+            ("pg_ident.conf", "".join(f'own "{name}" postgres\n' for name in names)),
+        ):
+            path = self.data / name
+            path.write_text("# Written at each start of the embedded server.\n" + text)
+            path.chmod(0o600)
+            self._account.owns(path)
 
     def _reachable_binaries(self) -> Path:
         """Return binaries the account may execute: copies when the originals are out of reach."""
@@ -347,7 +418,7 @@ class Postgres:
             str(self._bin / "initdb"),
             f"--pgdata={unfinished}",
             "--username=postgres",
-            "--auth=trust",  # the socket's directory is the lock
+            "--auth=peer",
             "--encoding=UTF8",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",

@@ -1,6 +1,7 @@
 """The embedded servers: crashes, stale files, long paths, accounts."""
 
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -175,6 +176,67 @@ def test_as_root_postgres_runs_as_somebody_else(state: Path) -> None:
     process = start(server, state)
     assert Path(f"/proc/{process.pid}").stat().st_uid != 0
     stop(server, process)
+
+
+def said_to(name: str, url: str) -> str:
+    """Return what PostgreSQL says to a process of that user; empty if it lets the process in."""
+    user = pwd.getpwnam(name)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+        try:
+            psycopg.connect(url)
+        except psycopg.Error as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as answer:
+        return answer.read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_only_who_started_the_server_may_connect(state: Path) -> None:
+    """Also where the socket can be reached: what may enter its directory is not asked."""
+    server = embedded.Postgres(state, durable=False)
+    process = start(server, state)
+    (sockets,) = {path for path in embedded.socket_directories(state) if path.name.endswith("-pg")}
+    sockets.chmod(0o777)
+    next(sockets.glob(".s.PGSQL.*[0-9]")).chmod(0o777)
+    refused = said_to("nobody", server.url("postgres"))
+    with psycopg.connect(server.url("postgres")) as mine:
+        assert mine.execute("SELECT current_user").fetchone() == ("postgres",)
+    stop(server, process)
+    assert "Peer authentication failed" in refused
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives PostgreSQL to another account")
+def test_data_of_nobody_gets_an_owner_and_is_closed(state: Path) -> None:
+    """0.1.0 ran PostgreSQL as nobody where there was no user postgres, and trusted everybody."""
+    nobody = pwd.getpwnam("nobody")
+    server = embedded.Postgres(state, durable=False)
+    stop(server, start(server, state))
+    (server.data / "pg_hba.conf").write_text("local all all trust\n")
+    for path in (server.data, *server.data.rglob("*"), *embedded.socket_directories(state)):
+        if path.exists():
+            os.chown(path, nobody.pw_uid, nobody.pw_gid, follow_symlinks=False)
+    again = embedded.Postgres(state, durable=False)
+    process = start(again, state)
+    assert Path(f"/proc/{process.pid}").stat().st_uid not in {0, nobody.pw_uid}
+    with psycopg.connect(again.url("postgres")) as mine:
+        rules = mine.execute("SELECT auth_method FROM pg_hba_file_rules").fetchall()
+    stop(again, process)
+    assert set(rules) == {("peer",)}
+    assert not [path for path in again.data.rglob("*") if path.lstat().st_uid == nobody.pw_uid]
+
+
+def test_where_no_user_can_be_made_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    unmade = embedded.Account(uid=embedded._NOT_MADE, gid=embedded._NOT_MADE)
+    with pytest.raises(embedded.ServerStartError, match="STOWAGE_POSTGRES_USER"):
+        unmade.made()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root meets directories PostgreSQL cannot enter")
