@@ -74,6 +74,9 @@ MAX_LOGINS = 64
 PART_BYTES = 256 << 10
 """What is handed to the connection at a time of a large answer."""
 
+ENDING = "the server is ending: whether the request was carried out is not known"
+"""What a request is told that the server still works on when it has to end."""
+
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 64 << 20
 """How long, and how much, is read of a body whose request has been refused already."""
@@ -494,6 +497,11 @@ class Application:
                 lane = self._lane(scope, body)
                 answer = await lane.run(Work(scope, body, caller.user), caller.flow)
             except _Disconnected:
+                return
+            except asyncio.CancelledError:
+                # The server is told to end, and has waited for its requests as long as it does.
+                # What a thread was given may still be done; nobody waits for it any more.
+                await _reply_with(send, errors.respond(errors.ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = errors.respond(error)

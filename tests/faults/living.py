@@ -96,7 +96,6 @@ class Living:
         self._gate = threading.Event()
         self._full = (0.0, 0.0)
         self._why = ""
-        self._web_ended = False
         self._judged = self._epoch = self._restored = 0
         self._known: set[tuple[str, str]] = set()
 
@@ -249,10 +248,6 @@ class Living:
             if not thread.is_alive():
                 raise RuntimeError(f"the fault machine itself failed: {thread.name} ended")
         looks = len(self._prober.looks)
-        self._web_ended = any(
-            fault.kind in ("kill", "stop") and fault.part in ("supervisor", "http", "https")
-            for fault in faults
-        )
         pids = {part: self._system.pids(part) for part in ("http", "https")}
         self._faults(faults)
         healed = time.monotonic()
@@ -478,10 +473,7 @@ class Living:
         found = checkers.history_violations(operations, audit.seen, audit.names)
         found += checkers.revision_violations(operations)
         for violation in found:
-            # A web server that is told to end cuts off what it still works on, with these words.
-            cut_off = violation.text.endswith("Internal Server Error") and self._web_ended
-            if not (violation.column == checkers.ANSWERED_500 and cut_off):
-                self._found(violation)
+            self._found(violation)
 
     def _judge_rest(self) -> None:
         """Judge what has to be so once everything has caught up, and may take a moment."""
@@ -560,9 +552,7 @@ class Living:
             self._epoch : self._judged
         ]  # what came later no rest has seen
         for violation in checkers.history_violations(everything, audit.seen, audit.names):
-            if violation.column != checkers.ANSWERED_500 and violation not in [
-                one for _, one in self.outcome.violations
-            ]:
+            if violation not in [one for _, one in self.outcome.violations]:
                 self._found(violation)
         if not any(one.outcome == OK for one in everything):
             self._found(Violation(checkers.ENDED, "no operation was ever acknowledged"))
