@@ -33,13 +33,7 @@ def run(*, nodes: int, waiting: int, classes: int, say: Callable[[str], None]) -
         ServiceError: the service refuses something, or an easy pod is not bound in ten minutes.
     """
     with scratch.running({}, say) as service:
-        client = service.client()
-        say(f"{nodes} nodes")
-        client.create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
-        easy = _Easy(client)
-        for _ in range(_PROBES):
-            easy.seconds()
-        results = [_result("quiet", easy.several(_PROBES))]
+        client, easy, results = _quiet(service, nodes, say)
 
         say(f"{waiting} pods of {classes} classes that fit nowhere")
         cpu = service.cpu_seconds()
@@ -73,6 +67,19 @@ def run(*, nodes: int, waiting: int, classes: int, say: Callable[[str], None]) -
         results.append(_fitting(service, client, easy, classes))
         shape = {"mode": "storm", "nodes": nodes, "waiting": waiting, "classes": classes}
         return [shape | result for result in results]
+
+
+def _quiet(
+    service: Scratch, nodes: int, say: Callable[[str], None]
+) -> tuple[Client, "_Easy", list[dict[str, Any]]]:
+    """Create the nodes and measure easy pods before anything else happens."""
+    client = service.client()
+    say(f"{nodes} nodes")
+    client.create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
+    easy = _Easy(client)
+    for _ in range(_PROBES):  # the first ones wait for caches and connections
+        easy.seconds()
+    return client, easy, [_result("quiet", easy.several(_PROBES))]
 
 
 def _fitting(service: Scratch, client: Client, easy: "_Easy", classes: int) -> dict[str, Any]:
@@ -109,13 +116,7 @@ def aftermath(*, nodes: int, burst: int, say: Callable[[str], None]) -> list[Any
         ServiceError: the service refuses something, or takes longer than ten minutes.
     """
     with scratch.running({}, say) as service:
-        client = service.client()
-        say(f"{nodes} nodes")
-        client.create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
-        easy = _Easy(client)
-        for _ in range(_PROBES):
-            easy.seconds()
-        results = [_result("quiet", easy.several(_PROBES))]
+        client, easy, results = _quiet(service, nodes, say)
         say(f"{burst} pods of 100 classes that fit")
         began = time.perf_counter()
         client.create(_PODS, "Pod", [_small(number) for number in range(burst)])
