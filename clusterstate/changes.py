@@ -229,6 +229,23 @@ def watermark() -> int:
     return found
 
 
+def window(cursor: int, mark: int, *, limit: int) -> int:
+    """Return how far to look at once: to the ``limit``-th change after ``cursor``, or to ``mark``.
+
+    Revisions are not dense: after a crash they go on above a block of a million, in a new history
+    above four thousand millions, and whoever walked through such a gap in steps would never arrive.
+    Queries once where there may be more than ``limit`` changes.
+    """
+    if mark - cursor <= limit:
+        return mark
+    row = sql.fetch_one(
+        "SELECT revision FROM change WHERE revision > %s::bigint AND revision <= %s::bigint"
+        " ORDER BY revision OFFSET %s::bigint LIMIT 1",
+        (cursor, mark, limit - 1),
+    )
+    return mark if row is None else int(row[0])
+
+
 def read_since(
     cursor: int,
     *,

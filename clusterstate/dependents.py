@@ -100,7 +100,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
     row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
     if row is not None and cursor < row[0]:
         return None
-    end = min(mark, cursor + limit)
+    end = changes.window(cursor, mark, limit=limit)
     window = (cursor, end)
     skipped = sql.Int4s([changes.KINDS["Pod"], changes.KINDS["Event"]])
     gone: list[Key] = []

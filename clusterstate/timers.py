@@ -125,7 +125,7 @@ def news(cursor: int, *, limit: int = 20_000) -> News | None:
     row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
     if row is not None and cursor < row[0]:
         return None
-    end = min(mark, cursor + limit)
+    end = changes.window(cursor, mark, limit=limit)
     nodes = [
         found
         for name, at, verb, text, previous in sql.fetch(_NODE_NEWS, (cursor, end))

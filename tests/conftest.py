@@ -8,6 +8,14 @@ import redis
 
 from tests.live import Service, state_folder
 
+_LONGEST = "test_soak.py"
+"""Takes minutes, most of them waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest file, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.path.name != _LONGEST)
+
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[Service]:

@@ -8,7 +8,7 @@ import time
 import pytest
 from django.db import connection, transaction
 
-from clusterstate import changes, queries, sql
+from clusterstate import changes, dependents, queries, sql, timers
 from clusterstate.actions import history, objects, pods
 from clusterstate.objects.errors import Expired
 from tests.clusterstate.support import (
@@ -31,6 +31,33 @@ _APPEND = (
     + " WHERE opened = 1) INSERT INTO change (revision, at, kind, verb, object_id, namespace, name)"
     + " SELECT revision, %s::timestamptz, 4, 1, 0, '', 'x' FROM n RETURNING revision"
 )
+
+
+def test_a_gap_in_the_revisions_is_crossed_at_once() -> None:
+    """Revisions jump after a crash and in a new history; nobody walks through the gap in steps."""
+    create_node("before")
+    cursor = changes.watermark()
+    sql.run("SELECT setval('change_revision', %s::bigint)", (cursor + (1 << 33),))
+    create_node("after", taints=[{"key": "k", "effect": "NoExecute"}])
+    mark = changes.watermark()
+    assert mark > cursor + (1 << 33)
+    nodes = timers.news(cursor, limit=10)
+    assert nodes is not None
+    assert (nodes.cursor, nodes.more, [node.name for node in nodes.nodes]) == (
+        mark, False, ["after"],
+    )  # fmt: skip
+    owners = dependents.news(cursor, pod_owners=[], limit=10)
+    assert owners is not None
+    assert owners.cursor == mark
+
+
+def test_a_window_ends_with_a_change_when_there_are_many() -> None:
+    cursor = changes.watermark()
+    revisions = [create_node(f"n{number}") for number in range(7)]
+    mark = changes.watermark()
+    assert changes.window(cursor, mark, limit=3) == revisions[2]
+    assert changes.window(revisions[2], mark, limit=3) == revisions[5]
+    assert changes.window(revisions[5], mark, limit=3) == mark
 
 
 def test_a_follower_misses_nothing_under_eight_writers_that_sleep_and_roll_back() -> None:
