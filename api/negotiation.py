@@ -1,7 +1,8 @@
 """Which form of answer a client accepts.
 
-Everything is stored as JSON; a ``Table`` is JSON with other contents, and protobuf is written from
-JSON at the end (`api.protobuf`). The first part of an ``Accept`` that can be given is given.
+Everything is stored as JSON; a ``Table`` is JSON with other contents. A client that takes JSON gets
+JSON, whatever it names first, since that costs neither side anything; one that takes protobuf alone
+gets protobuf, written from JSON at the end (`api.protobuf`).
 """
 
 from collections.abc import Iterable
@@ -43,26 +44,25 @@ def _first(accept: str, *, protobuf: bool) -> str | None:
 def form(accept: str) -> str:
     """Return ``TABLE`` or ``PLAIN`` for an ``Accept`` header; an empty one accepts anything.
 
-    Where protobuf is preferred the form is ``PLAIN`` as well, since ``api.protobuf`` writes it from
-    JSON.
+    Where protobuf alone is taken the form is ``PLAIN`` as well, since ``api.protobuf`` writes it
+    from JSON.
 
     Raises:
         NotAcceptable: nothing in it can be given.
     """
-    found = _first(accept, protobuf=True)
-    if found is None:
+    found = _first(accept, protobuf=False)
+    if found is None and not wants_protobuf(accept):
         raise not_acceptable()
-    return PLAIN if found == PROTOBUF else found
+    return found or PLAIN
 
 
-def prefers_protobuf(accept: str) -> bool:
-    """Return whether protobuf is the first form in an ``Accept`` header that can be given."""
-    return "protobuf" in accept and _first(accept, protobuf=True) == PROTOBUF
-
-
-def accepts_json(accept: str) -> bool:
-    """Return whether an ``Accept`` header that prefers protobuf takes plain JSON, too."""
-    return _first(accept, protobuf=False) == PLAIN
+def wants_protobuf(accept: str) -> bool:
+    """Return whether an ``Accept`` header takes protobuf and no JSON."""
+    return (
+        "protobuf" in accept
+        and _first(accept, protobuf=True) == PROTOBUF
+        and _first(accept, protobuf=False) is None
+    )
 
 
 def not_acceptable() -> NotAcceptable:

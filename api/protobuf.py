@@ -1,10 +1,9 @@
 """Bodies in Kubernetes' protobuf form, in both directions; ``objects.protobuf`` has the encoding.
 
-From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415; Go
-programs that ask for it first (``kube-scheduler``, controllers) get it. Answers are made as JSON,
-as they are stored, and written in protobuf at the very end: no view knows. A kind without a
-protobuf message (those of ``stowage.dev``) is answered in JSON where the client takes that, else
-with 406; sent in protobuf it is 415.
+From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415, as do Go
+programs. Answers are made as JSON, as they are stored, and written in protobuf at the very end for
+a client that takes nothing else: no view knows. A kind without a protobuf message (those of
+``stowage.dev``) is 406 then; sent in protobuf it is 415.
 """
 
 import msgspec
@@ -45,16 +44,16 @@ def decode(raw: bytes) -> Manifest:
 
 
 def render(accept: str, response: HttpResponse) -> HttpResponse:
-    """Return a finished answer in the form that ``accept`` asks for first: as it is, or protobuf.
+    """Return a finished answer in a form that ``accept`` takes: as it is, or in protobuf.
 
     A failure that has no form the client takes stays JSON, since its sentence is worth more.
     """
-    if not negotiation.prefers_protobuf(accept) or response.get("Content-Type") != errors.JSON:
+    if not negotiation.wants_protobuf(accept) or response.get("Content-Type") != errors.JSON:
         return response
     try:
         body = protobuf.encode(msgspec.json.decode(response.content))
     except (protobuf.UnknownKind, protobuf.Malformed):
-        if negotiation.accepts_json(accept) or response.status_code >= 400:
+        if response.status_code >= 400:
             return response
         return render(accept, errors.respond(negotiation.not_acceptable()))
     response.content = body

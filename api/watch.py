@@ -175,12 +175,10 @@ def _in_protobuf(accept: str, kind: Kind) -> bool:
     Raises:
         NotAcceptable: the client takes nothing else, and the kind has no protobuf message.
     """
-    if not negotiation.prefers_protobuf(accept):
+    if not negotiation.wants_protobuf(accept):
         return False
     if protobuf.is_known(kind.api_version, kind.name):
         return True
-    if negotiation.accepts_json(accept):
-        return False
     raise negotiation.not_acceptable()
 
 

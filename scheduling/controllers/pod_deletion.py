@@ -3,8 +3,9 @@
 A bound pod that is deleted stays, terminating, until its node's agent has stopped it and deletes it
 with grace 0. On a node that nobody plays an agent for (no Lease in ``kube-node-lease``, no
 heartbeat in its status), and on one that does not exist, nothing runs that could be stopped: there
-they go at once. Where an agent should act and does not, they go by force after the grace period and
-a margin.
+they go at once, unless whoever deleted them asked for a period of another length than the pod's own
+(``--grace-period=8``), and so wants to see them go. Where an agent should act and does not, they go
+by force after the grace period and a margin.
 """
 
 from datetime import datetime, timedelta
@@ -25,7 +26,7 @@ def finish(now: datetime) -> int:
     margin = timedelta(seconds=settings.FORCED_DELETION_MARGIN_SECONDS)
     total = 0
     while True:
-        due = timers.finishable(overdue_at=now - margin, limit=BATCH)
+        due = timers.finishable(now=now, overdue_at=now - margin, limit=BATCH)
         finished = aside.each(
             timers.POD_DELETION,
             due,

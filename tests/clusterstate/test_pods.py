@@ -328,9 +328,11 @@ def test_due_deletions_are_finished_in_bulk() -> None:
         objects.delete("Pod", "default", name, {"gracePeriodSeconds": 5}, now=NOW)
 
     def due(seconds: int) -> list[int]:
-        return timers.finishable(overdue_at=NOW + dt.timedelta(seconds=seconds), limit=10)
+        at = NOW + dt.timedelta(seconds=seconds)
+        return timers.finishable(now=at, overdue_at=at, limit=10)
 
-    assert due(0) == ids[:2], "nobody plays the node's agent"
+    assert due(4) == [], "nobody plays the node's agent, but who deleted them asked for 5 seconds"
+    assert due(5) == ids[:2]
     lease = {"metadata": {"name": "n1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
     if queries.find("Namespace", "", "kube-node-lease") is None:
@@ -343,6 +345,30 @@ def test_due_deletions_are_finished_in_bulk() -> None:
     assert [id_ for id_, _ in pods.finish_deletions(ids, now=NOW)] == ids[:2]
     assert due(5) == []
     assert queries.find("Pod", "default", "p2")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "waits"),
+    [
+        ({}, {}, False),
+        ({"terminationGracePeriodSeconds": 600}, {}, False),
+        ({"terminationGracePeriodSeconds": 600}, {"gracePeriodSeconds": 600}, False),
+        ({"terminationGracePeriodSeconds": 600}, {"gracePeriodSeconds": 30}, True),
+        ({}, {"gracePeriodSeconds": 8}, True),
+        ({"annotations": {"a": '"deletionGracePeriodSeconds":8'}}, {}, False),
+    ],
+)
+def test_where_nothing_runs_a_pod_goes_at_once_unless_a_period_was_asked_for(
+    spec: dict[str, Any], options: dict[str, Any], waits: bool
+) -> None:
+    create_node("n1")
+    pod_id = create_pod("p", **spec)
+    assert bind(pod_id, "n1")
+    objects.delete("Pod", "default", "p", options, now=NOW)
+    before = NOW - dt.timedelta(seconds=1)
+    assert timers.finishable(now=NOW, overdue_at=before, limit=10) == ([] if waits else [pod_id])
+    over = NOW + dt.timedelta(seconds=700)
+    assert timers.finishable(now=over, overdue_at=before, limit=10) == [pod_id]
 
 
 def test_finalizers_keep_a_pod_until_they_are_removed() -> None:
