@@ -27,7 +27,7 @@ up:
 
 test:
 	@./bootstrap.sh dev
-	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@exec $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fast:
 	@./bootstrap.sh dev

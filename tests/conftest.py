@@ -8,13 +8,14 @@ import redis
 
 from tests.live import Service, state_folder
 
-_LONGEST = "test_soak.py"
-"""Takes minutes, most of them waiting."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest file, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != _LONGEST)
+    """Begin with the files that take minutes, so that no worker is left alone with one at the end.
+
+    They wait most of the time, and the many short ones fill the other worker. The runner keeps this
+    order with --no-loadscope-reorder.
+    """
+    items.sort(key=lambda item: (item.path.name != "test_soak.py", "faults" not in item.path.parts))
 
 
 @pytest.fixture(scope="session")
