@@ -6,7 +6,8 @@ test that writes a row at ``NOW`` and one that lets the service write it meet th
 whichever day it is. Time goes on from there as it does; what waits or measures takes the monotonic
 clock, which is not moved.
 
-``TEST_CLOCK=2028-02-29T12:00:00Z`` moves ``NOW``; CI runs what depends on time at several moments.
+``TEST_CLOCK=2028-02-29T23:59:59Z`` moves ``NOW``; ``make later`` runs what depends on time at
+other moments.
 PostgreSQL's clock is another one and stays where it is, so a statement that asks for ``now()`` and
 a row that was written by this process do not agree, and the test of it fails.
 
@@ -52,12 +53,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_clock: shares the real clock with other processes")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _REAL_CLOCK & set(getattr(item, "fixturenames", ())):
+            item.add_marker("real_clock")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let set-up, test and tear-down begin at ``NOW``."""
-    if item.get_closest_marker("real_clock") or _REAL_CLOCK & set(
-        getattr(item, "fixturenames", ())
-    ):
+    if item.get_closest_marker("real_clock"):
         return (yield)
     with time_machine.travel(NOW, tick=True):
         return (yield)
