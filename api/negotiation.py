@@ -22,23 +22,26 @@ _JSON = ("application/json", "*/*", "application/*")
 
 
 @lru_cache(maxsize=256)
-def _first(accept: str, *, protobuf: bool) -> str | None:
-    """Return the form that the first clause asks for which can be given, ``None`` if none can."""
+def _taken(accept: str) -> str | None:
+    """Return the form of the first clause that takes JSON, else ``PROTOBUF`` if one takes that.
+
+    ``None``: the client takes neither. Each distinct header is read once.
+    """
     if not accept.strip():
         return PLAIN
+    found = None
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
         values = dict(p.split("=", 1) for p in parameters if "=" in p)
         shape = values.get("as")
-        if media.lower() == PROTOBUF and shape is None and protobuf:
-            return PROTOBUF
-        if media.lower() not in _JSON:
-            continue
-        if shape is None:
-            return PLAIN
-        if shape == "Table" and values.get("g") == "meta.k8s.io":
-            return TABLE
-    return None
+        if media.lower() in _JSON:
+            if shape is None:
+                return PLAIN
+            if shape == "Table" and values.get("g") == "meta.k8s.io":
+                return TABLE
+        elif media.lower() == PROTOBUF and shape is None:
+            found = PROTOBUF
+    return found
 
 
 def form(accept: str) -> str:
@@ -50,19 +53,15 @@ def form(accept: str) -> str:
     Raises:
         NotAcceptable: nothing in it can be given.
     """
-    found = _first(accept, protobuf=False)
-    if found is None and not wants_protobuf(accept):
+    found = _taken(accept)
+    if found is None:
         raise not_acceptable()
-    return found or PLAIN
+    return PLAIN if found == PROTOBUF else found
 
 
 def wants_protobuf(accept: str) -> bool:
     """Return whether an ``Accept`` header takes protobuf and no JSON."""
-    return (
-        "protobuf" in accept
-        and _first(accept, protobuf=True) == PROTOBUF
-        and _first(accept, protobuf=False) is None
-    )
+    return "protobuf" in accept.lower() and _taken(accept) == PROTOBUF
 
 
 def not_acceptable() -> NotAcceptable:
