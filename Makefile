@@ -32,7 +32,7 @@ test:
 
 # Folders whose tests meet rows with times, and a moment about ten years on that is the last second
 # of a month, of a 29 February at that.
-TIMED = tests/clusterstate tests/controllers tests/admin tests/api tests/journeys tests/properties/test_eviction_timers.py
+TIMED = tests/clusterstate tests/controllers tests/worker tests/admin tests/api tests/journeys tests/properties/test_eviction_timers.py
 MOMENTS = 2036-02-29T23:59:59Z
 later:
 	@./bootstrap.sh dev

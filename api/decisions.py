@@ -30,7 +30,7 @@ class DecisionsView(StatusView):
                 name=name,
             ),
         )
-        from scheduling import whatif
+        from scheduling.answers import questions
 
         query = request.query_params
         form = _choice(query.get("format"), "format", ("json", "table"))
@@ -38,18 +38,19 @@ class DecisionsView(StatusView):
         if decision:
             if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
                 raise BadRequest(f'invalid decision "{decision}": must be a number')
-            found = whatif.decision(namespace, name, int(decision), full=full)
+            found = questions.decision(namespace, name, int(decision), full=full)
             if form == "table":
-                return _text(whatif.decision_table(found))
+                return _text(questions.decision_table(found))
             return _json(request, found)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
-        items = whatif.decisions_of(namespace, name, limit=limit)
+        items = questions.decisions_of(namespace, name, limit=limit)
         if full:
             items = [
-                whatif.decision(namespace, name, int(item["id"]), full=True) for item in items[:1]
+                questions.decision(namespace, name, int(item["id"]), full=True)
+                for item in items[:1]
             ]
         if form == "table":
-            return _text("\n".join(map(whatif.decision_table, items)))
+            return _text("\n".join(map(questions.decision_table, items)))
         return _json(
             request,
             {
@@ -75,17 +76,19 @@ class ConfigurationView(StatusView):
     def get(self, request: Request) -> HttpResponse:
         """Return the configuration in force."""
         self._require("get")
-        from scheduling import whatif
+        from scheduling.answers import questions
 
-        return _json(request, whatif.stored_configuration())
+        return _json(request, questions.stored_configuration())
 
     def put(self, request: Request) -> HttpResponse:
         """Check and store a configuration; advice comes as warnings."""
         self._require("update")
-        from scheduling import whatif
+        from scheduling.answers import questions
 
         document = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        stored, warnings = whatif.store_configuration(document, by=self.user.name, now=clock.now())
+        stored, warnings = questions.store_configuration(
+            document, by=self.user.name, now=clock.now()
+        )
         return _json(request, stored, warnings)
 
 

@@ -115,9 +115,9 @@ class EvictionsView(StatusView):
 
 def _landing(namespace: str, name: str) -> Manifest:
     """Return where the pod would go if it came again now: ``nodeName``, or why nowhere."""
-    from scheduling import whatif
+    from scheduling.answers import questions
 
-    (found,) = whatif.landings([(namespace, name)])
+    (found,) = questions.landings([(namespace, name)])
     return found
 
 

@@ -35,7 +35,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from api import clock, connections
-from clusterstate import changes, queries
+from clusterstate import changes, queries, wake
 from clusterstate.actions import aside
 from clusterstate.changes import Change
 from clusterstate.objects.document import Overlay, compose
@@ -44,7 +44,6 @@ from clusterstate.objects.meta import Manifest
 
 logger = logging.getLogger(__name__)
 
-CHANNEL = "stowage:changes"
 RING_EVENTS = 8192
 RING_BYTES = 32 << 20
 READ_LIMIT = 1000
@@ -437,7 +436,7 @@ class Hub:
                     settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=2
                 ) as client:
                     subscription = client.pubsub(ignore_subscribe_messages=True)
-                    subscription.subscribe(CHANNEL)
+                    subscription.subscribe(wake.CHANGES)
                     self._listening = True
                     while not self._closed:
                         if subscription.get_message(timeout=5.0) is not None:

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from api import auth, clock, errors
 from api.routes import resolve
 from clusterstate import aside, progress, queries, timers
-from scheduling import whatif
+from scheduling.answers import questions
 
 _PATIENCE_SECONDS = 5.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -115,7 +115,7 @@ class _Queue:
         """Yield how many wait by stage, and how old the oldest is that was never tried. Queries."""
         try:
             counts = queries.pending_counts()
-            names = [profile.scheduler_name for profile in whatif.configuration().profiles]
+            names = [profile.scheduler_name for profile in questions.configuration().profiles]
             since = queries.oldest_untried(names)
         except DatabaseError:
             return  # /readyz says so

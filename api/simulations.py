@@ -1,7 +1,7 @@
 """Questions about placing that store nothing: simulations, headroom, nodes of a RuntimeClass.
 
-The answers come from ``scheduling.whatif``, which is imported when somebody first asks: it brings
-NumPy and the engine along, which the other requests of a web process do without.
+The answers come from ``scheduling.answers.questions``, which is imported with the first question:
+it imports NumPy and the engine, which the other requests of a web process do without.
 """
 
 from collections.abc import Callable
@@ -76,9 +76,9 @@ class RuntimeClassNodesView(StatusView):
             ),
         )
         auth.require(self.user, auth.Attributes(verb="list", resource="nodes"))
-        from scheduling import whatif
+        from scheduling.answers import questions
 
-        items, revision = whatif.runtime_class_nodes(name)
+        items, revision = questions.runtime_class_nodes(name)
         metadata = replies.list_metadata(revision)
         kind = KINDS["Node"]
         form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
@@ -92,6 +92,6 @@ class RuntimeClassNodesView(StatusView):
 
 
 def _whatif(question: str) -> Callable[[Any], Manifest]:
-    from scheduling import whatif
+    from scheduling.answers import questions
 
-    return {"simulate": whatif.simulate, "headroom": whatif.headroom}[question]
+    return {"simulate": questions.simulate, "headroom": questions.headroom}[question]

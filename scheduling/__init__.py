@@ -1,14 +1,16 @@
 """Decide and react: knows ``clusterstate``, never the reverse.
 
-Layers, each importing only what stands to its right (checked by import-linter)::
+Rooms, each importing only from the rooms below it (checked by import-linter)::
 
-    apps > tasks > celery > loops > runner > controllers | whatif > reserved | binding > binder
-         > sync | wake > plugins | engine > framework
+    apps, tasks, celery    entry points of Django and Celery
+    processes              the loops that the worker processes run
+    answers                what-if questions, and recorded decisions explained and made again
+    worker                 the scheduling worker: mirror, decide, bind, refuse, record
+    controllers            what follows the change log: evictions, nodes, budgets, garbage, ...
+    simulation             a world and pods in, placements out; neither queries nor keeps anything
+    engine, plugins        the decision core: snapshot in, decisions out
+    framework              what plugins, configuration and engine share
 
-``framework``, ``engine`` and ``plugins`` are the decision core: snapshot in, decision out, no
-clock, no database. ``sync`` turns the change log into snapshot deltas and queue moves, ``binder``
-turns decisions into actions, ``reserved`` and ``binding`` take the pods of profiles with Reserve,
-Permit, PreBind or PostBind plugins through the rest of their way, ``runner`` joins them into a
-cycle that ``loops`` keeps going for the life of the worker process, and ``wake`` tells it to look
-again sooner. A lost wake-up costs a second, never a pod: the truth is in the rows.
+``framework``, ``engine`` and ``plugins`` read no clock and no database. A lost wake-up
+(``clusterstate.wake``) costs latency, never a pod: every loop also looks by itself.
 """

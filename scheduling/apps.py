@@ -21,18 +21,18 @@ class SchedulingConfig(AppConfig):
 
         app.set_default()  # tasks are sent by every thread of every process
 
-        committed.connect(_announce, dispatch_uid="scheduling.wake")
+        committed.connect(_announce, dispatch_uid="clusterstate.wake")
         scheduler_configuration.check_with(_check_configuration)
 
 
 def _check_configuration(document: object) -> tuple[str, list[str]]:
-    from scheduling import whatif  # brings NumPy along, which most requests do without
+    from scheduling.answers import questions  # brings NumPy along, which most requests do without
 
-    return whatif.check_configuration(document)
+    return questions.check_configuration(document)
 
 
 def _announce(*, revision: int, kinds: frozenset[str], **_: Any) -> None:
-    from scheduling import wake
+    from clusterstate import wake
 
     if kinds <= _NOT_SCHEDULED:
         with wake.without_scheduler():

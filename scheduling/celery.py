@@ -1,11 +1,11 @@
 """The Celery application: ``celery -A scheduling worker``.
 
 Three kinds of workers run it, each with a loop that lives as long as the process
-(``scheduling.loops``). The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
+(``scheduling.processes``). The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
 snapshot; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is to be evicted;
 every other task goes to the default queue, whose worker has threads for the binding cycles that
-wait (``scheduling.binding``) beside the loop of the controllers. Beat sends the nudges listed in
-``beat_schedule``. No loop needs them: they serve workers that run without one.
+wait (``scheduling.worker.binding_cycle``) beside the loop of the controllers. Beat sends the nudges
+listed in ``beat_schedule``. No loop needs them: they serve workers that run without one.
 """
 
 import os
@@ -95,12 +95,12 @@ class _Loops(bootsteps.StartStopStep):
     """The process's loop, from before the worker asks for Redis until after it let go of it."""
 
     def start(self, parent: object) -> None:
-        from scheduling import loops
+        from scheduling.processes import loops
 
         loops.start(settings.PROCESS)
 
     def stop(self, parent: object) -> None:
-        from scheduling import loops
+        from scheduling.processes import loops
 
         loops.stop()
         loops.join(_STOP_SECONDS)
@@ -114,7 +114,7 @@ app.steps["worker"].add(_Loops)
 @worker_shutting_down.connect
 def _stop_loops(**_: object) -> None:
     """Have the loop end while the worker still waits for its tasks, or for Redis."""
-    from scheduling import loops
+    from scheduling.processes import loops
 
     loops.stop()
 

@@ -1,8 +1,8 @@
 """Celery's entry points: keyword-only, idempotent, one call each.
 
-What the loops of the worker processes do for all their life (``loops``) can be asked for by a task
-too: in a process that has the loop the task nudges it, in any other it does the work once. So a
-plain Celery worker on these queues is enough to keep a cluster going.
+What the loops of the worker processes do for all their life (``processes``) can be asked for by a
+task too: in a process that has the loop the task nudges it, in any other it does the work once. So
+a plain Celery worker on these queues is enough to keep a cluster going.
 
 The modules are imported by the task that needs them: beat and the other workers know this module
 too, and do without NumPy and the compiled loops.
@@ -28,29 +28,29 @@ def _stopping() -> bool:
 
 
 def _nudged(loop: str) -> bool:
-    from scheduling import loops
+    from scheduling.processes import loops
 
     return loops.nudge(loop)
 
 
 @shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
 def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
-    """Run scheduling cycles, lingering for more work; see ``scheduling.runner``."""
-    from scheduling import runner
+    """Run scheduling cycles, lingering for more work; see ``worker.scheduler``."""
+    from scheduling.worker import scheduler
 
-    return 0 if _nudged(runner.NAME) else runner.run(longest=longest, stopping=_stopping)
+    return 0 if _nudged(scheduler.NAME) else scheduler.run(longest=longest, stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)
 def run_bindings(**_: object) -> int:
-    """Do what PreBind, Bind and PostBind plugins have to do; see ``scheduling.binding``."""
+    """Do what PreBind, Bind and PostBind plugins have to do; see ``worker.binding_cycle``."""
     from clusterstate import reservations
 
     if not reservations.with_work():
         return 0
-    from scheduling import binding
+    from scheduling.worker import binding_cycle
 
-    return binding.run(stopping=_stopping)
+    return binding_cycle.run(stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)
@@ -74,15 +74,15 @@ def run_controllers(**_: object) -> None:
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
 def foresee_landings(**_: object) -> None:
     """Work out where pods would go that are about to leave for node labels."""
-    from scheduling import whatif
+    from scheduling.answers import questions
 
-    whatif.foresee(_now())
+    questions.foresee(_now())
 
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""
-    from scheduling import loops
+    from scheduling.processes import loops
 
     if not _nudged("controllers"):
         loops.trim()

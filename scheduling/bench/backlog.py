@@ -9,12 +9,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterstate import sql
+from clusterstate import sql, wake
 from clusterstate.actions import objects, pods, rehearsal
-from scheduling import profiles, runner, wake
 from scheduling.bench.catalogue import by_name
 from scheduling.bench.workloads import Manifest, Workload
 from scheduling.engine import class_cache
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
 
 _LIST = 1000
 _SEED = 1
@@ -38,7 +39,7 @@ def run(
                 objects.create("Service", "default", workload.service(number), now=_now())
     rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
     class_cache.warm()
-    scheduler = runner.Scheduler(profiles.default(), lambda: _SEED)
+    scheduler = Scheduler(profiles.default(), lambda: _SEED)
     try:
         return [_turn(scheduler, workload, turn, nodes, waiting, say) for turn in range(times)]
     finally:
@@ -46,7 +47,7 @@ def run(
 
 
 def _turn(
-    scheduler: runner.Scheduler,
+    scheduler: Scheduler,
     workload: Workload,
     turn: int,
     nodes: int,

@@ -13,7 +13,7 @@ from typing import Any
 from clusterstate.actions import objects, pods, rehearsal
 from scheduling.bench.workloads import Manifest, node, pod
 from scheduling.engine.queue import Backoff
-from scheduling.sync import Mirror
+from scheduling.worker.mirror import Mirror
 
 _CLASSES = 100
 _TIMES = 5

@@ -12,9 +12,8 @@ from typing import Any
 
 from django.conf import settings
 
-from clusterstate import sql, timers
+from clusterstate import sql, timers, wake
 from clusterstate.actions import objects, pods, rehearsal
-from scheduling import wake
 from scheduling.controllers import evictions, firing
 
 _ON_A_NODE = 100

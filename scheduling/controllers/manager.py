@@ -1,8 +1,9 @@
 """Runs the controllers that look at the log once a second, as kube-controller-manager does.
 
-They are passes of a few queries each, so one loop runs all (``scheduling.loops``). Most seconds
-nothing happened, so the pass begins with one query that tells which of them have something to look
-at. Pods are evicted and bound by loops of their own, and nodes are judged at a pace of their own.
+They are passes of a few queries each, so one loop runs all (``scheduling.processes``). In most
+seconds nothing happened, so the pass begins with one query that tells which of them have something
+to look at. Pods are evicted and bound by loops of their own, and nodes are judged at a pace of
+their own.
 """
 
 from collections.abc import Callable

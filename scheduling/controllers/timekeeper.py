@@ -1,9 +1,9 @@
 """The loop of the timers worker: follow the log, evict what is due, end deletions, sleep.
 
-``run`` is what the timers worker's loop calls (``scheduling.loops``) and works until the process is
-asked to stop. One works at a time in the whole system, by a session advisory lock taken without
-waiting; the lock of one that was killed, or stopped for long, goes with its session, and another
-that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
+``run`` is what the timers worker's loop calls (``scheduling.processes``); it works until the
+process is asked to stop. One works at a time in the whole system, by a session advisory lock taken
+without waiting; the lock of one that was killed, or stopped for long, goes with its session, and
+another that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
 
 It sleeps on the client side of a Redis subscription until the next timer is due or a commit could
 have started an earlier one; without Redis it looks four times a second.
@@ -18,11 +18,10 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, heartbeats, sql, timers
+from clusterstate import changes, heartbeats, sql, timers, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
-from scheduling import wake
 from scheduling.controllers import evictions, firing, pod_deletion
 
 logger = structlog.get_logger(__name__)

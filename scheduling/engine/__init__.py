@@ -11,9 +11,9 @@
     queue                     which pending pod is next, and what wakes the others
     copying                   a snapshot of one's own, for what-if
 
-``cycle.schedule_batch`` is the main entry; ``scheduling.sync`` feeds the snapshot, and simulations
-feed one of their own. Nothing here reads a clock or rolls dice that it was not given (seeds are
-arguments), so equal inputs give equal decisions.
+``cycle.schedule_batch`` is the main entry; ``scheduling.worker.mirror`` feeds the snapshot, and
+simulations feed one of their own. Nothing here reads a clock or rolls dice that it was not given
+(seeds are arguments), so equal inputs give equal decisions.
 
                    deltas                      pods, seed
                      |                             |

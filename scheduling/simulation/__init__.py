@@ -10,7 +10,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
 
 Nothing here queries, reads a clock or keeps anything: a ``Base`` gives the snapshot to start from,
 which then belongs to the run, and the lookups of admission. ``Base`` itself is the empty world; the
-live one is made by ``scheduling.whatif``.
+live one is made by ``scheduling.answers.questions``.
 """
 
 from clusterstate.objects.meta import Manifest

@@ -7,7 +7,7 @@ from django.test import Client
 
 from clusterstate.admin import evictions as screen
 from clusterstate.admin.clock import now
-from scheduling import whatif
+from scheduling.answers import questions
 from scheduling.controllers import evictions
 from tests.admin.conftest import person
 from tests.admin.pages import text
@@ -20,7 +20,7 @@ PAGE = "/admin/clusterstate/eviction/"
 def leaving() -> None:
     """Two pods that must leave: one for a taint in an hour, one for a label at once."""
     evictions.forget()
-    whatif.forget()
+    questions.forget()
     moment = now()
     make_node("n1")
     make_node("n2", labels={"zone": "a"})
@@ -31,7 +31,7 @@ def leaving() -> None:
     set_taints("n1", taint("gone"), now=moment)
     set_labels("n2", now=moment, zone="b")
     evictions.follow(moment)
-    whatif.foresee(moment + dt.timedelta(seconds=1))
+    questions.foresee(moment + dt.timedelta(seconds=1))
 
 
 def test_it_says_who_leaves_when_and_why(administrator: Client) -> None:

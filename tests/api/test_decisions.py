@@ -7,8 +7,9 @@ import pytest
 from api import clock
 from clusterstate import sql
 from clusterstate.actions import history
-from scheduling import profiles, whatif
-from scheduling.runner import Scheduler
+from scheduling.answers import questions
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
@@ -16,10 +17,10 @@ CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
 
 @pytest.fixture(autouse=True)
 def _fresh_mirror():
-    whatif.forget()
+    questions.forget()
     profiles._at.cache_clear()
     yield
-    whatif.forget()
+    questions.forget()
 
 
 class Runner:

@@ -13,8 +13,9 @@ import structlog
 from api import clock
 from clusterstate import decisions, queries, reservations, sql
 from clusterstate.actions import scheduler_configuration
-from scheduling import binding, profiles, whatif
-from scheduling.runner import Scheduler
+from scheduling.answers import questions
+from scheduling.worker import binding_cycle, profiles
+from scheduling.worker.scheduler import Scheduler
 from tests.api.conftest import TABLE
 from tests.builders import make_node, make_pod
 from tests.plugins.packages import OUTSIDE, install, on_path, write_guide
@@ -62,7 +63,7 @@ class Runner:
 
     def work(self):
         """Do what a worker does, and let the scheduler see it."""
-        done = binding.run()
+        done = binding_cycle.run()
         self.turn()
         return done
 
@@ -99,16 +100,16 @@ def start(api, package, tmp_path):
         runners.append(Runner())
         return runners[-1]
 
-    whatif.forget()
+    questions.forget()
     profiles._at.cache_clear()
-    binding._framework.cache_clear()
-    binding._info.cache_clear()
+    binding_cycle._framework.cache_clear()
+    binding_cycle._info.cache_clear()
     for name in ("a", "b"):
         api.post("/api/v1/nodes", make_node(name).offers(cpu="1").manifest).ok(201)
     yield begin
     for runner in runners:
         runner.scheduler.binder.close()
-    whatif.forget()
+    questions.forget()
 
 
 @pytest.fixture
@@ -314,7 +315,7 @@ def test_plugins_in_a_worker_list_allow_and_reject_too(api, start):
     for name in ("yes", "no"):
         create(api, name, gang=name)
     runner.turn()
-    handle = binding.StoredWaitingPods()
+    handle = binding_cycle.StoredWaitingPods()
     yes, no = handle.all()
     assert (yes.name, yes.pending_plugins, no.name) == ("ns/yes", ["Gang"], "ns/no")
     assert yes.pod.labels["example.com/gang"] == "yes"
@@ -438,7 +439,7 @@ def test_who_fails_goes_back_to_the_queue_and_is_tried_again(api, start, journal
     assert message_of(api, "p") == expected
     before = journal.points
     assert before[-1] == "unreserve"
-    assert whatif.live_snapshot().pod_total == 0, "nothing is set aside"
+    assert questions.live_snapshot().pod_total == 0, "nothing is set aside"
     create(api, "another")  # an event for those whom a plugin rejected
     runner.turn(11)
     runner.work()
@@ -455,9 +456,9 @@ def test_a_killed_workers_binding_cycle_is_done_again(api, start, journal, monke
     create(api, "p")
     runner.turn()
     with monkeypatch.context() as patched:
-        patched.setattr(binding, "_work", _die)
+        patched.setattr(binding_cycle, "_work", _die)
         with pytest.raises(KeyboardInterrupt):
-            binding.run()
+            binding_cycle.run()
     assert runner.work() == 1
     assert node_of(api, "p")
 
@@ -573,11 +574,11 @@ def test_what_is_set_aside_is_not_free_for_simulations(api, start):
     runner = start(Gang={"size": 2})
     create(api, "waits", cpu="800m", gang="red")
     runner.turn()
-    assert whatif.live_snapshot().pod_total == 1
+    assert questions.live_snapshot().pod_total == 1
     reject = {"plugin": "Gang", "decision": "Reject"}
     api.post(f"{BASE}/pods/waits/permit", reject).ok(201)
     runner.turn()
-    assert whatif.live_snapshot().pod_total == 0
+    assert questions.live_snapshot().pod_total == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling import whatif
+from scheduling.answers import questions
 from tests.builders import make_node, make_pod
 
 SIMULATIONS = "/apis/stowage.dev/v1/simulations"
@@ -11,9 +11,9 @@ HEADROOM = "/apis/stowage.dev/v1/headroom"
 
 @pytest.fixture(autouse=True)
 def _fresh_mirror():
-    whatif.forget()
+    questions.forget()
     yield
-    whatif.forget()
+    questions.forget()
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_discovery_lists_the_group(api):
 
 def test_a_question_that_takes_too_long_ends(cluster, monkeypatch):
     """One request of a few megabytes must not keep a thread for hours."""
-    monkeypatch.setattr(whatif, "ANSWER_SECONDS", -1.0)
+    monkeypatch.setattr(questions, "ANSWER_SECONDS", -1.0)
     pods = [make_pod("pod").in_namespace("ns").asks(cpu="1").manifest]
     for base in ("live", "empty"):
         spec = {"base": base, "pods": pods}

@@ -6,7 +6,7 @@ from typing import Any
 from clusterstate import changes, queries, timers
 from clusterstate.actions import objects, pods
 from clusterstate.actions.evictions import Fired
-from scheduling import whatif
+from scheduling.answers import questions
 from scheduling.controllers import evictions
 from tests.clock import NOW, after
 
@@ -144,7 +144,7 @@ def evict(seconds: float) -> list[str]:
     now = after(seconds)
     evictions.follow(now)
     if timers.unforeseen(now, limit=1):
-        whatif.foresee(now)
+        questions.foresee(now)
     done = fire(now)
     evictions.follow(now)
     rows = queries.pods_by_id(done.evicted)

@@ -5,7 +5,7 @@ import pytest
 from clusterstate import queries, timers
 from clusterstate.actions import objects, pods
 from clusterstate.objects.errors import TooManyRequests
-from scheduling import whatif
+from scheduling.answers import questions
 from scheduling.controllers import disruption, evictions, pod_deletion
 from tests.clock import moment
 from tests.controllers.support import (
@@ -190,7 +190,7 @@ def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(sett
     (timer,) = timers.waiting()
     assert timer.blocked_by == "where it would go is being worked out"
     assert timer.landing is None
-    assert whatif.foresee(after(1)) == 1
+    assert questions.foresee(after(1)) == 1
     (timer,) = timers.waiting()
     assert '"unschedulable"' in timer.landing
     assert timer.blocked_by == ""

@@ -11,7 +11,7 @@ from api import hub
 from clusterstate import changes, sql, timers
 from clusterstate.actions import aside
 from clusterstate.objects.kinds import KINDS
-from scheduling import profiles, whatif
+from scheduling.answers import questions
 from scheduling.controllers import (
     disruption,
     evictions,
@@ -23,7 +23,8 @@ from scheduling.controllers import (
     replicas,
     runtime_classes,
 )
-from scheduling.runner import Scheduler
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -35,14 +36,14 @@ def forget() -> None:
     evictions.forget()
     garbage.forget()
     node_lifecycle.forget()
-    whatif.forget()
+    questions.forget()
 
 
 def follow(now: datetime) -> None:
     """Let every controller look, and fire what is due; what fails, raises."""
     evictions.follow(now)
     if timers.unforeseen(now + timedelta(seconds=30), limit=1):
-        whatif.foresee(now)
+        questions.foresee(now)
     support.fire(now)
     pod_deletion.finish(now)
     disruption.follow(now)

@@ -6,7 +6,7 @@ import pytest
 from django.db import DataError
 
 from clusterstate import sql
-from scheduling import runner
+from scheduling.worker import scheduler
 from tests.controllers.support import make_node, make_pod, pod, tolerate_too, tolerates
 from tests.followers import everybody
 from tests.followers.test_aside import kept, spoil, told_of
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def fresh():
     everybody.forget()
     yield
-    runner.discard()
+    scheduler.discard()
 
 
 def spoil_class(name: str, spec: str) -> None:
@@ -48,7 +48,7 @@ def run(times: int = 1) -> None:
     """Let the runner work as its loop does: what it raises is logged, and it begins again."""
     for _ in range(times):
         with contextlib.suppress(DataError):
-            runner.run(longest=0.2)
+            scheduler.run(longest=0.2)
 
 
 @pytest.fixture

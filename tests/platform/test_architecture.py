@@ -181,11 +181,11 @@ def test_the_decision_core_imports_without_django(package: str) -> None:
 
 
 PLANTED = {
-    "clusterstate/objects/planted.py": "import clusterstate.models\nimport scheduling.wake\n",
-    "scheduling/framework/planted.py": "import scheduling.runner\n",
+    "clusterstate/objects/planted.py": "import clusterstate.models\nimport scheduling.tasks\n",
+    "scheduling/framework/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/engine/planted.py": "import django\nimport clusterstate.sql\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
-    "api/planted.py": "import clusterstate.models, scheduling.binder, api.planted_too\n",
+    "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",
     "api/planted_too.py": "import api.planted\n",
 }
 """Modules that break every import contract at least once."""

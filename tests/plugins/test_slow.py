@@ -8,7 +8,7 @@ import structlog
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import SUCCESS
-from scheduling.runner import SlowPlugins
+from scheduling.worker.scheduler import SlowPlugins
 
 
 class Slow:

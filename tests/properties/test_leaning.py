@@ -15,7 +15,7 @@ import pytest
 from clusterstate import catalogue, changes, sql
 from clusterstate.actions import objects
 from scheduling.framework.configuration import default_configuration
-from scheduling.runner import Scheduler
+from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import everything_since
 

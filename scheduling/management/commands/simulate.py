@@ -100,7 +100,7 @@ def answer_to(document: object) -> Manifest:
     """
     found = simulation.read(document, default_base="empty")
     if found.live:
-        from scheduling.whatif import run as run_live
+        from scheduling.answers.questions import run as run_live
 
         return run_live(found)
     return simulation.run(found, simulation.Base())

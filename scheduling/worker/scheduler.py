@@ -1,6 +1,6 @@
 """The loop of the scheduling worker: keep up, decide, write, wait.
 
-``run`` is what the scheduling worker's loop calls (``scheduling.loops``) and works until the
+``run`` is what the scheduling worker's loop calls (``scheduling.processes``); it works until the
 process is asked to stop. One runner works at a time in the whole system: it holds a session
 advisory lock, taken without waiting, so a second one finds it taken and leaves. The lock is lost
 together with the session, as when the process was stopped for long (``clusterstate.sessions``);
@@ -8,11 +8,11 @@ then the next statement fails. Everything else is safe without the lock too: a b
 The warm state lives in this module between runs, and is thrown away whenever anything about it is
 in doubt.
 
-    loop    refresh the mirror from the log            (sync)
-            see what became of reserved pods           (reserved)
+    loop    refresh the mirror from the log            (mirror)
+            see what became of reserved pods           (reservations)
             pop a batch from the queue                 (engine.queue)
             decide it, assuming each decision          (engine.cycle)
-            write: reserve, bind in a thread, refuse   (reserved, binder)
+            write: reserve, bind in a thread, refuse   (reservations, binder)
             nothing to do: tell events, then wait for a wake-up, or for the next backoff
 
 After each cycle the loop gives a sign of life (``heartbeats``), and once a second it writes how far
@@ -29,14 +29,10 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, collector, heartbeats, sql
+from clusterstate import changes, collector, heartbeats, sql, wake
 from clusterstate.actions import progress
 from clusterstate.actions.pods import Binding
 from clusterstate.objects.errors import StatusError
-from scheduling import care, profiles, reserved, wake
-from scheduling.binder import Binder
-from scheduling.care import Care
-from scheduling.controllers import node_admission
 from scheduling.engine import class_cache, reliance
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import (
@@ -60,8 +56,11 @@ from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.plugins.catalogue import build_plugins
 from scheduling.plugins.queueing_hints import registrations
-from scheduling.reserved import Reserved
-from scheduling.sync import Mirror
+from scheduling.worker import failed_batches, node_admission, profiles, reservations
+from scheduling.worker.binder import Binder
+from scheduling.worker.failed_batches import Care
+from scheduling.worker.mirror import Mirror
+from scheduling.worker.reservations import Reserved
 
 logger = structlog.get_logger(__name__)
 
@@ -188,11 +187,11 @@ class Scheduler:
         return Framework(profile, plugins, waiting_pods=self, meter=self._meter), plugins
 
     # Plugins are made before ``reserved`` is, so the handle they get is this object.
-    def all(self) -> Sequence[reserved.Pod]:
+    def all(self) -> Sequence[reservations.Pod]:
         """Return the pods that wait on Permit (``interface.WaitingPods``)."""
         return self.reserved.all()
 
-    def get(self, uid: str) -> reserved.Pod | None:
+    def get(self, uid: str) -> reservations.Pod | None:
         """Return the one with this uid, ``None`` if it does not wait."""
         return self.reserved.get(uid)
 
@@ -303,7 +302,7 @@ class Scheduler:
 
     def _set_aside(self, now: float) -> None:
         found, self.mirror.indigestible = self.mirror.indigestible, []
-        care.set_aside(found, now)
+        failed_batches.set_aside(found, now)
 
     def _place(self, batch: Sequence[PendingPod], ready: list[Binding], now: float) -> int:
         """Decide and write a batch; return how many pods that were, or are on their way."""
@@ -392,7 +391,7 @@ class Scheduler:
         snapshot = self.mirror.snapshot
         cache = None if framework.chooses_by_itself else self._cache(framework.scheduler_name)
         states = [new_state(pod, options, draw) for draw, pod in enumerate(pods)]
-        reserved.names(states)
+        reservations.names(states)
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
         for draw, (pod, state) in enumerate(zip(pods, states, strict=True)):

@@ -8,11 +8,11 @@ import pytest
 from clusterstate import queries
 from clusterstate.actions import aside as aside_actions
 from clusterstate.actions import objects, pods
-from scheduling.controllers import node_admission
 from scheduling.engine.queue import Backoff
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
-from scheduling.sync import Mirror
+from scheduling.worker import node_admission
+from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
 
 pytestmark = pytest.mark.django_db

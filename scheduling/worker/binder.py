@@ -5,11 +5,10 @@ runner already decides the next batch on the snapshot that assumes it ("assume, 
 ``settle`` learns what became of it: a bound pod leaves the queue, a stale one (gone, or its node
 changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
 get their condition and their place in the queue in bulk too, when no pod is ready to be tried
-(``scheduling.refused``). Events are told last, when there is nothing more urgent; they are news,
-not state.
+(``refusals``). Events are told last, when there is nothing more urgent; they are news, not state.
 
-Pods that plugins reserved (``scheduling.reserved``) are bound in the same batches; what became of
-them is for who reserved them to know (``take_outcomes``).
+Pods that plugins reserved (``reservations``) are bound in the same batches; what became of them is
+for who reserved them to know (``take_outcomes``).
 
 What was decided on an assumption is bound only with it (``engine.reliance``). A decision that
 *leans* on others is bound in one statement with its batch, if all of it can be; otherwise, and
@@ -29,20 +28,19 @@ from typing import cast
 import structlog
 from django.db import connection
 
-from clusterstate import queries, sql
+from clusterstate import queries, sql, wake
 from clusterstate.actions import events, pods
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods import Binding, BindResult, Unschedulable
 from clusterstate.objects.errors import StatusError
-from scheduling import wake
 from scheduling.engine import reliance
 from scheduling.engine.decision import ERROR, Decision
 from scheduling.engine.queue import PendingPod
 from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.types import PodInfo, PodRecord
-from scheduling.recorder import Recorder
-from scheduling.refused import Refused, moment, stage
-from scheduling.sync import Mirror
+from scheduling.worker.mirror import Mirror
+from scheduling.worker.recorder import Recorder
+from scheduling.worker.refusals import Refused, moment, stage
 
 logger = structlog.get_logger(__name__)
 

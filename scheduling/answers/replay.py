@@ -25,7 +25,6 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
-from scheduling import profiles
 from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.record import unpack, unpack_table
@@ -35,6 +34,7 @@ from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import causes, explain_table
+from scheduling.worker import profiles
 
 API_VERSION = "stowage.dev/v1"
 _decode_node = msgspec.json.Decoder(Node).decode

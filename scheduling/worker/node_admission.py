@@ -24,9 +24,9 @@ from typing import cast
 import numpy as np
 import structlog
 
+from clusterstate import wake
 from clusterstate.actions import aside, evictions, pods
 from clusterstate.objects.matching import EmptyTerm
-from scheduling import wake
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import Profile
 from scheduling.framework.interface import CycleState
@@ -36,7 +36,7 @@ from scheduling.framework.types import PodRecord
 from scheduling.framework.vectors import required_affinity_mask
 from scheduling.plugins import node_affinity
 from scheduling.plugins.node_ports import NodePorts
-from scheduling.sync import ADMISSION, Mirror
+from scheduling.worker.mirror import ADMISSION, Mirror
 
 logger = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    scheduler worker    ``runner.run``         decide and bind
+    scheduler worker    ``scheduler.run``      decide and bind
     timers worker       ``timekeeper.run``     evict what is due
     worker              ``_controllers``       everything that looks once a second
 
@@ -29,8 +29,8 @@ from django.db import InterfaceError, OperationalError, connection
 
 from clusterstate import heartbeats, reservations, sessions, sql, timers
 from clusterstate.actions import decisions, history, housekeeping, progress
-from scheduling import binding
 from scheduling.controllers import manager, node_lifecycle, timekeeper
+from scheduling.worker import binding_cycle
 
 logger = structlog.get_logger(__name__)
 
@@ -126,9 +126,10 @@ def _hang_up() -> None:
 
 
 def _schedule(loop: Loop) -> None:
-    from scheduling import runner  # NumPy and the compiled loops, which the others do without
+    # With NumPy and the compiled loops, which the other processes do without.
+    from scheduling.worker import scheduler
 
-    runner.run(stopping=loop.stopping)
+    scheduler.run(stopping=loop.stopping)
 
 
 def _evict(loop: Loop) -> None:
@@ -142,7 +143,7 @@ def _now() -> datetime:
 def _controllers(loop: Loop) -> None:
     """Look once a second at what there is for the controllers, and for binding plugins."""
     reporter = progress.Reporter(loop.name)
-    threads = ThreadPoolExecutor(binding.AT_ONCE + 1, thread_name_prefix="worker")
+    threads = ThreadPoolExecutor(binding_cycle.AT_ONCE + 1, thread_name_prefix="worker")
     foreseeing = threading.Lock()
     duties = (
         _Duty(_LOOK_SECONDS, lambda: manager.run(_now(), progress=loop.busy)),
@@ -195,8 +196,8 @@ class _Duty:
 
 def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
     """Have a thread do what binding plugins have to do, unless all of them are at it."""
-    if binding.may_begin() and reservations.with_work():
-        threads.submit(_on_thread, lambda: binding.run(stopping=loop.stopping))
+    if binding_cycle.may_begin() and reservations.with_work():
+        threads.submit(_on_thread, lambda: binding_cycle.run(stopping=loop.stopping))
 
 
 def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
@@ -206,9 +207,9 @@ def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
 
 
 def _foresee_all() -> None:
-    from scheduling import whatif  # NumPy, which comes when it is needed
+    from scheduling.answers import questions  # NumPy, which comes when it is needed
 
-    whatif.foresee(_now())
+    questions.foresee(_now())
 
 
 def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:

@@ -6,7 +6,7 @@ pods are decided one by one; Reserve and Permit run before the next one is (R150
     permitted, nothing else to do     bound in bulk with the others, in the same cycle
     Permit says Wait                  a row; no thread waits: approval, refusal and deadline are
                                       found in the row (R163, R164)
-    PreBind or an own Bind            a row; a Celery task does the work (``scheduling.binding``),
+    PreBind or an own Bind            a row; a Celery task does the work (``binding_cycle``),
                                       and the pod is bound in bulk after it (R165, R166)
     bound, with PostBind              the row stays until a task has told the plugins (R167)
     refused at any point              Unreserve in reverse order, the room is given back, the pod
@@ -24,13 +24,11 @@ from typing import cast
 import msgspec
 import structlog
 
-from clusterstate import queries, reservations
+from clusterstate import queries, reservations, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.pods import Binding
 from clusterstate.actions.reservations import Held, Refusal
 from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
-from scheduling import wake
-from scheduling.binder import Binder
 from scheduling.engine import reliance
 from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.decision import ERROR, UNSCHEDULABLE, Decision, Rejection
@@ -38,7 +36,8 @@ from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import Diagnosis, FitError, PodInfo
-from scheduling.sync import Mirror
+from scheduling.worker.binder import Binder
+from scheduling.worker.mirror import Mirror
 
 logger = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from clusterstate import queries
 from clusterstate.actions import bootstrap, pods
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
-from scheduling.sync import Mirror
+from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, make_node, pod_manifest
 
 MANY, FEW = 40, 3

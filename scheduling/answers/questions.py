@@ -32,7 +32,8 @@ from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Toleration
-from scheduling import profiles, replay, simulation
+from scheduling import simulation
+from scheduling.answers import replay
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
@@ -40,7 +41,8 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration, parse
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
-from scheduling.sync import Mirror
+from scheduling.worker import profiles
+from scheduling.worker.mirror import Mirror
 
 logger = structlog.get_logger(__name__)
 

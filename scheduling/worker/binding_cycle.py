@@ -15,18 +15,18 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes, queries, reservations, sql
+from clusterstate import changes, queries, reservations, sql, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
 from clusterstate.objects.errors import StatusError
 from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
-from scheduling import profiles, wake
 from scheduling.engine.requirements import from_class
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
+from scheduling.worker import profiles
 
 logger = structlog.get_logger(__name__)
 

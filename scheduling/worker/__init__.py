@@ -1,0 +1,21 @@
+"""The scheduling worker: pending pods in, bindings, refusals and records out.
+
+::
+
+    scheduler          the loop: refresh, decide a batch, write what was decided, wait
+    mirror             the cluster in memory: snapshot and queue, kept up with the change log
+    binder             binds batches in a thread while the next batch is decided
+    refusals           conditions and queue positions of pods that fit nowhere, written later
+    reservations       pods of profiles with Reserve, Permit, PreBind or PostBind plugins
+    binding_cycle      their PreBind, Bind and PostBind plugins, run by Celery tasks
+    recorder           decision records, kept until there is time to write them
+    node_admission     pods that a client put on a node: may they stay there?
+    failed_batches     smaller batches after a failure, until the pod that causes it is found
+    profiles           the scheduler configuration in force
+
+One scheduler works at a time in the whole system, under a session advisory lock. It decides on the
+mirror's snapshot, which *assumes* each placed pod at once; the binder writes the binding and
+``changes`` confirm it, or the snapshot *forgets* the pod and the pod goes back to the queue. The
+rows are the truth and every write is conditional on them, so the memory of this package may be
+thrown away at any moment: a restarted worker loads the rows and decides the same.
+"""
