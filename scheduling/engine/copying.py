@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduling.engine.interning import Interner
+from scheduling.engine.nominations import Nominations
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.types import PodInfo
 
@@ -62,6 +63,8 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
         return [_copied(name, inner, classes) for inner in value]
     if isinstance(value, set):
         return value.copy()
+    if isinstance(value, Nominations):
+        return value.copied(classes)
     if isinstance(value, Interner):
         made: Interner[Any] = Interner()
         made.values = value.values.copy()

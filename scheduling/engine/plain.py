@@ -28,6 +28,7 @@ import numpy as np
 
 from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.decision import Rejection
+from scheduling.engine.nominations import NO_PRIORITY
 from scheduling.engine.plain_run import KINDS, PlainRun, Plan
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int8, Int32, Int64, Mask, UInt64
@@ -51,8 +52,6 @@ _FIELDS = 9
 _CHECKS = 8
 _MOST_GROUPS = 64
 _LARGEST_AMOUNT = 2**50
-_LOWEST_PRIORITY = -(2**31)
-_NO_GUESTS = 2**31
 _PADDING = (-1,) * _CHECKS
 _NO_LEAST = (0, 0, 0, 0)
 _NO_BALANCE = (0, 0)
@@ -389,10 +388,6 @@ class PlainRuns:
         self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // _BLOCK, np.int32)
-        self._guest_requested: Int64 = np.zeros_like(snapshot.requested)
-        self._guest_count: Int64 = np.zeros_like(snapshot.pod_count)
-        self._guest_version = -1
-        self._lowest = _NO_GUESTS
         self._cursor = -1
         self._stamp = self._now()
 
@@ -538,7 +533,6 @@ class PlainRuns:
         if self._stamp != self._now() or self._plans.full:
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
-        self._seat_guests()
         keys: list[Hashable] = []
         infos: list[PodInfo] = []
         run: list[int] = []
@@ -589,7 +583,8 @@ class PlainRuns:
         Raises:
             PluginFailed: a plugin failed.
         """
-        snapshot, memo_key, lowest = self._snapshot, self._memo_key, self._lowest
+        snapshot, memo_key = self._snapshot, self._memo_key
+        lowest = snapshot.nominations.lowest_priority
         stamp = self._versions()
         line_of: dict[int, int] = {}
         held: set[int] = set()
@@ -598,7 +593,7 @@ class PlainRuns:
             info = pod.info
             # Guests count for pods of no higher priority than theirs: here all of them or none.
             if pod.nominated_node or (
-                lowest < _NO_GUESTS
+                lowest < NO_PRIORITY
                 and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
             ):
                 return
@@ -656,21 +651,6 @@ class PlainRuns:
         self.nowhere = not done and why == _loops.NOWHERE
         return int(done)
 
-    def _seat_guests(self) -> None:
-        """Count the pods that are nominated to nodes, all of them."""
-        snapshot = self._snapshot
-        if self._guest_version == snapshot.nomination_version:
-            return
-        self._guest_version = snapshot.nomination_version
-        self._guest_requested[:] = 0
-        self._guest_count[:] = 0
-        self._lowest = _NO_GUESTS
-        for row, infos in snapshot.guests(_LOWEST_PRIORITY, None).items():
-            for info in infos:
-                self._guest_requested[row] += snapshot.request_vector(info)
-                self._guest_count[row] += 1
-                self._lowest = min(self._lowest, info.priority)
-
     def _sync(self) -> None:
         """Bring the mirror up to date with the snapshot."""
         assert _loops is not None
@@ -685,10 +665,11 @@ class PlainRuns:
     def _nodes(self) -> tuple[Any, Any, Any]:
         """Return the mirror, the snapshot's columns and the guests, as the loops take them."""
         assert _loops is not None
+        nominations = self._snapshot.nominations
         return (
             _loops.Mirror(self._mirror, self._odd, self._odd_in),
             _columns(self._snapshot, _loops.Nodes),
-            _loops.Guests(self._guest_requested, self._guest_count),
+            _loops.Guests(nominations.requested, nominations.pods),
         )
 
 

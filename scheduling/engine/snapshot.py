@@ -36,6 +36,7 @@ from clusterstate.objects.workloads import (
     StatefulSet,
 )
 from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
+from scheduling.engine.nominations import Nominations
 from scheduling.framework.arrays import Float64, Int32, Int64, Mask
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import (
@@ -115,8 +116,7 @@ class Snapshot:
         self._homeless: dict[str, dict[int, None]] = {}
         self._node_of_slot: dict[int, str] = {}
         self._assumed: set[Hashable] = set()
-        self._nominated: dict[str, dict[Hashable, PodInfo]] = {}
-        self._nominated_node: dict[Hashable, str] = {}
+        self.nominations = Nominations(size, self.allocatable.shape[1])
         self._guest_rows: dict[int, dict[int, list[PodInfo]]] = {}
         self._guest_stamp: tuple[int, int] = (-1, -1)
 
@@ -250,6 +250,7 @@ class Snapshot:
             for slot in self._homeless.pop(name, {}):
                 del self._node_of_slot[slot]
                 self._settle(slot, row)
+            self.nominations.node_came(name, row, self._vectors)
         self._touch(row)
         return row
 
@@ -262,6 +263,7 @@ class Snapshot:
             self._unsettle(slot)
             self._homeless.setdefault(name, {})[slot] = None
             self._node_of_slot[slot] = name
+        self.nominations.node_left(row)
         node = self.node(row)
         self._set_images(row, node, None)
         for column in self._columns.values():
@@ -361,6 +363,7 @@ class Snapshot:
             self.allocatable = _widen(self.allocatable, wider)
             self.requested = _widen(self.requested, wider)
             self._vectors = [_widen(v[None, :], wider)[0] for v in self._vectors]
+            self.nominations.grow(self._capacity, wider)
             self.node_version += 1
         return number
 
@@ -380,6 +383,7 @@ class Snapshot:
         self.alive = _lengthen(self.alive, new)
         self.taint_set = _lengthen(self.taint_set, new)
         self._first = _lengthen(self._first, new, -1)
+        self.nominations.grow(new, self.allocatable.shape[1])
         for column in self._columns.values():
             column.grow(new)
         for counter in self._counters.values():
@@ -605,7 +609,7 @@ class Snapshot:
             self._node_of_slot[slot] = node_name
         else:
             self._settle(slot, row)
-        if key in self._nominated_node:
+        if key in self.nominations.node_of:
             self.unnominate(key)
 
     def confirm(
@@ -656,7 +660,7 @@ class Snapshot:
         slot = self._new_slot(key, info, start_time=None, terminating=False)
         self._settle(slot, row)
         self._assumed.add(key)
-        if key in self._nominated_node:
+        if key in self.nominations.node_of:
             self.unnominate(key)
 
     def log_room(self, count: int) -> tuple[Int32, int]:
@@ -693,7 +697,7 @@ class Snapshot:
         self._log_filled += count
         self._assumed.update(keys)
         self._bump(np.array([info.peer for info in infos], np.int32), rows)
-        if self._nominated_node:
+        if self.nominations.node_of:
             for key in keys:
                 self.unnominate(key)
 
@@ -779,7 +783,7 @@ class Snapshot:
         np.add.at(self.requested, there, vectors[of] * counts[:, None])
         np.add.at(self.nonzero_requested, there, nonzero[of] * counts[:, None])
         np.add.at(self.pod_count, there, counts)
-        if self._nominated_node:
+        if self.nominations.node_of:
             for key in keys:
                 self.unnominate(key)
         if count > _LOG_LIMIT // 2:
@@ -1029,42 +1033,36 @@ class Snapshot:
     def nominate(self, key: Hashable, info: PodInfo, node_name: str) -> None:
         """Note that room is being made for a pending pod on a node; replaces an earlier one."""
         self.unnominate(key)
-        self._nominated.setdefault(node_name, {})[key] = info
-        self._nominated_node[key] = node_name
-        self._nominations_changed(node_name)
+        row = self._row_of.get(node_name)
+        self.nominations.add(key, info, node_name, row, self._vectors[info.index])
+        self._nominations_changed(row)
 
     def unnominate(self, key: Hashable) -> None:
         """Drop a pod's nomination. None: nothing happens."""
-        node_name = self._nominated_node.pop(key, None)
+        node_name = self.nominations.node_of.get(key)
         if node_name is not None:
-            there = self._nominated[node_name]
-            del there[key]
-            if not there:
-                del self._nominated[node_name]
-            self._nominations_changed(node_name)
+            row = self._row_of.get(node_name)
+            info = self.nominations.of_node[node_name][key]
+            self.nominations.remove(key, row, self._vectors[info.index])
+            self._nominations_changed(row)
 
-    def _nominations_changed(self, node_name: str) -> None:
+    def _nominations_changed(self, row: int | None) -> None:
         self.nomination_version += 1
-        row = self._row_of.get(node_name)
         if row is not None:
             self._touch(row)
 
     def nominated_node_of(self, key: Hashable) -> str:
         """Return the node a pod is nominated to, empty when to none."""
-        return self._nominated_node.get(key, "")
+        return self.nominations.node_of.get(key, "")
 
     def has_nominations(self, priority: int, key: Hashable) -> bool:
         """Return whether another pod of at least this priority is nominated to any node."""
-        return bool(self._nominated_node) and any(
-            other != key and info.priority >= priority
-            for there in self._nominated.values()
-            for other, info in there.items()
-        )
+        return self.nominations.any_for(priority, key)
 
     @property
     def has_any_nomination(self) -> bool:
         """Whether any pod is nominated to any node."""
-        return bool(self._nominated_node)
+        return bool(self.nominations.node_of)
 
     def guests(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
         """Return nominated pods of at least ``priority`` by row, but for ``key``.
@@ -1072,7 +1070,8 @@ class Snapshot:
         Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
         shared: the caller must not write to it.
         """
-        if not self._nominated_node:
+        nominations = self.nominations
+        if not nominations.node_of:
             return {}
         stamp = (self.nomination_version, self.node_version)
         if self._guest_stamp != stamp:
@@ -1082,17 +1081,17 @@ class Snapshot:
         if found is None:
             found = self._guest_rows[priority] = {
                 row: infos
-                for name, there in self._nominated.items()
+                for name, there in nominations.of_node.items()
                 if (row := self._row_of.get(name)) is not None
                 and (infos := [info for info in there.values() if info.priority >= priority])
             }
-        own = self._nominated_node.get(key)
+        own = nominations.node_of.get(key)
         row = None if own is None else self._row_of.get(own)
         if own is None or row not in found:
             return found
         others = [
             info
-            for other, info in self._nominated[own].items()
+            for other, info in nominations.of_node[own].items()
             if other != key and info.priority >= priority
         ]
         rest = {at: infos for at, infos in found.items() if at != row}
