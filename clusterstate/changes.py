@@ -25,6 +25,7 @@ locked): when an UPDATE waits for another writer of the row, PostgreSQL computes
 newest version, so revisions of one object rise in commit order.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -105,25 +106,47 @@ _NO_CEILING = 2**62
 """While tables are filled for the first time."""
 
 WATERMARK = f"""
-SELECT least(s.last, s.ceiling, (
+SELECT CASE WHEN s.last IS NULL THEN s.kept ELSE least(s.last, s.ceiling, (
     SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
     FROM pg_locks l
     WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
       AND (l.classid::bigint >> 16) = {REVISION_TAG}
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND l.pid <> pg_backend_pid())) AS mark, s.last, s.ceiling
-FROM (SELECT CASE WHEN {lineage.OPEN} THEN pg_sequence_last_value('change_revision')
+      AND l.pid <> pg_backend_pid())) END AS mark, s.last, s.ceiling
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
+                  WHEN {lineage.OPEN} THEN pg_sequence_last_value('change_revision')
                   ELSE revisions_closed() END AS last,
-             coalesce((SELECT ceiling FROM history WHERE id = 1), {_NO_CEILING}) AS ceiling
+             coalesce(h.ceiling, {_NO_CEILING}) AS ceiling, h.mark AS kept
+      FROM (SELECT 1) one LEFT JOIN history h ON h.id = 1
       OFFSET 0) s
 """
 """The watermark, the last number given out and the ceiling, for a statement that wants them among
-other things; whoever asks passes the last two to `lineage.reserve`."""
+other things; whoever asks passes the last two to `lineage.reserve`. On a replica the last number is
+NULL, since none is given out there."""
 
+# MATERIALIZED, so that the locks are read once: the mark that is kept for the next statement must
+# be the very one that is answered. The setting ends with the transaction that both statements are.
 _MARK = f"""
-SELECT mark, set_config('stowage.mark', mark::text, false), last, ceiling FROM ({WATERMARK}) m
+WITH m AS MATERIALIZED ({WATERMARK})
+SELECT mark, set_config('stowage.mark', mark::text, true), last, ceiling FROM m
 """
 """The watermark, kept for the statement that is sent together with this one."""
+
+_SETTLED = f"""
+SELECT m.mark, m.last, m.ceiling,
+       (SELECT max(c.revision) FROM change c
+        WHERE c.revision > m.mark AND (%s OR c.kind = ANY(%s)))
+FROM ({WATERMARK}) m
+"""
+"""The watermark, and the highest change above it that was committed before the statement began."""
+
+_KEEP_MARK = f"""
+UPDATE history SET mark = m.mark FROM ({WATERMARK}) m
+WHERE history.id IN (SELECT id FROM history WHERE id = 1 FOR UPDATE SKIP LOCKED)
+  AND history.mark < m.mark
+"""
+_PATIENCE_SECONDS = 1.0
+_POLL_SECONDS = (0.001, 0.02)
 
 
 committed = Signal()
@@ -181,14 +204,16 @@ _FIELDS = Change.__struct_fields__[:-2]
 _COLUMNS = ", ".join(_FIELDS)
 _SELECTED = ", ".join(f"c.{name}" for name in _FIELDS)
 
+
 # The subquery hides the cursor from the planner: seen, it makes a plan for each cursor anew.
-_READ = f"""
+def _read_statement(until: str) -> str:
+    """Return the statement that reads the changes after a cursor up to ``until``."""
+    return f"""
 SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED},
        d.text, p.text
 FROM (SELECT 1) one
 LEFT JOIN (SELECT {_COLUMNS} FROM change
-           WHERE revision > (SELECT %s::bigint)
-             AND revision <= current_setting('stowage.mark')::bigint
+           WHERE revision > (SELECT %s::bigint) AND revision <= {until}
              AND (%s OR kind = ANY(%s))
            ORDER BY revision LIMIT %s) c ON true
 LEFT JOIN document d ON d.id = c.document_id AND c.kind = ANY(%s)
@@ -196,6 +221,10 @@ LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = ANY(%s)
                     AND p.id IS DISTINCT FROM c.document_id
 ORDER BY c.revision
 """
+
+
+_READ = _read_statement("current_setting('stowage.mark')::bigint")
+_READ_UP_TO = _read_statement("(SELECT %s::bigint)")
 
 
 def following(ask: Callable[[], _T]) -> _T:
@@ -221,12 +250,69 @@ def watermark() -> int:
     row = following(lambda: sql.fetch_one(WATERMARK))
     assert row is not None
     mark, last, ceiling = row
-    if lineage.reserve(last, ceiling) and last > ceiling:
+    if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
         row = sql.fetch_one(WATERMARK)
         assert row is not None
         mark = row[0]
     found: int = mark
     return found
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Up to where the log is complete.
+
+    ``lacking``: changes beyond ``mark`` were told to others already, and a transaction that is
+    still open keeps them from being read.
+    """
+
+    mark: int
+    lacking: bool
+
+
+def settled(
+    kinds: Collection[str] | None = None, *, patience: float = _PATIENCE_SECONDS
+) -> Settled:
+    """Return a watermark that no change lies above which anyone was told before this call.
+
+    For questions whose asker may expect to see an own write in the answer. As long as a committed
+    change (of these ``kinds``; ``None``: of any) lies above the watermark, waits for the
+    transaction that holds the watermark, at most ``patience`` seconds, and not at all inside a
+    transaction, which may be what that one waits for. Queries once when there is no such change.
+    The mark is to be handed to `read_since`, since a later watermark may be lower.
+    """
+    question = (_SETTLED, (kinds is None, sql.Int4s(_codes(kinds))))
+    row = following(lambda: sql.fetch_one(*question))
+    assert row is not None
+    mark, last, ceiling, goal = row
+    deadline = time.monotonic() + (0 if connection.in_atomic_block else patience)
+    pause, longest = _POLL_SECONDS
+    while goal is not None and mark < goal:
+        if last is not None and last > ceiling:
+            lineage.reserve(last, ceiling)
+        elif time.monotonic() >= deadline:
+            return Settled(mark, lacking=True)
+        else:
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+        row = sql.fetch_one(WATERMARK)
+        assert row is not None
+        mark, last, ceiling = row
+    return Settled(mark, lacking=False)
+
+
+def keep_mark() -> bool:
+    """Write the watermark into ``history``, for replicas; return whether it rose. Queries once.
+
+    For whoever follows the log, a few times a second. Skipped while another transaction holds the
+    row. Not written to the disk at once: what a crash loses is a lower mark, which is never wrong.
+    """
+    _, rows = following(
+        lambda: sql.fetch_together(
+            ("SELECT set_config('synchronous_commit', 'off', true)", ()),
+            (_KEEP_MARK + " RETURNING history.mark", ()),
+        )
+    )
+    return bool(rows)
 
 
 def window(cursor: int, mark: int, *, limit: int) -> int:
@@ -249,6 +335,7 @@ def window(cursor: int, mark: int, *, limit: int) -> int:
 def read_since(
     cursor: int,
     *,
+    mark: int | None = None,
     kinds: Collection[str] | None = None,
     limit: int = 1000,
     documents: Collection[str] | None = (),
@@ -256,30 +343,37 @@ def read_since(
 ) -> Changes:
     """Return the changes after ``cursor``, oldest first, at most ``limit``. Queries once.
 
-    ``kinds`` restricts to some kinds (``None``: all). ``documents`` names the kinds whose document
-    text is read along, ``previous`` those whose earlier text is (``None``: all kinds). An earlier
-    text that equals the current one is not repeated: ``previous_document_id == document_id`` tells.
+    ``mark`` is a watermark that the caller knows already, to read up to and not further; ``None``
+    asks for the present one in the same round trip. ``kinds`` restricts to some kinds (``None``:
+    all). ``documents`` names the kinds whose document text is read along, ``previous`` those whose
+    earlier text is (``None``: all kinds). An earlier text that equals the current one is not
+    repeated: ``previous_document_id == document_id`` tells.
 
     Raises:
         Expired: changes after ``cursor`` were trimmed already, or nobody was ever told such a
             cursor by this history; list again.
     """
-    parameters = (
-        cursor,
+    wanted = (
         kinds is None,
         sql.Int4s(_codes(kinds)),
         limit,
         sql.Int4s(_codes(documents)),
         sql.Int4s(_codes(previous)),
     )
-    marks, rows = following(lambda: sql.fetch_together((_MARK, ()), (_READ, parameters)))
-    mark: int = marks[0][0]
-    last, ceiling = marks[0][2:]
-    if lineage.reserve(last, ceiling) and last > ceiling:
-        return Changes([], cursor, more=True)
+    last: int | None = None
+    if mark is not None:
+        if mark <= cursor:
+            return Changes([], cursor, more=False)
+        rows = following(lambda: sql.fetch(_READ_UP_TO, (cursor, mark, *wanted)))
+    else:
+        marks, rows = following(lambda: sql.fetch_together((_MARK, ()), (_READ, (cursor, *wanted))))
+        mark, _, last, ceiling = marks[0]
+        assert mark is not None
+        if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
+            return Changes([], cursor, more=True)
     if mark <= cursor:
         # Nothing can be complete beyond the cursor; a trimmed cursor implies a higher mark.
-        if cursor > last:
+        if last is not None and cursor > last:
             raise lineage.expired_beyond(cursor, last)
         return Changes([], cursor, more=False)
     trimmed: int = rows[0][0] or 0

@@ -153,13 +153,14 @@ def _commit_durably() -> None:
     )
 
 
-def reserve(last: int, ceiling: int) -> bool:
+def reserve(last: int | None, ceiling: int) -> bool:
     """Reserve the next block when half of the last is used. Return whether that was needed.
 
-    ``last`` and ``ceiling`` come from the follower's own question. Does nothing inside a
-    transaction, whose end is not known: another follower will.
+    ``last`` and ``ceiling`` come from the follower's own question; ``last`` is ``None`` on a
+    replica, which reserves nothing. Does nothing inside a transaction, whose end is not known:
+    another follower will.
     """
-    if last <= ceiling - BLOCK // 2 or connection.in_atomic_block:
+    if last is None or last <= ceiling - BLOCK // 2 or connection.in_atomic_block:
         return False
     # Whoever trims holds the row for a while; there is time while half a block is left.
     skip = "SKIP LOCKED" if last < ceiling else ""

@@ -57,7 +57,8 @@ class History(models.Model):
     """One row: which history this is, and how far its revisions may be told.
 
     Changes up to ``trimmed_revision`` are no longer kept. ``uid``, ``ceiling``, ``first_revision``
-    and ``place`` are explained in `clusterstate.lineage`.
+    and ``place`` are explained in `clusterstate.lineage`. ``mark`` is a watermark of a moment ago,
+    which replicas read instead of the locks that they cannot see (`clusterstate.changes`).
     """
 
     trimmed_revision = models.BigIntegerField(default=0)
@@ -65,6 +66,7 @@ class History(models.Model):
     ceiling = models.BigIntegerField(db_default=0)
     first_revision = models.BigIntegerField(db_default=0)
     place = models.TextField(db_default="")
+    mark = models.BigIntegerField(db_default=0)
 
     class Meta:
         db_table = "history"

@@ -5,6 +5,8 @@ process is asked to stop. One works at a time in the whole system, by a session 
 without waiting; the lock of one that was killed, or stopped for long, goes with its session, and
 another that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
 
+It also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
+
 It sleeps on the client side of a Redis subscription until the next timer is due or a commit could
 have started an earlier one; without Redis it looks four times a second.
 """
@@ -34,6 +36,8 @@ _LONGEST_WAIT = 0.25
 """Pods edited by hand announce themselves to nobody; they are found this soon."""
 _BUSY_WAIT = 0.01
 _EVENTS_AT_ONCE = 1000
+_MARK_SECONDS = 0.1
+"""How often the watermark is written down for replicas of the database, at most."""
 
 
 def run(
@@ -50,6 +54,7 @@ def run(
     if not _lock():
         return 0
     evicted = 0
+    marked_at = 0.0
     news: list[Occurrence] = []
     late: list[float] = []
     reporter = progress.Reporter(NAME)
@@ -68,6 +73,9 @@ def run(
                 _report(done)
                 if done.again:
                     continue
+                if seconds - marked_at >= _MARK_SECONDS:
+                    changes.keep_mark()
+                    marked_at = seconds
                 evictions.follow(now)
                 pod_deletion.finish(now)
                 if news:

@@ -6,8 +6,11 @@ exception comes back as ``{"error": its class, "message": its text}``.
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,16 @@ def main() -> None:
                 create(f"undone-{number}")
                 transaction.set_rollback(True)
 
+    def create_slowly(count: int) -> list[str]:
+        """Create pods in transactions that stay open for a moment; return their names."""
+        names, chance = [], random.Random(os.getpid())
+        for _ in range(count):
+            with transaction.atomic():
+                names.append(f"p-{uuid.uuid4()}")
+                create(names[-1])
+                time.sleep(chance.random() * 0.005)
+        return names
+
     def undo_classes(count: int) -> None:
         """Write the catalogue in transactions that are rolled back."""
         for number in range(count):
@@ -89,6 +102,11 @@ def main() -> None:
             if not read.more:
                 return found
 
+    def read(cursor: int) -> tuple[list[str], int]:
+        """Return the names of what was created after the cursor, and the next cursor."""
+        found = changes.read_since(cursor, kinds=["Pod"], limit=100_000)
+        return [change.name for change in found.items], found.cursor
+
     def listed(token: str, limit: int) -> list[Any]:
         page = queries.list_page("Pod", limit=limit, continue_token=token)
         return [len(page.items), page.revision, page.continue_token]
@@ -97,7 +115,8 @@ def main() -> None:
         return sql.fetch(statement)
 
     commands = {
-        "create": create, "listed": listed, "mark": changes.watermark, "prepare": prepare,
+        "create": create, "create_slowly": create_slowly, "keep_mark": changes.keep_mark,
+        "listed": listed, "mark": changes.watermark, "prepare": prepare, "read": read,
         "since": since, "sql": run, "undo": undo, "undo_classes": undo_classes,
     }  # fmt: skip
     assert settings.configured

@@ -173,11 +173,9 @@ def test_many_find_the_database_after_a_crash_at_once(cluster: Cluster) -> None:
     assert len(parts[1]("since", told)) == len(seen)
 
 
-def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> None:
-    """Asynchronous: what the old primary still told, the new one has never heard of."""
-    part = cluster.part()
-    part("prepare")
-    part("create", "everywhere")
+@contextlib.contextmanager
+def replica_of(cluster: Cluster) -> Iterator[Cluster]:
+    """A streaming replica, running."""
     with state_folder() as state:
         replica = Cluster(state)
         replica.server.prepare()
@@ -194,25 +192,60 @@ def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> N
             os.lchown(path, owner.st_uid, owner.st_gid)
         try:
             replica.start()
-            with contextlib.closing(replica.part()) as reader:
-                # Nothing on a replica says how far the primary's log is complete.
-                assert reader("mark")["error"] in ("OperationalError", "InternalError")
-            told = [part("create", f"lost-{number}") for number in range(40)][-1]
-            token = part("listed", "", 1)[2]
-            uid = part("sql", "SELECT uid::text FROM history")
-            cluster.kill()
-            reader = replica.part()
-            reader("sql", "SELECT pg_promote()")
-            until(lambda: isinstance(reader("mark"), int), what="the new primary to take over")
-            assert reader("mark") >= told + lineage.GAP
-            assert reader("since", told)["error"] == "Expired"
-            assert reader("listed", token, 1)["error"] == "Expired"
-            assert reader("sql", "SELECT uid::text FROM history") != uid
-            mark = reader("mark")
-            assert reader("create", "new") > mark
-            assert reader("since", mark) == ["new"]
+            yield replica
         finally:
             replica.close()
+
+
+def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> None:
+    """Asynchronous: what the old primary still told, the new one has never heard of."""
+    part = cluster.part()
+    part("prepare")
+    part("create", "everywhere")
+    with replica_of(cluster) as replica:
+        told = [part("create", f"lost-{number}") for number in range(40)][-1]
+        token = part("listed", "", 1)[2]
+        uid = part("sql", "SELECT uid::text FROM history")
+        cluster.kill()
+        reader = replica.part()
+        reader("sql", "SELECT pg_promote()")
+        until(lambda: reader("mark") >= told + lineage.GAP, what="the new primary to take over")
+        assert reader("since", told)["error"] == "Expired"
+        assert reader("listed", token, 1)["error"] == "Expired"
+        assert reader("sql", "SELECT uid::text FROM history") != uid
+        mark = reader("mark")
+        assert reader("create", "new") > mark
+        assert reader("since", mark) == ["new"]
+
+
+def test_a_follower_of_a_replica_misses_nothing_while_others_write(cluster: Cluster) -> None:
+    """The replica sees no locks of the primary, and its copy of the sequence runs ahead."""
+    keeper = cluster.part()
+    keeper("prepare")
+    start = keeper("mark")
+    assert keeper("keep_mark") is True
+    with replica_of(cluster) as replica:
+        reader = replica.part()
+        until(lambda: reader("mark") == start, what="the replica to have the mark")
+        writers = [cluster.part() for _ in range(3)]
+        created: list[str] = []
+        seen: list[str] = []
+        cursor = start
+        for round_ in range(60):
+            for number, writer in enumerate(writers):
+                writer.send("undo" if round_ % 5 == number else "create_slowly", 2)
+            keeper.send("keep_mark")
+            read, cursor = reader("read", cursor)
+            seen += read
+            assert keeper.answer() in (True, False)
+            for writer in writers:
+                created += writer.answer() or []
+        last = keeper("mark")
+        keeper("keep_mark")
+        until(lambda: reader("mark") == last, what="the replica to have the last mark")
+        seen += reader("read", cursor)[0]
+        assert len(created) > 200
+        assert sorted(seen) == sorted(created)
 
 
 def test_a_revision_beyond_the_present_is_expired(cluster: Cluster) -> None:
