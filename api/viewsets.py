@@ -204,6 +204,7 @@ class ResourceView(StatusView):
             field_selector=query.get("fieldSelector", ""),
             limit=limit or None,
             continue_token=query.get("continue", ""),
+            acknowledged=True,
         )
         metadata = replies.list_metadata(page.revision, page.continue_token, page.remaining)
         if form == negotiation.TABLE:

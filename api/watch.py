@@ -360,6 +360,7 @@ def _present(request: Request, writer: Writer) -> tuple[list[bytes], int]:
         request.target.namespace,
         label_selector=request.label_text,
         field_selector=request.field_text,
+        acknowledged=True,
     )
     return writer.present(list(page.items)), page.revision
 

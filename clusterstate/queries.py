@@ -488,11 +488,14 @@ def list_page(
     field_selector: str | Sequence[FieldRequirement] = "",
     limit: int | None = None,
     continue_token: str = "",
+    acknowledged: bool = False,
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
 
     An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
-    where its page ended, in the state of the first page.
+    where its page ended, in the state of the first page. ``acknowledged``: for a client, who
+    expects to find what it was told is done; waits about a second at most for transactions that
+    are open meanwhile (`changes.settled`), and answers without it then.
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.
@@ -510,6 +513,8 @@ def list_page(
         revision, *position = _read_token(continue_token)
         lineage.require(revision)
         after = (position[0], position[1])
+    elif acknowledged:
+        revision = changes.settled((kind.name,)).mark
     else:
         revision = changes.watermark()
     if labels.nothing:

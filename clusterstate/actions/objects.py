@@ -395,7 +395,11 @@ def delete_collection(
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)
     page = queries.list_page(
-        kind, namespace, label_selector=label_selector, field_selector=field_selector
+        kind,
+        namespace,
+        label_selector=label_selector,
+        field_selector=field_selector,
+        acknowledged=True,
     )
     result = []
     for item in page.items:

@@ -26,6 +26,7 @@ from clusterstate.objects.errors import (
     NotFound,
     StatusError,
     TooLarge,
+    TooManyRequests,
 )
 from clusterstate.objects.labels import selector_from_set
 from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
@@ -42,7 +43,7 @@ from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
 from scheduling.worker import profiles
-from scheduling.worker.mirror import Mirror
+from scheduling.worker.mirror import FOLLOWED, Mirror
 
 logger = structlog.get_logger(__name__)
 
@@ -50,6 +51,7 @@ GROUP = "stowage.dev"
 _lock = threading.Lock()
 _warm: dict[str, Mirror] = {}
 _MOST_CLASSES = 100_000
+_UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
 
 
 def forget() -> None:
@@ -59,8 +61,19 @@ def forget() -> None:
 
 
 def live_snapshot() -> Snapshot:
-    """Return a copy of the live world as of now. Queries twice, a dozen times at first."""
+    """Return a copy of the live world as of now. Queries thrice, a dozen times at first.
+
+    Whatever was acknowledged to anyone before the call is in it.
+
+    Raises:
+        TooManyRequests: some of that cannot be read yet, because an earlier transaction is still
+            open; `changes.settled` waited for it in vain.
+    """
     now = time.time()
+    # Before the lock, so that no question waits for another one's wait.
+    known = changes.settled(FOLLOWED)
+    if known.lacking:
+        raise TooManyRequests(_UNSETTLED, {"retryAfterSeconds": 1})
     with _lock:
         mirror = _warm.pop("mirror", None)
         if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
@@ -69,7 +82,7 @@ def live_snapshot() -> Snapshot:
             mirror.load(now)
         else:
             mirror.follow_reservations()
-            mirror.refresh(now)
+            mirror.refresh(now, mark=known.mark)
         mirror.arrivals.clear()
         found = copy_snapshot(mirror.snapshot)
         # Kept only now: what failed halfway is loaded again.
@@ -118,7 +131,8 @@ class LiveBase(TimedBase):
             settings=catalogue.admission_settings(),
             configuration=configuration(),
         )
-        self._catalogue = catalogue.current()
+        known = catalogue.current()
+        self._catalogue = known if catalogue.is_current(known) else catalogue.reload()
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return an object of the live world, ``None`` if there is none. Queries once."""
@@ -263,6 +277,8 @@ def foresee(now: datetime) -> int:
 
 def _foresee(now: datetime) -> int:
     done = 0
+    if changes.settled(FOLLOWED).lacking:
+        return 0
     while waiting := timers.unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
         found: dict[int, Manifest] = {}
         try:

@@ -458,9 +458,10 @@ class Mirror:
 
     # --- keeping up ------------------------------------------------------------------------------
 
-    def refresh(self, now: float) -> int:
+    def refresh(self, now: float, *, mark: int | None = None) -> int:
         """Apply what was committed since the cursor; return how many changes. Queries twice.
 
+        Up to the present watermark, or to ``mark``, one that the caller knows.
         When the log no longer reaches back to the cursor, everything is loaded again.
         """
         applied = 0
@@ -469,6 +470,7 @@ class Mirror:
             try:
                 news = changes.read_since(
                     self.cursor,
+                    mark=mark,
                     kinds=FOLLOWED,
                     limit=_READ_AT_ONCE,
                     documents=[kind for kind in FOLLOWED if kind != "Pod"],

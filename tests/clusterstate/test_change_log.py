@@ -359,3 +359,140 @@ def test_a_lock_taken_in_a_savepoint_that_is_rolled_back_is_taken_again() -> Non
         create_node("kept")
         assert Worker(changes.watermark).result() == before
     assert [change.name for change in everything_since(before)] == ["kept"]
+
+
+# The mark, and who waits for it ------------------------------------------------------------------
+
+
+class Holder:
+    """Another connection in a transaction that has taken a revision and has not committed."""
+
+    def __init__(self) -> None:
+        self._opened, self._let_go = threading.Event(), threading.Event()
+        self._worker = Worker(self._hold)
+        assert self._opened.wait(10)
+
+    def _hold(self) -> int:
+        with transaction.atomic():
+            (row,) = sql.fetch(_APPEND, (0.0, NOW))
+            self._opened.set()
+            assert self._let_go.wait(30)
+        held: int = row[0]
+        return held
+
+    def let_go(self) -> int:
+        self._let_go.set()
+        return self._worker.result()
+
+
+def test_the_locks_are_looked_at_once_for_the_mark_that_is_told_and_the_one_that_is_kept() -> None:
+    """Twice would let a follower be told a higher mark than it read up to, and lose changes."""
+    plan = [row[0] for row in sql.fetch(f"EXPLAIN VERBOSE {changes._MARK}")]
+    text = "\n".join(plan)
+    assert text.count("Function Call: pg_lock_status()") == 1, text
+    assert plan[0].startswith("CTE Scan on m"), text
+    assert plan[1].strip().startswith("Output: m.mark, set_config('stowage.mark'"), text
+
+
+def test_the_mark_that_is_kept_ends_with_the_question() -> None:
+    """A pooler gives the connection to another client after each transaction."""
+    create_pod("a")
+    changes.read_since(0)
+    assert sql.fetch("SELECT current_setting('stowage.mark', true)") in ([("",)], [(None,)])
+
+
+def test_a_known_mark_is_read_up_to_and_not_further() -> None:
+    start = changes.watermark()
+    create_pod("a")
+    mark = changes.watermark()
+    create_pod("b")
+    read = changes.read_since(start, mark=mark)
+    assert [change.name for change in read.items] == ["a"]
+    assert (read.cursor, read.more) == (mark, False)
+    assert changes.read_since(mark, mark=mark).items == []
+    history.trim(now=LATER, keep_seconds=60)
+    with pytest.raises(Expired):
+        changes.read_since(start, mark=mark)
+
+
+def test_whoever_was_told_of_a_change_waits_until_it_can_be_read() -> None:
+    holder = Holder()
+    create_pod("told")
+    question = Worker(lambda: changes.settled(patience=20))
+    threading.Event().wait(0.05)
+    assert question.is_alive()
+    holder.let_go()
+    found = question.result()
+    assert not found.lacking
+    assert "told" in [c.name for c in changes.read_since(0, mark=found.mark, kinds=["Pod"]).items]
+
+
+def test_the_wait_for_a_change_ends_and_says_that_something_is_lacking() -> None:
+    create_pod("before")
+    holder = Holder()
+    assert not changes.settled().lacking, "nobody was told of what is still open"
+    create_pod("told")
+    before = time.monotonic()
+    found = changes.settled(patience=0.2)
+    assert found.lacking
+    assert 0.2 <= time.monotonic() - before < 5
+    assert [c.name for c in changes.read_since(0, mark=found.mark, kinds=["Pod"]).items] == [
+        "before"
+    ]
+    assert not changes.settled(["Node"], patience=0).lacking, "no node was changed"
+    holder.let_go()
+
+
+def test_the_kept_mark_is_never_above_the_watermark() -> None:
+    create_pod("a")
+    mark = changes.watermark()
+    assert changes.keep_mark()
+    assert sql.fetch("SELECT mark FROM history") == [(mark,)]
+    assert not changes.keep_mark(), "it is written when it rises"
+    holder = Holder()
+    create_pod("b")
+    assert not changes.keep_mark()
+    assert sql.fetch("SELECT mark FROM history") == [(mark,)]
+    held = holder.let_go()
+    assert changes.keep_mark()
+    assert sql.fetch("SELECT mark FROM history") == [(held + 1,)]
+
+
+def test_the_mark_is_not_waited_for_while_another_holds_its_row() -> None:
+    create_pod("a")
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            sql.fetch("SELECT 1 FROM history FOR UPDATE")
+            locked.set()
+            assert done.wait(30)
+
+    holder = Worker(hold)
+    assert locked.wait(10)
+    assert Worker(changes.keep_mark).result(10) is False
+    done.set()
+    holder.result()
+    assert changes.keep_mark()
+
+
+def test_a_list_has_what_was_acknowledged_although_an_earlier_transaction_is_open() -> None:
+    holder = Holder()
+    create_pod("told")
+    assert queries.list_page("Pod").items == [], "whoever follows the log sees it later"
+    question = Worker(lambda: items(queries.list_page("Pod", acknowledged=True)))
+    # Another kind's list waits for nothing, since nobody was told of a node.
+    assert queries.list_page("Node", acknowledged=True).items == []
+    threading.Event().wait(0.05)
+    assert question.is_alive()
+    holder.let_go()
+    assert {name for _, name in question.result()} == {"told"}
+
+
+def test_a_collection_is_deleted_with_what_was_acknowledged() -> None:
+    holder = Holder()
+    create_pod("told")
+    work = Worker(lambda: objects.delete_collection("Pod", "default", now=NOW))
+    threading.Event().wait(0.05)
+    holder.let_go()
+    assert len(work.result()) == 1
