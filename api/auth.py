@@ -19,10 +19,10 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from api import clock
-from clusterstate import queries
 from clusterstate.admission.request import User
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
+from clusterstate.queries.tokens import token_user
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -134,7 +134,7 @@ class TokenCache:
 
 
 def _look_up(digest: bytes) -> User | None:
-    found = queries.token_user(digest, now=clock.now())
+    found = token_user(digest, now=clock.now())
     if found is None:
         return None
     return User(name=found.name, groups=(*found.groups, AUTHENTICATED))

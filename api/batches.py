@@ -19,12 +19,13 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from api import clock, errors
-from clusterstate import queries
-from clusterstate.actions import pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import not_found
+from clusterstate.queries.pods import find_pods
 
 KEY = "stowage.batch"
 """Where a request's WSGI environment holds its batch."""
@@ -80,7 +81,7 @@ class Batch:
         wanted: list[tuple[Deferred, Manifest, Callable[[Stored], HttpResponse]]],
     ) -> None:
         try:
-            results = pods.create_pods(
+            results = create_pods(
                 [manifest for _, manifest, _ in wanted],
                 now=clock.now(),
                 user=user,
@@ -106,14 +107,14 @@ class Batch:
 
     def _read(self) -> None:
         try:
-            found = queries.find_pods([(space, name) for _, space, name, _ in self._reads])
+            found = find_pods([(space, name) for _, space, name, _ in self._reads])
         except Exception as error:  # noqa: BLE001  # each request gets it as its answer
             for deferred, _, _, _ in self._reads:
                 deferred.answer = errors.respond(error)
             return
         for (deferred, _, name, finish), body in zip(self._reads, found, strict=True):
             if body is None:
-                deferred.answer = errors.respond(queries.not_found("Pod", name))
+                deferred.answer = errors.respond(not_found("Pod", name))
             else:
                 deferred.answer = _finished(finish, body)
 

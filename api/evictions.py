@@ -16,13 +16,16 @@ from rest_framework.request import Request
 
 from api import auth, clock, negotiation, replies, tables, wire
 from api.viewsets import StatusView
-from clusterstate import changes, queries, timers
+from clusterstate import changes
 from clusterstate.actions import usage
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
-from clusterstate.timers import Timer
+from clusterstate.queries.controllers import controller_state
+from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
+from clusterstate.queries.objects import get_object
+from clusterstate.queries.usage import usage_of
 
 GROUP = "stowage.dev"
 KIND = Kind(
@@ -57,14 +60,14 @@ class EvictionsView(StatusView):
             ),
         )
         if node:
-            queries.get("Node", "", node)
+            get_object("Node", "", node)
         if pod:
-            queries.get("Pod", namespace, pod)
+            get_object("Pod", namespace, pod)
         query = request.query_params
         chosen = _fields(query.get("fieldSelector", ""))
         limit = min(wire.integer(query.get("limit"), "limit") or _MOST, _MOST)
         revision = changes.watermark()
-        found = timers.waiting(
+        found = waiting_timers(
             namespace=namespace or chosen.get("metadata.namespace", ""),
             name=name or pod or chosen.get("metadata.name", ""),
             node_name=node or chosen.get("spec.nodeName", ""),
@@ -128,7 +131,7 @@ def manifest(timer: Timer) -> Manifest:
         "podUID": timer.pod_uid,
         "cause": timer.cause,
     }
-    if timer.cause == timers.TAINT:
+    if timer.cause == TAINT:
         taint = {"key": timer.taint_key, "effect": timer.taint_effect}
         if timer.taint_value:
             taint["value"] = timer.taint_value
@@ -195,11 +198,11 @@ class UsageView(StatusView):
     def get(self, request: Request, node: str) -> HttpResponse:
         """Return the last report with what was concluded from it: pressures and next victims."""
         self._require("get", node)
-        queries.get("Node", "", node)
+        get_object("Node", "", node)
         return replies.reply(replies.encode(_usage_manifest(node)))
 
     def put(self, request: Request, node: str) -> HttpResponse:
-        """Keep a report; the body's ``usage`` is that of ``timers.Report``."""
+        """Keep a report; the body's ``usage`` is that of ``Report``."""
         self._require("update", node)
         body = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
         given = body.get("usage") if isinstance(body, dict) else None
@@ -217,7 +220,7 @@ class UsageView(StatusView):
 
 
 def _usage_manifest(node: str) -> Manifest:
-    found = timers.usage_of(node)
+    found = usage_of(node)
     result: Manifest = {
         "apiVersion": KIND.api_version,
         "kind": "NodeUsage",
@@ -240,7 +243,7 @@ class ZonesView(StatusView):
     def get(self, request: Request) -> HttpResponse:
         """Return a ZoneList: state, taints per second, and how many are left at once."""
         auth.require(self.user, auth.Attributes(verb="list", resource="nodes"))
-        kept = timers.controller_state("node-lifecycle")
+        kept = controller_state("node-lifecycle")
         items = [
             {
                 "metadata": {"name": name},

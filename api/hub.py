@@ -35,12 +35,14 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from api import clock, connections
-from clusterstate import changes, queries, wake
+from clusterstate import changes, wake
 from clusterstate.actions import aside
 from clusterstate.changes import Change
 from clusterstate.objects.document import Overlay, compose
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.events import event_manifests
+from clusterstate.queries.pods import pod_overlay
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +59,12 @@ _decode = msgspec.json.decode
 
 def overlay(change: Change) -> Overlay:
     """Return what fills the slots of the changed object's document."""
-    return queries.overlay(
-        change.node_name, change.scheduled_at, change.unschedulable, change.eviction
-    )
+    return pod_overlay(change.node_name, change.scheduled_at, change.unschedulable, change.eviction)
 
 
 def previous_overlay(change: Change) -> Overlay:
     """Return what filled the slots before the change."""
-    return queries.overlay(
+    return pod_overlay(
         change.previous_node_name,
         change.previous_scheduled_at,
         change.previous_unschedulable,
@@ -134,7 +134,7 @@ def events_of(items: Sequence[Change]) -> list[Event]:
     if there are such.
     """
     rows = [c.object_id for c in items if c.text is None and c.kind == "Event"]
-    composed = queries.event_manifests(rows) if rows else {}
+    composed = event_manifests(rows) if rows else {}
     found: list[Event] = []
     for change in items:
         if change.text is not None:

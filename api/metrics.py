@@ -18,7 +18,9 @@ from prometheus_client.metrics_core import Metric
 
 from api import auth, clock, errors
 from api.routes import resolve
-from clusterstate import aside, progress, queries, timers
+from clusterstate import aside, progress
+from clusterstate.queries.eviction_timers import LATENESS_BOUNDS, timer_totals
+from clusterstate.queries.queue import oldest_untried, pending_counts
 from scheduling.answers import questions
 
 _PATIENCE_SECONDS = 5.0
@@ -45,7 +47,7 @@ class _Timers:
     def collect(self) -> Iterator[Metric]:
         """Yield how many wait, how long the first is overdue, and how late pods left. Queries."""
         try:
-            found = timers.standing(clock.now())
+            found = timer_totals(clock.now())
         except DatabaseError:
             return  # /readyz says so
         waiting = GaugeMetricFamily(
@@ -60,9 +62,7 @@ class _Timers:
             value=found.overdue_seconds,
         )
         buckets, total = [], 0
-        for bound, number in zip(
-            (*timers.LATENESS_BOUNDS, "+Inf"), found.figures.later_than, strict=True
-        ):
+        for bound, number in zip((*LATENESS_BOUNDS, "+Inf"), found.figures.later_than, strict=True):
             total += number
             buckets.append((str(bound), total))
         yield HistogramMetricFamily(
@@ -114,9 +114,9 @@ class _Queue:
     def collect(self) -> Iterator[Metric]:
         """Yield how many wait by stage, and how old the oldest is that was never tried. Queries."""
         try:
-            counts = queries.pending_counts()
+            counts = pending_counts()
             names = [profile.scheduler_name for profile in questions.configuration().profiles]
-            since = queries.oldest_untried(names)
+            since = oldest_untried(names)
         except DatabaseError:
             return  # /readyz says so
         pending = GaugeMetricFamily(

@@ -18,8 +18,10 @@ from rest_framework.views import APIView
 from api import auth, batches, clock, errors, negotiation, protobuf, replies, room, routes, wire
 from api.applying import apply
 from api.tables import NONE, format_selector
-from clusterstate import advice, lineage, queries
-from clusterstate.actions import objects, pods, storing
+from clusterstate import advice, lineage
+from clusterstate.actions import objects, storing
+from clusterstate.actions.pods.bind import bind_pod
+from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
 from clusterstate.objects import patching, wire_types
@@ -34,6 +36,9 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.kinds import KINDS, Kind
 from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import get_object
+from clusterstate.queries.pods import node_of_pod
 
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
@@ -179,14 +184,14 @@ class ResourceView(StatusView):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         is_pod = target.kind.name == "Pod"
         if is_pod and auth.is_node(self.user):
-            found = queries.node_of_pod(target.namespace, target.name)
+            found = node_of_pod(target.namespace, target.name)
             auth.require_own(self.user, target.namespace, target.name, found)
         batch = batches.of(request)
         if batch is not None and is_pod:
             return batch.read_pod(
                 target.namespace, target.name, lambda body: self._object(request, body)
             )
-        body = queries.get(target.kind, target.namespace, target.name)
+        body = get_object(target.kind, target.namespace, target.name)
         if target.subresource == "scale":
             return self._plain(request, wire.encode(_scale_of(target.kind, replies.decode(body))))
         return self._object(request, body)
@@ -197,7 +202,7 @@ class ResourceView(StatusView):
         limit = wire.integer(query.get("limit"), "limit") if query else None
         if version := wire.integer(query.get("resourceVersion"), "resourceVersion"):
             lineage.require(version)
-        page = queries.list_page(
+        page = list_page(
             target.kind,
             target.namespace,
             label_selector=query.get("labelSelector", ""),
@@ -422,7 +427,7 @@ class ResourceView(StatusView):
 
     def _evict(self, request: HttpRequest) -> HttpResponse:
         target, options = self.target, self._eviction(request)
-        pods.evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
+        evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
         return replies.reply(wire.encode(errors.success(201)), status=201)
 
     def _eviction(self, request: HttpRequest) -> Manifest:
@@ -748,7 +753,7 @@ def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:
         raise BadRequest("target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
         raise BadRequest('target.kind: Unsupported value: supported values: "Node", "<empty>"')
-    pods.bind_pod(
+    bind_pod(
         namespace,
         name,
         target["name"],

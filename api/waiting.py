@@ -11,10 +11,11 @@ from api import auth, connections, errors, negotiation, replies, wire
 from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
 from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error, wait
-from clusterstate import changes, queries
+from clusterstate import changes
 from clusterstate.changes import DELETED
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import get_object
 
 CONDITION = "PodScheduled"
 DEFAULT_SECONDS = 30
@@ -58,7 +59,7 @@ def _open(scope: Scope) -> tuple[Target, float]:
 @connections.used()
 def _read(target: Target) -> tuple[bytes, int, bool]:
     """Return the pod, its revision, and whether it was decided on. Queries; runs on a thread."""
-    body = queries.get(target.kind, target.namespace, target.name)
+    body = get_object(target.kind, target.namespace, target.name)
     pod: Manifest = replies.decode(body)
     conditions = (pod.get("status") or {}).get("conditions") or ()
     decided = bool((pod.get("spec") or {}).get("nodeName")) or any(

@@ -30,12 +30,13 @@ from api import (
 )
 from api.hub import Event, events_of, hub
 from api.routes import Target, resolve
-from clusterstate import changes, lineage, queries
+from clusterstate import changes, lineage
 from clusterstate.changes import ADDED, DELETED, Change
 from clusterstate.objects import fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.lists import list_page
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -355,7 +356,7 @@ def _present(request: Request, writer: Writer) -> tuple[list[bytes], int]:
 
     Queries; runs on a thread.
     """
-    page = queries.list_page(
+    page = list_page(
         request.kind,
         request.target.namespace,
         label_selector=request.label_text,

@@ -12,12 +12,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clusterstate import queries, sql
+from clusterstate import sql
 from clusterstate.objects.labels import SelectorError, selector_from_label_selector
 from clusterstate.objects.matching import tolerates
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import LabelSelector, Toleration
+from clusterstate.queries.lists import list_page
 
 REMEMBER_SECONDS: Final = 5.0
 _MOST: Final = 1024
@@ -115,7 +116,7 @@ def _somewhere(labels: dict[str, str], expressions: list[Manifest], now: float) 
             selector = selector_from_label_selector(msgspec.convert(wanted, LabelSelector))
         except (SelectorError, msgspec.ValidationError):
             return True  # admission says what is wrong with it
-        return bool(queries.list_page("Node", label_selector=selector, limit=1).items)
+        return bool(list_page("Node", label_selector=selector, limit=1).items)
 
     return _remember("selector", key, now, ask)
 

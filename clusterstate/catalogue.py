@@ -23,10 +23,11 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 
-from clusterstate import changes, queries, sql
+from clusterstate import changes, sql
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects import document
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import TABLES, find_object
 
 KINDS = ("Namespace", "RuntimeClass", "PriorityClass")
 """The kinds kept here; writing one advances the epoch."""
@@ -101,7 +102,7 @@ class Catalogue:
 
     @staticmethod
     def _find(kind: str, namespace: str, name: str) -> Manifest | None:
-        found = queries.find(kind, namespace, name)
+        found = find_object(kind, namespace, name)
         return None if found is None else msgspec.json.decode(found)
 
 
@@ -154,7 +155,7 @@ def reload() -> Catalogue:
     _memory.belongs_to(row[1], row[0])
     objects = {
         kind: sql.fetch(
-            f"SELECT t.name, d.text, t.revision FROM {queries.TABLES[kind]} t"
+            f"SELECT t.name, d.text, t.revision FROM {TABLES[kind]} t"
             " JOIN document d ON d.id = t.document_id"
         )
         for kind in KINDS

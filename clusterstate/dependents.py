@@ -15,7 +15,7 @@ from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import FOREGROUND, Owner, Reference, State, references
-from clusterstate.queries import TABLES
+from clusterstate.queries.objects import TABLES
 
 _OWNED: Final = '"ownerReferences":['
 _FINAL: Final = '"finalizers":['

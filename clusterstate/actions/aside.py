@@ -33,7 +33,7 @@ from clusterstate import aside, sql
 from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.kinds import KINDS
-from clusterstate.queries import TABLES
+from clusterstate.queries.objects import TABLES
 
 logger = structlog.get_logger(__name__)
 

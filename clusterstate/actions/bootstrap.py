@@ -6,7 +6,8 @@ from typing import Any
 from django.db import transaction
 
 from clusterstate import catalogue, lineage, sql
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.errors import AlreadyExists
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -71,4 +72,4 @@ def _create(kind: str, manifest: dict[str, Any], now: datetime) -> bool:
 def forget() -> None:
     """Drop what this process remembers of the database, after its tables were emptied."""
     catalogue.forget()
-    pods.forget_classes()
+    forget_classes()

@@ -6,13 +6,12 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import timers
 from clusterstate.objects.countdowns import countdowns, deadline
 from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, Taint
 from clusterstate.objects.pod import Pod
-from clusterstate.timers import Stay
+from clusterstate.queries.stays import EXECUTION_FIELD, Stay, class_specs, stays_on
 
 _decode = msgspec.json.Decoder(Pod).decode
 
@@ -34,9 +33,9 @@ def foretell(old: Manifest, new: Manifest, now: datetime) -> list[str]:
     if not relabelled and not added:
         return []
     name = after.metadata.name
-    stays = timers.stays_on([name])
+    stays = stays_on([name])
     population = Counter(stay.class_id for stay in stays)
-    pods = {id_: _decode(spec) for id_, spec in timers.specs(sorted(population)).items()}
+    pods = {id_: _decode(spec) for id_, spec in class_specs(sorted(population)).items()}
     warnings = []
     if relabelled:
         count = sum(
@@ -47,7 +46,7 @@ def foretell(old: Manifest, new: Manifest, now: datetime) -> list[str]:
         if count:
             warnings.append(
                 f"{_pods(count)} would be evicted from node {name}: its labels would no longer"
-                f" match {timers.FIELD}"
+                f" match {EXECUTION_FIELD}"
             )
     if added:
         late, later = _untolerated(pods, stays, added, now)

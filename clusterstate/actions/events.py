@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 from django.db import transaction
 
-from clusterstate import admission, catalogue, changes, queries, sql
+from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import storing
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object, get_object, not_found
 
 EVENT = KINDS["Event"]
 _LONGEST_MESSAGE = 1024  # as client-go truncates it
@@ -241,9 +242,9 @@ def _lock(namespace: str, name: str) -> _Locked:
         (namespace, name),
     )
     if found is None:
-        raise queries.not_found(EVENT, name)
+        raise not_found(EVENT, name)
     id_, document_id, revision = found
-    return _Locked(id_, document_id, revision, queries.get(EVENT, namespace, name))
+    return _Locked(id_, document_id, revision, get_object(EVENT, namespace, name))
 
 
 _UPDATE = f"""
@@ -286,8 +287,8 @@ def update_event(
         NotFound: there is none. Conflict: a precondition does not hold.
     """
     locked = _lock(namespace, name)
-    old = queries.decode(locked.item)
-    new = storing.merge_update(EVENT, old, change(queries.decode(locked.item)), "")
+    old = decode_object(locked.item)
+    new = storing.merge_update(EVENT, old, change(decode_object(locked.item)), "")
     admitted = admission.admit("Event", UPDATE, new, old, "", catalogue.current(), user)
     new = admitted.manifest
     text, _ = document.encode("Event", new)
@@ -322,7 +323,7 @@ def delete_event(namespace: str, name: str, *, now: datetime) -> Deleted:
     """
     with transaction.atomic():
         locked = _lock(namespace, name)
-        manifest = queries.decode(locked.item)
+        manifest = decode_object(locked.item)
         text, _ = document.encode("Event", manifest)
         document_id = locked.document_id
         if document_id is None:

@@ -17,22 +17,17 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import changes, sql
-from clusterstate.actions import aside, events, pods
+from clusterstate.actions import aside, events
 from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods.clauses import log_versions, returning_versions
+from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS, finish_deletions
+from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects import document, moments
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.timers import (
-    BOUND_AT,
-    DURING_EXECUTION,
-    FIGURES,
-    TAINT,
-    DueTaint,
-    Figures,
-    Place,
-    Stay,
-    controller_state,
-)
+from clusterstate.queries.controllers import controller_state
+from clusterstate.queries.eviction_timers import DURING_EXECUTION, FIGURES, TAINT, DueTaint, Figures
+from clusterstate.queries.stays import BOUND_AT, Place, Stay
 
 FOLLOWER: Final = "evictions"
 FOLLOWER_OF_LABELS: Final = "evictions-by-labels"
@@ -230,11 +225,11 @@ _EVICT = f"""
         SET revision = n.revision, deletion_at = n.deletion_at,
             eviction = tstzrange(%s::timestamptz, n.deletion_at, '[]')
         FROM numbered n WHERE p.id = n.pod_id
-        {pods.returning()}),
+        {returning_versions()}),
     terminating AS (
         INSERT INTO terminating_pod (pod_id, deletion_at) SELECT id, deletion_at FROM updated),
     done AS (DELETE FROM eviction_timer t USING updated u WHERE t.pod_id = u.id),
-    logged AS ({pods.log("updated")})
+    logged AS ({log_versions("updated")})
     SELECT max(revision) FROM updated
 """
 _EVICT = " ".join(_EVICT.split())
@@ -335,7 +330,7 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
     assert found is not None  # the rows are locked
     changes.announce(found[0], ("Pod",))
     if 0 in ends:
-        pods.finish_deletions(
+        finish_deletions(
             [pod_id for pod_id, grace in zip(pod_ids, graces, strict=True) if grace == 0], now=now
         )
 
@@ -343,7 +338,7 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
 def _period(grace: int | None) -> int:
     """Return a grace period in seconds; a negative one is the shortest there is."""
     if grace is None:
-        return pods.DEFAULT_GRACE_SECONDS
+        return DEFAULT_GRACE_SECONDS
     return grace if grace >= 0 else 1
 
 
@@ -398,7 +393,7 @@ def fire_executions(
                         _drop(pod_id)
                         changed += 1
                         continue
-                    pods.evict_pod(
+                    evict_pod(
                         namespace,
                         name,
                         {"preconditions": {"uid": uid}},

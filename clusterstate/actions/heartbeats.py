@@ -6,9 +6,9 @@ from datetime import datetime
 from django.db import transaction
 
 from clusterstate import changes, sql
-from clusterstate.actions import pods
+from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.objects import document
-from clusterstate.timers import NODE_LEASES
+from clusterstate.queries.terminating import NODE_LEASES
 
 _NOTE = f"""
     WITH seen AS (
@@ -65,11 +65,11 @@ _REWRITE = f"""
     updated AS (
         UPDATE pod p SET document_id = n.document_id, revision = n.revision
         FROM numbered n WHERE p.id = n.pod_id
-        {pods.returning()}),
+        {returning_versions()}),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
-    logged AS ({pods.log("updated")})
+    logged AS ({log_versions("updated")})
     SELECT max(revision) FROM updated
 """
 _REWRITE = " ".join(_REWRITE.split())

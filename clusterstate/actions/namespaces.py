@@ -7,13 +7,15 @@ called again at any time; a follower of the change log calls it, and a periodic 
 
 from datetime import datetime
 
-from clusterstate import queries, sql
-from clusterstate.actions import objects, pods
+from clusterstate import sql
+from clusterstate.actions import objects
+from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import TABLES, find_object
 
-_NAMESPACED = [name for name in queries.TABLES if KINDS[name].namespaced]
+_NAMESPACED = [name for name in TABLES if KINDS[name].namespaced]
 
 
 def finish_deletion(name: str, *, now: datetime) -> bool:
@@ -30,7 +32,7 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     due = sql.fetch(
         "SELECT id FROM pod WHERE namespace = %s AND deletion_at <= %s::timestamptz", (name, now)
     )
-    pods.finish_deletions([id_ for (id_,) in due], now=now)
+    finish_deletions([id_ for (id_,) in due], now=now)
     for kind in _NAMESPACED:
         if _is_empty(kind, name):
             continue
@@ -47,11 +49,11 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
         objects.update("Namespace", "", name, finalize, subresource="finalize", now=now)
     except NotFound:
         return True
-    return queries.find("Namespace", "", name) is None
+    return find_object("Namespace", "", name) is None
 
 
 def _is_empty(kind: str, namespace: str) -> bool:
     found = sql.fetch_one(
-        f"SELECT 1 FROM {queries.TABLES[kind]} WHERE namespace = %s LIMIT 1", (namespace,)
+        f"SELECT 1 FROM {TABLES[kind]} WHERE namespace = %s LIMIT 1", (namespace,)
     )
     return found is None

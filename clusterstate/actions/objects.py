@@ -13,16 +13,20 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import admission, catalogue, changes, queries, sql
-from clusterstate.actions import departures, events, nodes, pods, storing
+from clusterstate import admission, catalogue, changes, sql
+from clusterstate.actions import departures, events, nodes, storing
+from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.update import update_pod
 from clusterstate.actions.storing import Deleted, Row, Stored
-from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
+from clusterstate.admission.request import CREATE, DELETE, NOBODY, UPDATE, User
 from clusterstate.objects import document
 from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError, TooManyRequests
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import Policy, finalizers_for
-from clusterstate.queries import kind_of
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, kind_of
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +54,6 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NOBODY: Final = User()
 _MAX_TRIES = 20
 _PLACEMENT_FIELDS: Final = ("capacity", "allocatable", "images", "declaredFeatures")
 
@@ -71,7 +74,7 @@ def create(
     """
     kind = kind_of(kind)
     if kind.name == "Pod":
-        return pods.create_pod(manifest, namespace=namespace, now=now, user=user, dry_run=dry_run)
+        return create_pod(manifest, namespace=namespace, now=now, user=user, dry_run=dry_run)
     if kind.name == "Event":
         with storing.work(dry_run=dry_run):
             return events.create_event(namespace, manifest, now=now, user=user)
@@ -133,7 +136,7 @@ def _create_pods(
         if namespace and metadata.get("namespace") != namespace:
             metadata = {**metadata, "namespace": namespace}
         manifests.append({**manifest, "metadata": metadata})
-    stored = pods.create_pods(manifests, now=now, user=user, dry_run=dry_run)
+    stored = create_pods(manifests, now=now, user=user, dry_run=dry_run)
     return [one for one in stored if isinstance(one, Stored)]
 
 
@@ -219,7 +222,7 @@ def update(
     kind = kind_of(kind)
     subresource = subresource or ""
     if kind.name == "Pod":
-        return pods.update_pod(
+        return update_pod(
             namespace, name, change, now=now, user=user, subresource=subresource, dry_run=dry_run
         )
     if kind.name == "Event":
@@ -328,7 +331,7 @@ def delete(
     uid, version = chosen.uid, chosen.resource_version
     dry_run = dry_run or chosen.dry_run
     if kind.name == "Pod":
-        return pods.delete_pod(
+        return delete_pod(
             namespace,
             name,
             now=now,
@@ -394,7 +397,7 @@ def delete_collection(
     """
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)
-    page = queries.list_page(
+    page = list_page(
         kind,
         namespace,
         label_selector=label_selector,
@@ -403,7 +406,7 @@ def delete_collection(
     )
     result = []
     for item in page.items:
-        metadata = queries.decode(item)["metadata"]
+        metadata = decode_object(item)["metadata"]
         try:
             result.append(
                 delete(

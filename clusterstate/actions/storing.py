@@ -32,7 +32,8 @@ from clusterstate.objects.kinds import Kind
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import Quantity
-from clusterstate.queries import POD_OVERLAY, TABLES, kind_of, not_found, overlay
+from clusterstate.queries.objects import TABLES, kind_of, not_found
+from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 KEEPS_STATUS: Final = frozenset({"Node"})
@@ -582,7 +583,7 @@ def lock_row(kind: Kind, namespace: str, name: str) -> Row:
     row = Row(id_, uid, row_namespace, row_name, document_id, revision, text)
     if kind.name == "Pod":
         *slots, row.class_id, row.phase, row.nominated_node_name = more
-        row.overlay = overlay(*slots)
+        row.overlay = pod_overlay(*slots)
     return row
 
 

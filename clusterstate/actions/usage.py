@@ -15,12 +15,13 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate import queries, sql
+from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.objects import document
 from clusterstate.objects.errors import INVALID, FieldError, Invalid
 from clusterstate.objects.meta import Manifest
-from clusterstate.timers import Report, Reported
+from clusterstate.queries.objects import get_object
+from clusterstate.queries.usage import Report, Reported
 
 SEEN: Final = "lastPressureAt"
 """Where an outcome has the time of the last report under each pressure that is still declared."""
@@ -51,7 +52,7 @@ def report(node_name: str, manifest: Manifest, *, now: datetime) -> Report:
         NotFound: there is no such node.
         Invalid: the report is not of the form of ``Report``.
     """
-    queries.get("Node", "", node_name)
+    get_object("Node", "", node_name)
     try:
         read = msgspec.convert(manifest, Report)
     except msgspec.ValidationError as error:

@@ -5,11 +5,11 @@ from typing import TypeVar
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
-from clusterstate import queries
 from clusterstate.admin import look
 from clusterstate.admin.base import ReadOnlyAdmin, display
 from clusterstate.models import Namespace, PriorityClass, RuntimeClass
 from clusterstate.models.base import ClusterObject
+from clusterstate.queries.objects import find_object
 
 Stored = TypeVar("Stored", bound=ClusterObject)
 
@@ -24,7 +24,7 @@ class _DocumentAdmin(ReadOnlyAdmin[Stored]):
     @display(description="Manifest")
     def manifest(self, stored: Stored) -> SafeString | str:
         """Return the document as YAML."""
-        return look.document(queries.find(type(stored).__name__, "", stored.name))
+        return look.document(find_object(type(stored).__name__, "", stored.name))
 
 
 @admin.register(RuntimeClass)

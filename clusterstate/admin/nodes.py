@@ -16,7 +16,6 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from clusterstate import queries
 from clusterstate.actions import objects
 from clusterstate.admin import look
 from clusterstate.admin.base import (
@@ -34,6 +33,7 @@ from clusterstate.models import Node, Pod, Taint
 from clusterstate.objects import document
 from clusterstate.objects.errors import Conflict, StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import find_object, get_manifest
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 CHANGED_MEANWHILE = (
@@ -207,7 +207,7 @@ class NodeForm(ModelForm[Node]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk:
-            manifest = queries.get_manifest("Node", "", self.instance.name)
+            manifest = get_manifest("Node", "", self.instance.name)
             self.initial["labels"] = manifest["metadata"].get("labels") or {}
             self.initial["allocatable"] = (manifest.get("status") or {}).get("allocatable") or {}
             self.initial["seen"] = fingerprint(manifest)
@@ -545,7 +545,7 @@ class NodeAdmin(ObjectAdmin[Node]):
     ) -> HttpResponse:
         """Answer with the form, and under the taints the document as YAML."""
         node = None if object_id is None else self.get_object(request, unquote(object_id))
-        shown = None if node is None else look.document(queries.find("Node", "", node.name))
+        shown = None if node is None else look.document(find_object("Node", "", node.name))
         context = {**(extra_context or {}), "manifest": shown}
         return super().changeform_view(request, object_id, form_url, context)
 

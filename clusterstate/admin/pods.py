@@ -8,12 +8,12 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from clusterstate import queries
 from clusterstate.actions import objects
 from clusterstate.admin import look
 from clusterstate.admin.base import ObjectAdmin, display, requester
 from clusterstate.admin.clock import now
 from clusterstate.models import Node, Pod
+from clusterstate.queries.objects import find_object
 
 _COLOURS = {
     "Running": "success",
@@ -154,7 +154,7 @@ class PodAdmin(ObjectAdmin[Pod]):
     @display(description="Manifest")
     def manifest(self, pod: Pod) -> SafeString | str:
         """Return the document as YAML."""
-        return look.document(queries.find("Pod", pod.namespace, pod.name))
+        return look.document(find_object("Pod", pod.namespace, pod.name))
 
     def delete_model(self, request: HttpRequest, obj: Pod) -> None:
         """Delete the pod, with its grace period."""

@@ -1,6 +1,6 @@
 """What admission is asked: the request, who asks, and what may be looked up."""
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -19,6 +19,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = ""
     groups: tuple[str, ...] = ()
+
+
+NOBODY: Final = User()
+"""One of the service's own parts: it is not authenticated and no admission plugin restricts it."""
 
 
 class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from clusterstate import catalogue, changes, decisions, queries, timers
+from clusterstate import catalogue, changes, decisions
 from clusterstate.actions import evictions, scheduler_configuration
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects.document import format_time
@@ -33,6 +33,10 @@ from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Toleration
+from clusterstate.queries.eviction_timers import unforeseen
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object, get_manifest, not_found
+from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling import simulation
 from scheduling.answers import replay
 from scheduling.engine.copying import copy_snapshot
@@ -136,8 +140,8 @@ class LiveBase(TimedBase):
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return an object of the live world, ``None`` if there is none. Queries once."""
-        found = queries.find(kind, namespace, name)
-        return None if found is None else queries.decode(found)
+        found = find_object(kind, namespace, name)
+        return None if found is None else decode_object(found)
 
     def default_priority_class(self) -> Manifest | None:
         """Return the PriorityClass of pods that name none, if there is one."""
@@ -145,7 +149,7 @@ class LiveBase(TimedBase):
 
     def pod_key(self, namespace: str, name: str) -> Hashable | None:
         """Return the id of a pod that is on a node. Queries once."""
-        found = queries.pod_id(namespace, name)
+        found = find_pod_id(namespace, name)
         return found if found is not None and self.snapshot.pod(found) is not None else None
 
     def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
@@ -153,7 +157,7 @@ class LiveBase(TimedBase):
         ids = [key for key in keys if isinstance(key, int)]
         if not ids:
             return {}
-        return {id_: f"{pod.namespace}/{pod.name}" for id_, pod in queries.pods_by_id(ids).items()}
+        return {id_: f"{pod.namespace}/{pod.name}" for id_, pod in pods_by_id(ids).items()}
 
 
 def _base(asked: Simulation) -> Base:
@@ -202,11 +206,11 @@ def runtime_class_nodes(name: str) -> tuple[list[bytes], int]:
     Raises:
         NotFound: there is no such RuntimeClass.
     """
-    runtime_class = queries.get_manifest("RuntimeClass", "", name)
+    runtime_class = get_manifest("RuntimeClass", "", name)
     scheduling = runtime_class.get("scheduling") or {}
     selector = selector_from_set(scheduling.get("nodeSelector") or {})
     tolerations = msgspec.convert(scheduling.get("tolerations") or [], tuple[Toleration, ...])
-    page = queries.list_page("Node", label_selector=selector)
+    page = list_page("Node", label_selector=selector)
     return [item for item in page.items if _accepts(item, tolerations)], page.revision
 
 
@@ -239,7 +243,7 @@ def landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
     Raises:
         NotFound: one is not there.
     """
-    manifests = [queries.get_manifest("Pod", namespace, name) for namespace, name in keys]
+    manifests = [get_manifest("Pod", namespace, name) for namespace, name in keys]
     document = {
         "apiVersion": f"{GROUP}/v1",
         "kind": "Simulation",
@@ -279,7 +283,7 @@ def _foresee(now: datetime) -> int:
     done = 0
     if changes.settled(FOLLOWED).lacking:
         return 0
-    while waiting := timers.unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
+    while waiting := unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
         found: dict[int, Manifest] = {}
         try:
             together = landings([(namespace, name) for _, namespace, name in waiting])
@@ -307,8 +311,8 @@ def decisions_of(namespace: str, name: str, *, limit: int) -> list[Manifest]:
         NotFound: there is no such pod, and no decision about one.
     """
     records = decisions.of_pod(namespace, name, limit=limit)
-    if not records and queries.pod_id(namespace, name) is None:
-        raise queries.not_found("Pod", name)
+    if not records and find_pod_id(namespace, name) is None:
+        raise not_found("Pod", name)
     return [replay.describe(record) for record in records]
 
 

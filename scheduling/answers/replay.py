@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import decisions, queries
+from clusterstate import decisions
 from clusterstate.decisions import Record
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.meta import Manifest
@@ -25,6 +25,9 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
+from clusterstate.queries.lists import list_at
+from clusterstate.queries.loading import load_classes
+from clusterstate.queries.objects import decode_object, find_object
 from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.record import unpack, unpack_table
@@ -130,8 +133,8 @@ def explain(record: Record) -> Manifest:
         return found | explain_table(decision, scores=True) | {"source": "stored", "verified": True}
     if replayed.decision.full is not None:
         found |= explain_table(replayed.decision, scores=True)
-        pod = queries.find("Pod", record.namespace, record.name)
-        manifest = None if pod is None else queries.decode(pod)
+        pod = find_object("Pod", record.namespace, record.name)
+        manifest = None if pod is None else decode_object(pod)
         if manifest is not None and manifest["metadata"]["uid"] == record.pod_uid:
             found = causes.told(found, manifest, replayed.snapshot, replayed.info)
     return found | {
@@ -194,22 +197,22 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     snapshot = Snapshot()
     placements = decisions.placements_at(revision)
     snapshot.revision = revision
-    for item in queries.list_at("Node", revision):
+    for item in list_at("Node", revision):
         snapshot.set_node(_decode_node(item))
-    for item in queries.list_at("Namespace", revision):
+    for item in list_at("Namespace", revision):
         namespace = msgspec.json.decode(item, type=Namespace)
         snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
-    for item in queries.list_at("Service", revision):
+    for item in list_at("Service", revision):
         snapshot.set_service(msgspec.json.decode(item, type=Service))
     for kind in _CONTROLLERS:
-        for item in queries.list_at(kind.__name__, revision):
+        for item in list_at(kind.__name__, revision):
             snapshot.set_controller(msgspec.json.decode(item, type=kind))
-    for item in queries.list_at("PodDisruptionBudget", revision):
+    for item in list_at("PodDisruptionBudget", revision):
         snapshot.set_budget(msgspec.json.decode(item, type=PodDisruptionBudget))
     class_ids = sorted({placement.class_id for placement in placements} | {record.class_id})
     infos = {
         row.id: snapshot.intern(from_class(row.id.to_bytes(8, "big"), row.spec))
-        for row in queries.load_classes(class_ids)
+        for row in load_classes(class_ids)
     }
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterstate import sql, wake
-from clusterstate.actions import objects, pods, rehearsal
+from clusterstate.actions import objects, rehearsal
+from clusterstate.actions.pods.create import create_pods
 from scheduling.bench.catalogue import by_name
 from scheduling.bench.workloads import Manifest, Workload
 from scheduling.engine import class_cache
@@ -61,7 +62,7 @@ def _turn(
         scheduler.load(time.time())
     with wake.without_scheduler():
         for first in range(0, waiting, _LIST):
-            pods.create_pods(waiters[first : first + _LIST], now=_now())
+            create_pods(waiters[first : first + _LIST], now=_now())
     before = _bound()
     say("schedule them")
     began, cpu = time.perf_counter(), time.process_time()

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterstate.actions import objects, pods, rehearsal
+from clusterstate.actions import objects, rehearsal
+from clusterstate.actions.pods.create import create_pods
 from scheduling.bench.workloads import Manifest, node, pod
 from scheduling.engine.queue import Backoff
 from scheduling.worker.mirror import Mirror
@@ -35,7 +36,7 @@ def run(
     objects.create("Node", "", template, now=_now())
     rehearsal.copy_node(name, "node-", nodes - 1)
     say(f"{bound} pods on them")
-    pods.create_pods([_on(f"kind-{i}", name, i) for i in range(_CLASSES)], now=_now())
+    create_pods([_on(f"kind-{i}", name, i) for i in range(_CLASSES)], now=_now())
     rehearsal.copy_pods("default", "copy-", bound, nodes=nodes - 1, node_prefix="node-", now=_now())
     say("load")
     mirror = Mirror({}, Backoff())
@@ -60,7 +61,7 @@ def run(
         made = [
             _on(f"new-{turn}-{i}", f"node-{i % (nodes - 1)}", i % _CLASSES) for i in range(changes)
         ]
-        pods.create_pods(made, now=_now())
+        create_pods(made, now=_now())
         began, cpu = time.perf_counter(), time.process_time()
         applied = mirror.refresh(time.time())
         cpus.append(time.process_time() - cpu)

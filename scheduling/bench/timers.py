@@ -12,8 +12,10 @@ from typing import Any
 
 from django.conf import settings
 
-from clusterstate import sql, timers, wake
-from clusterstate.actions import objects, pods, rehearsal
+from clusterstate import sql, wake
+from clusterstate.actions import objects, rehearsal
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.queries.eviction_timers import count_timers, next_due
 from scheduling.controllers import evictions, firing
 
 _ON_A_NODE = 100
@@ -41,7 +43,7 @@ def run(*, waiting: int, due: Sequence[int], say: Callable[[str], None]) -> list
     for number, count in enumerate(due):
         say(f"{count} pods that leave at one instant")
         results += _instant(f"due{number}", count)
-    return [{**result, "waiting": timers.count()} for result in results]
+    return [{**result, "waiting": count_timers()} for result in results]
 
 
 def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
@@ -63,7 +65,7 @@ def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
         rehearsal.date_taints(name, base)
     evictions.follow(_now())
     evictions.replan_nodes(nodes, _now())
-    due_at = timers.next_due()
+    due_at = next_due()
     assert due_at is not None
     assert due_at == base + timedelta(seconds=5)
     sql.run("CHECKPOINT")
@@ -122,7 +124,7 @@ def _populate(
         for number in range(count)
     ]
     for first in range(0, count, 1000):
-        pods.create_pods(manifests[first : first + 1000], now=_now())
+        create_pods(manifests[first : first + 1000], now=_now())
     return names
 
 
@@ -154,7 +156,7 @@ def _sparse() -> dict[str, Any]:
         while len(late) < len(nodes):
             late += crew.fire(time.time).lateness
             evictions.follow(_now())
-            following = timers.next_due()
+            following = next_due()
             if following is not None:
                 subscription.wait(max(0.0, min(0.25, following.timestamp() - time.time())))
     ordered = sorted(late)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import changes, queries, timers
+from clusterstate import changes
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
@@ -21,7 +21,10 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
 from clusterstate.objects.meta import Manifest, OwnerReference
 from clusterstate.objects.pod import LabelSelector, Pod
-from clusterstate.timers import Glance
+from clusterstate.queries.controllers import Glance
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.namespaces import budget_namespaces, changed_namespaces
+from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.disruption_rules import Budget, BudgetStatus, budget_status
 
 logger = structlog.get_logger(__name__)
@@ -53,10 +56,10 @@ def _pass(now: datetime) -> int:
     cursor = evictions.cursor(NAME)
     recheck = evictions.state(NAME)
     mark = changes.watermark()
-    if cursor is None or (found := timers.changed_namespaces(cursor, mark, FOLLOWED)) is None:
-        namespaces = timers.budget_namespaces()
+    if cursor is None or (found := changed_namespaces(cursor, mark, FOLLOWED)) is None:
+        namespaces = budget_namespaces()
     else:
-        namespaces = sorted({*found, *_due(recheck, now)} & set(timers.budget_namespaces()))
+        namespaces = sorted({*found, *_due(recheck, now)} & set(budget_namespaces()))
     written = 0
     for namespace in namespaces:
         done = aside.each(
@@ -80,7 +83,7 @@ def _pass(now: datetime) -> int:
 
 def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
     """Compute the budgets of a namespace; return when to look again, and how many were written."""
-    budgets = [queries.decode(item) for item in queries.list_page(BUDGET, namespace).items]
+    budgets = [decode_object(item) for item in list_page(BUDGET, namespace).items]
     done = aside.each(
         NAME,
         budgets,
@@ -97,7 +100,7 @@ def _sync(budgets: Sequence[Manifest], namespace: str, now: datetime) -> tuple[l
     written = 0
     for manifest in budgets:
         name = manifest["metadata"]["name"]
-        selected = queries.list_page("Pod", namespace, label_selector=_selector(manifest)).items
+        selected = list_page("Pod", namespace, label_selector=_selector(manifest)).items
         pods = _decoded(selected, now)
         status: list[BudgetStatus] = []
 
@@ -123,7 +126,7 @@ def _decoded(manifests: Sequence[bytes], now: datetime) -> list[Pod]:
     """Return the pods among these that can be read."""
 
     def which(manifest: bytes) -> Which:
-        metadata = queries.decode(manifest)["metadata"]
+        metadata = decode_object(manifest)["metadata"]
         return Which("Pod", namespace=metadata["namespace"], name=metadata["name"])
 
     def decode(some: Sequence[bytes]) -> list[Pod]:
@@ -161,10 +164,10 @@ def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
     def scale_of(owner: OwnerReference) -> int | None:
         if owner.kind not in _SCALED:
             return None
-        found = queries.find(owner.kind, namespace, owner.name)
+        found = find_object(owner.kind, namespace, owner.name)
         if found is None:
             return None
-        manifest = queries.decode(found)
+        manifest = decode_object(found)
         metadata = manifest["metadata"]
         if owner.uid and metadata.get("uid") != owner.uid:
             return None

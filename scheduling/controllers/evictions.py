@@ -22,13 +22,23 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate import changes, timers
+from clusterstate import changes
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.evictions import Fired, Plan
 from clusterstate.objects.countdowns import Countdown, countdowns, deadline
 from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.pod import Pod, Toleration
-from clusterstate.timers import DURING_EXECUTION, TAINT, Place, Stay
+from clusterstate.queries.eviction_news import NodeNews, eviction_news
+from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT, DueTaint, is_execution_due
+from clusterstate.queries.nodes import evicting_nodes, no_execute_taints, node_labels
+from clusterstate.queries.stays import (
+    Place,
+    Stay,
+    class_specs,
+    executing_places,
+    stays_of,
+    stays_on,
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -63,7 +73,7 @@ def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
     known = {class_id: _classes[class_id] for class_id in wanted & _classes.keys()}
     missing = wanted - known.keys()
     if missing:
-        found = {id_: _rules_of(spec) for id_, spec in timers.specs(sorted(missing)).items()}
+        found = {id_: _rules_of(spec) for id_, spec in class_specs(sorted(missing)).items()}
         known |= found
         if len(_classes) > _CLASSES:
             _classes.clear()
@@ -102,7 +112,7 @@ def plans(stays: Sequence[Stay]) -> list[Plan]:
     """
     if not stays:
         return []
-    taints = timers.no_execute_taints(sorted({stay.node_name for stay in stays}))
+    taints = no_execute_taints(sorted({stay.node_name for stay in stays}))
     known = _known(stay.class_id for stay in stays if stay.node_name in taints)
     counted: dict[Place, tuple[Countdown, ...]] = {}
     result = []
@@ -142,7 +152,7 @@ def broken(places: Sequence[Place]) -> set[Place]:
     """
     if not places:
         return set()
-    labels = timers.node_labels(sorted({place.node_name for place in places}))
+    labels = node_labels(sorted({place.node_name for place in places}))
     known = _known(place.class_id for place in places)
     result = set()
     for place in places:
@@ -156,7 +166,7 @@ def broken(places: Sequence[Place]) -> set[Place]:
 
 def leaving(node_name: str, labels: Mapping[str, str]) -> list[Place]:
     """Return the places on a node that would have to leave if it had these labels."""
-    places = timers.executing_places(node_names=[node_name])
+    places = executing_places(node_names=[node_name])
     known = _known(place.class_id for place in places)
     return [
         place
@@ -197,7 +207,7 @@ def follow(now: datetime) -> int:
     total = 0
     while True:
         cursor = evictions.cursor(NAME)
-        news = None if cursor is None else timers.news(cursor)
+        news = None if cursor is None else eviction_news(cursor)
         if news is None:
             return total + replan_everything(now)
         if not (news.nodes or news.pod_ids) and not _is_worth_a_commit(news.cursor, cursor, now):
@@ -226,10 +236,10 @@ def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:
 def replan_everything(now: datetime) -> int:
     """State all timers from the rows alone: at the first start, or after the log was trimmed."""
     cursor = changes.watermark()
-    nodes = timers.evicting_nodes()
+    nodes = evicting_nodes()
     total = evictions.drop_other_nodes(nodes)
     total += replan_nodes(nodes, now)
-    places = timers.executing_places()
+    places = executing_places()
     names = sorted({place.node_name for place in places})
     for part in _parts(names, _NODES_AT_ONCE):
         chosen = set(part)
@@ -244,11 +254,11 @@ def replan_nodes(node_names: Sequence[str], now: datetime) -> int:
     """State the timers for the taints of these nodes; return how many were dropped or written."""
 
     def state(names: Sequence[str]) -> int:
-        wanted = plans(timers.stays_on(names))
+        wanted = plans(stays_on(names))
         return _count(evictions.replan(TAINT, wanted, node_names=names))
 
     def by_pods(name: str) -> bool:
-        pod_ids = [stay.pod_id for stay in timers.stays_on([name])]
+        pod_ids = [stay.pod_id for stay in stays_on([name])]
         _state_stays(pod_ids, now)
         return bool(pod_ids)
 
@@ -262,7 +272,7 @@ def _state_stays(pod_ids: Sequence[int], now: datetime) -> int:
     """State the timers of these pods for taints."""
 
     def state(some: Sequence[int]) -> int:
-        return _count(evictions.replan(TAINT, plans(timers.stays_of(some)), pod_ids=some))
+        return _count(evictions.replan(TAINT, plans(stays_of(some)), pod_ids=some))
 
     return sum(aside.each(NAME, pod_ids, state, which=aside.pod, now=now))
 
@@ -281,7 +291,7 @@ def _replan_places(
         return _count(evictions.replan(DURING_EXECUTION, wanted, node_names=names))
 
     def by_pods(name: str) -> bool:
-        pod_ids = [stay.pod_id for stay in timers.stays_on([name])]
+        pod_ids = [stay.pod_id for stay in stays_on([name])]
         _state_executions(pod_ids, at, now)
         return bool(pod_ids)
 
@@ -292,13 +302,13 @@ def _state_executions(pod_ids: Sequence[int], at: Mapping[str, datetime], now: d
     """State the timers of these pods for labels."""
 
     def state(some: Sequence[int]) -> int:
-        wanted = _execution_plans(timers.executing_places(pod_ids=some), at, now)
+        wanted = _execution_plans(executing_places(pod_ids=some), at, now)
         return _count(evictions.replan(DURING_EXECUTION, wanted, pod_ids=some))
 
     return sum(aside.each(BY_LABELS, pod_ids, state, which=aside.pod, now=now))
 
 
-def _replan_labels(nodes: Sequence[timers.NodeNews], now: datetime) -> int:
+def _replan_labels(nodes: Sequence[NodeNews], now: datetime) -> int:
     """Judge the places whose terms name a label that changed; the others are not looked at."""
     changed: dict[str, frozenset[str]] = {}
     at: dict[str, datetime] = {}
@@ -308,7 +318,7 @@ def _replan_labels(nodes: Sequence[timers.NodeNews], now: datetime) -> int:
             at[one.name] = one.at
     total = 0
     for part in _parts(sorted(changed), _NODES_AT_ONCE):
-        places = timers.executing_places(node_names=part)
+        places = executing_places(node_names=part)
         known = _known(place.class_id for place in places)
         touched = {
             place.node_name
@@ -340,7 +350,7 @@ def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 # Firing ---------------------------------------------------------------------------------------
 
 
-def fire_taints(due: Sequence[timers.DueTaint], now: datetime) -> Fired:
+def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
     """Evict those whom taints send away, of these; any number of connections may at a time."""
     done = aside.each(
         NAME,
@@ -355,7 +365,7 @@ def fire_taints(due: Sequence[timers.DueTaint], now: datetime) -> Fired:
 
 def fire_executions(now: datetime) -> Fired:
     """Evict for labels as fast as the limit allows; the rest get their turns."""
-    if not timers.is_execution_due(now):
+    if not is_execution_due(now):
         return evictions.NOTHING
     evictions.await_landings(now=now)
     rate = settings.REQUIRED_DURING_EXECUTION_RATE

@@ -16,16 +16,16 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from clusterstate import timers
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
+from clusterstate.queries.eviction_timers import DueTaint, due_taints
 from scheduling.controllers import evictions
 
 MOST = 20_000
 """Pods after which a volley ends, so that following the log gets its turn."""
 
-Batch = Sequence[timers.DueTaint]
+Batch = Sequence[DueTaint]
 
 
 class Volley(msgspec.Struct):
@@ -115,7 +115,7 @@ class _Due:
             if not self.more or self._handed_out >= MOST:
                 return None
             size = evictions.BATCH
-            batch = timers.due_taints(self._now, after=self._last, limit=size)
+            batch = due_taints(self._now, after=self._last, limit=size)
             self.more = len(batch) == size
             if not batch:
                 return None

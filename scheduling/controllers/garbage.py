@@ -21,7 +21,7 @@ from functools import partial
 
 import structlog
 
-from clusterstate import changes, dependents, queries
+from clusterstate import changes, dependents
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.dependents import Key, Told
@@ -37,7 +37,9 @@ from clusterstate.objects.ownership import (
     judge,
     references,
 )
-from clusterstate.timers import Glance
+from clusterstate.queries.controllers import Glance
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.pods import pod_manifests
 
 logger = structlog.get_logger(__name__)
 
@@ -226,12 +228,12 @@ def _dependents(
     items = graph.owned.get(owner, set())
     class_ids = sorted(item for item in items if isinstance(item, int))
     found: list[tuple[Which, bytes | None]] = [
-        (Which(key[0], namespace=key[1], name=key[2]), queries.find(*key))
+        (Which(key[0], namespace=key[1], name=key[2]), find_object(*key))
         for key in sorted(item for item in items if not isinstance(item, int))
     ]
     if class_ids:
         ids = dependents.pods_of(owner, class_ids, live=live, limit=BURST)
-        manifests = queries.pod_manifests(ids)
+        manifests = pod_manifests(ids)
         found += [(aside.pod(pod_id), manifests.get(pod_id)) for pod_id in ids]
     for which, text in found[:BURST]:
         if text is None:
@@ -248,7 +250,7 @@ def _dependents(
 
 
 def _read(which: Which, text: bytes) -> tuple[Manifest, list[Reference] | None]:
-    manifest = queries.decode(text)
+    manifest = decode_object(text)
     return manifest, references(which.kind, manifest)
 
 
@@ -342,8 +344,8 @@ def _change(own: Owner, change: _MetadataChange, now: datetime) -> int:
 
 def _end(graph: _Graph, key: Key, now: datetime) -> int:
     """Do what a terminating object's finalizers ask for; return how much was done."""
-    text = queries.find(*key)
-    metadata = {} if text is None else queries.decode(text)["metadata"]
+    text = find_object(*key)
+    metadata = {} if text is None else decode_object(text)["metadata"]
     finalizers = metadata.get("finalizers") or ()
     if not metadata.get("deletionTimestamp") or not {ORPHAN, FOREGROUND} & set(finalizers):
         graph.ending.discard(key)

@@ -13,10 +13,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from clusterstate import queries, sql, timers
+from clusterstate import sql
 from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
-from clusterstate.timers import Glance
+from clusterstate.queries.controllers import Glance, glance
+from clusterstate.queries.namespaces import terminating_namespaces
 from scheduling.controllers import disruption, garbage, pod_gc, pressure, replicas, runtime_classes
 
 logger = structlog.get_logger(__name__)
@@ -36,7 +37,7 @@ class Controller(msgspec.Struct, frozen=True):
 def _finish_namespaces(now: datetime) -> None:
     aside.each(
         "namespaces",
-        queries.terminating_namespaces(),
+        terminating_namespaces(),
         lambda names: [namespaces.finish_deletion(name, now=now) for name in names],
         which=lambda name: Which("Namespace", name=name),
         now=now,
@@ -66,7 +67,7 @@ def run(now: datetime, progress: Callable[[], object] = lambda: None) -> list[st
     One that fails is logged, and the rest goes on; ``progress`` is called before each of them.
     Queries once when nothing happened.
     """
-    seen = timers.glance(list(CONTROLLERS))
+    seen = glance(list(CONTROLLERS))
     looked = [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
     for name in looked:
         progress()

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, timers
+from clusterstate import changes
 from clusterstate.actions import aside, evictions, heartbeats, objects
 from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
@@ -26,6 +26,7 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, NodeCondition, Taint
 from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
+from clusterstate.queries.nodes import node_revisions, nodes_by_id
 from scheduling.controllers.node_lifecycle_rules import (
     Looked,
     NodeChange,
@@ -70,7 +71,7 @@ def forget() -> None:
 
 def _nodes(now: datetime) -> list[_Known]:
     """Return all nodes that can be read, oldest first. Queries once, twice if some changed."""
-    rows = timers.node_revisions()
+    rows = node_revisions()
     changed = [
         id_
         for id_, revision in rows
@@ -90,7 +91,7 @@ def _nodes(now: datetime) -> list[_Known]:
 
     aside.each(
         NAME,
-        timers.nodes_by_id(changed),
+        nodes_by_id(changed),
         read,
         which=lambda one: Which("Node", one[0]),
         now=now,

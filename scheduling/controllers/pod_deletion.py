@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 
-from clusterstate import timers
-from clusterstate.actions import aside, pods
+from clusterstate.actions import aside
+from clusterstate.actions.pods.delete import finish_deletions
+from clusterstate.queries.terminating import POD_DELETION, finishable
 
 logger = structlog.get_logger(__name__)
 
@@ -26,11 +27,11 @@ def finish(now: datetime) -> int:
     margin = timedelta(seconds=settings.FORCED_DELETION_MARGIN_SECONDS)
     total = 0
     while True:
-        due = timers.finishable(now=now, overdue_at=now - margin, limit=BATCH)
+        due = finishable(now=now, overdue_at=now - margin, limit=BATCH)
         finished = aside.each(
-            timers.POD_DELETION,
+            POD_DELETION,
             due,
-            lambda pod_ids: pods.finish_deletions(pod_ids, now=now),
+            lambda pod_ids: finish_deletions(pod_ids, now=now),
             which=aside.pod,
             now=now,
         )

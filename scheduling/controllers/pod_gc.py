@@ -16,15 +16,25 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 
-from clusterstate import timers
-from clusterstate.actions import aside, evictions, pods
+from clusterstate.actions import aside, evictions
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.status import with_condition
+from clusterstate.actions.pods.update import rewrite_pod
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
-from clusterstate.timers import Glance, Left
+from clusterstate.queries.controllers import Glance
+from clusterstate.queries.leftovers import (
+    POD_GC,
+    Leftover,
+    finished_beyond,
+    left_behind,
+    missing_nodes,
+    out_of_service,
+)
 
 logger = structlog.get_logger(__name__)
 
-NAME: Final = timers.POD_GC
+NAME: Final = POD_GC
 BURST: Final = 200
 """Pods that one pass removes; what is left is the next pass's, a second later."""
 PERIOD: Final = timedelta(seconds=5)
@@ -50,14 +60,14 @@ def collect(now: datetime) -> int:
     missed = _missed(kept, now)
     quarantine = timedelta(seconds=settings.POD_GC_QUARANTINE_SECONDS)
     gone = [name for name, since in missed.items() if now - since >= quarantine]
-    left = timers.left_behind(gone, bound_by=now - quarantine, limit=BURST) if gone else []
+    left = left_behind(gone, bound_by=now - quarantine, limit=BURST) if gone else []
     done = _remove(left, now, fail=True, condition=_GONE)
-    done += _remove(timers.out_of_service(limit=BURST), now, fail=True)
+    done += _remove(out_of_service(limit=BURST), now, fail=True)
     more = done >= BURST
     counted_at = datetime.fromisoformat(kept["counted_at"]) if "counted_at" in kept else None
     threshold = settings.TERMINATED_POD_THRESHOLD
     if threshold and (counted_at is None or now - counted_at >= _COUNTING_PERIOD):
-        beyond = _remove(timers.finished_beyond(threshold, limit=BURST), now, fail=False)
+        beyond = _remove(finished_beyond(threshold, limit=BURST), now, fail=False)
         more = more or beyond >= BURST
         counted_at = counted_at if beyond >= BURST else now
         done += beyond
@@ -78,26 +88,26 @@ def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
     before = kept.get("missed", {})
     return {
         name: datetime.fromisoformat(before[name]) if name in before else now
-        for name in timers.missing_nodes()
+        for name in missing_nodes()
     }
 
 
 def _remove(
-    left: Sequence[Left], now: datetime, *, fail: bool, condition: Manifest | None = None
+    left: Sequence[Leftover], now: datetime, *, fail: bool, condition: Manifest | None = None
 ) -> int:
     """Remove pods without waiting for anybody; those that did not finish have failed first."""
 
-    def remove(some: Sequence[Left]) -> int:
+    def remove(some: Sequence[Leftover]) -> int:
         return sum(_remove_one(one, now, fail=fail, condition=condition) for one in some)
 
     return sum(aside.each(NAME, left, remove, which=lambda one: aside.pod(one.pod_id), now=now))
 
 
-def _remove_one(one: Left, now: datetime, *, fail: bool, condition: Manifest | None) -> bool:
+def _remove_one(one: Leftover, now: datetime, *, fail: bool, condition: Manifest | None) -> bool:
     try:
         if fail and not one.finished:
-            pods.rewrite(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
-        pods.delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
+            rewrite_pod(one.pod_id, lambda pod: _failed(pod, condition, now), now=now)
+        delete_pod(one.namespace, one.name, grace_seconds=0, uid=one.uid, now=now)
     except (NotFound, Conflict):
         return False
     return True
@@ -106,5 +116,5 @@ def _remove_one(one: Left, now: datetime, *, fail: bool, condition: Manifest | N
 def _failed(pod: Manifest, condition: Manifest | None, now: datetime) -> Manifest:
     status = {**(pod.get("status") or {}), "phase": "Failed"}
     if condition is not None:
-        status = pods.with_condition(status, condition, now)
+        status = with_condition(status, condition, now)
     return {**pod, "status": status}

@@ -14,13 +14,15 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import changes, queries, timers
-from clusterstate.actions import aside, events, pods, usage
+from clusterstate import changes
+from clusterstate.actions import aside, events, usage
 from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods.status import fail_pods, set_condition
 from clusterstate.objects import moments
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import qos_class
-from clusterstate.timers import Reported
+from clusterstate.queries.pods import pod_manifests, pods_on_node
+from clusterstate.queries.usage import PodUsage, Reported, unjudged_reports
 from scheduling.controllers.pressure_rules import (
     REASON,
     Candidate,
@@ -53,7 +55,7 @@ def run(now: datetime) -> int:
             return 0
         failed = aside.each(
             NAME,
-            timers.unjudged(),
+            unjudged_reports(),
             lambda some: sum(judge(reported, now) for reported in some),
             which=lambda reported: aside.node(reported.node_name),
             now=now,
@@ -102,12 +104,12 @@ def judge(reported: Reported, now: datetime) -> int:
 
 
 def _pods(node_name: str) -> dict[int, Pod]:
-    rows = [row for row in queries.pods_on_node(node_name) if row.phase not in _FINISHED]
-    manifests = queries.pod_manifests([row.id for row in rows])
+    rows = [row for row in pods_on_node(node_name) if row.phase not in _FINISHED]
+    manifests = pod_manifests([row.id for row in rows])
     return {id_: _decode_pod(text) for id_, text in manifests.items()}
 
 
-def _usage(pod: Pod, known: Mapping[tuple[str, str], timers.PodUsage]) -> Usage | None:
+def _usage(pod: Pod, known: Mapping[tuple[str, str], PodUsage]) -> Usage | None:
     found = known.get((pod.metadata.namespace, pod.metadata.name))
     if found is None:
         return None
@@ -142,8 +144,8 @@ def _fail(
     if not failing:
         return
     for pod_id, (_, text, _) in failing.items():
-        pods.set_condition(pod_id, {**_CONDITION, "message": text}, now=now)
-    pods.fail_pods([(id_, reason, text) for id_, (reason, text, _) in failing.items()], now=now)
+        set_condition(pod_id, {**_CONDITION, "message": text}, now=now)
+    fail_pods([(id_, reason, text) for id_, (reason, text, _) in failing.items()], now=now)
     events.record_many(
         [
             Occurrence(

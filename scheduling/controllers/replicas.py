@@ -19,11 +19,17 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, queries, timers
-from clusterstate.actions import aside, evictions, objects, pods
+from clusterstate import changes
+from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.namespaces import changed_namespaces, owner_namespaces
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.replicas import class_counts, surplus
+from clusterstate.queries.stays import class_specs
 
 logger = structlog.get_logger(__name__)
 
@@ -54,13 +60,13 @@ def follow(now: datetime) -> int:
 def _pass(now: datetime) -> int:
     cursor = evictions.cursor(NAME)
     mark = changes.watermark()
-    owned = set(timers.owner_namespaces())
+    owned = set(owner_namespaces())
     done = 0
     found = None
     if cursor is not None:
         if mark <= cursor:
             return 0
-        found = timers.changed_namespaces(cursor, mark, ("Pod", *OWNERS))
+        found = changed_namespaces(cursor, mark, ("Pod", *OWNERS))
     full = False
     for namespace in sorted(owned if found is None else owned & set(found)):
         count = sum(
@@ -121,14 +127,14 @@ def _count_up(
 
 
 def _list(kind: str, namespace: str) -> list[Manifest]:
-    return [queries.decode(item) for item in queries.list_page(kind, namespace).items]
+    return [decode_object(item) for item in list_page(kind, namespace).items]
 
 
 def _live(namespace: str) -> dict[Owner, dict[int, int]]:
     """Return how many live pods each owner has, by class."""
     result: dict[Owner, dict[int, int]] = defaultdict(dict)
-    counts = timers.class_counts(namespace)
-    for class_id, spec in timers.specs(sorted(counts)).items():
+    counts = class_counts(namespace)
+    for class_id, spec in class_specs(sorted(counts)).items():
         for owner in msgspec.json.decode(spec)["metadata"].get("ownerReferences") or ():
             if owner.get("controller"):
                 result[owner["kind"], owner["name"]][class_id] = counts[class_id]
@@ -220,14 +226,14 @@ def _create(kind: str, owner: Manifest, count: int, now: datetime) -> int:
         "spec": template["spec"],
     }
     try:
-        return len(pods.create_pods([pod] * count, now=now))
+        return len(create_pods([pod] * count, now=now))
     except StatusError as error:
         logger.warning("replica_refused", owner=metadata["name"], error=error.message)
         return 0
 
 
 def _remove(class_ids: list[int], count: int, now: datetime) -> int:
-    for namespace, name, uid in timers.surplus(class_ids, count):
+    for namespace, name, uid in surplus(class_ids, count):
         try:
             objects.delete("Pod", namespace, name, {"preconditions": {"uid": uid}}, now=now)
         except StatusError:

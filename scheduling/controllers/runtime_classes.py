@@ -11,11 +11,15 @@ from datetime import datetime
 
 import structlog
 
-from clusterstate import changes, queries, timers
-from clusterstate.actions import aside, events, evictions, pods
+from clusterstate import changes
+from clusterstate.actions import aside, events, evictions
 from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods.update import rewrite_pod
 from clusterstate.admission import runtime_class
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.namespaces import changed_namespaces
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.pods import pods_by_id, pods_gated_by
 
 logger = structlog.get_logger(__name__)
 
@@ -29,7 +33,7 @@ def follow(now: datetime) -> int:
     if cursor is not None and mark <= cursor:
         return 0
     resumed = 0
-    if cursor is None or timers.changed_namespaces(cursor, mark, ("RuntimeClass",)) != []:
+    if cursor is None or changed_namespaces(cursor, mark, ("RuntimeClass",)) != []:
         resumed = _resume_all(now)
     evictions.set_cursor(NAME, mark)
     return resumed
@@ -43,10 +47,10 @@ def _resume_all(now: datetime) -> int:
         count = 0
         for pod_id, namespace, name in waiting:
             try:
-                new = pods.rewrite(pod_id, lambda pod: _resumed(pod, classes), now=now)
+                new = rewrite_pod(pod_id, lambda pod: _resumed(pod, classes), now=now)
                 count += new is not None
             except runtime_class.Conflict as conflict:
-                row = queries.pods_by_id([pod_id]).get(pod_id)
+                row = pods_by_id([pod_id]).get(pod_id)
                 problems.append(
                     Occurrence(
                         kind="Pod",
@@ -60,7 +64,7 @@ def _resume_all(now: datetime) -> int:
                 )
         return count
 
-    waiting = queries.pods_gated_by(runtime_class.WAIT_GATE)
+    waiting = pods_gated_by(runtime_class.WAIT_GATE)
     # One by one: what was rewritten no longer waits.
     resumed = sum(
         sum(aside.each(NAME, [one], resume, which=lambda one: aside.pod(one[0]), now=now))
@@ -81,7 +85,7 @@ def _resumed(pod: Manifest, classes: dict[str, Manifest | None]) -> Manifest:
     """
     name = pod["spec"].get("runtimeClassName") or ""
     if name not in classes:
-        found = queries.find("RuntimeClass", "", name)
-        classes[name] = None if found is None else queries.decode(found)
+        found = find_object("RuntimeClass", "", name)
+        classes[name] = None if found is None else decode_object(found)
     known = classes[name]
     return pod if known is None else runtime_class.resume(pod, known)

@@ -20,10 +20,11 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, heartbeats, sql, timers, wake
+from clusterstate import changes, heartbeats, sql, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
+from clusterstate.queries.eviction_timers import next_due
 from scheduling.controllers import evictions, firing, pod_deletion
 
 logger = structlog.get_logger(__name__)
@@ -114,7 +115,7 @@ def _report(done: firing.Volley) -> None:
 def _wait_for(seconds: float, end: float) -> float:
     """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
     wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
-    due = timers.next_due()
+    due = next_due()
     return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
 
 

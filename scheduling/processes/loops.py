@@ -27,8 +27,9 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
-from clusterstate import heartbeats, reservations, sessions, sql, timers
+from clusterstate import heartbeats, reservations, sessions, sql
 from clusterstate.actions import decisions, history, housekeeping, progress
+from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager, node_lifecycle, timekeeper
 from scheduling.worker import binding_cycle
 
@@ -202,7 +203,7 @@ def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
 
 def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
     """Have a thread work out where pods will go that leave soon for node labels."""
-    if timers.unforeseen(_now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
+    if unforeseen(_now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
         threads.submit(_on_thread, _foresee_all, busy.release)
 
 

@@ -28,11 +28,14 @@ from typing import cast
 import structlog
 from django.db import connection
 
-from clusterstate import queries, sql, wake
-from clusterstate.actions import events, pods
+from clusterstate import sql, wake
+from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
-from clusterstate.actions.pods import Binding, BindResult, Unschedulable
+from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.errors import StatusError
+from clusterstate.queries.pods import pods_by_id
 from scheduling.engine import reliance
 from scheduling.engine.decision import ERROR, Decision
 from scheduling.engine.queue import PendingPod
@@ -138,7 +141,7 @@ class Binder:
 
     def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         with wake.without_scheduler():
-            return pods.bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
+            return bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
 
     def _bind_apart(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         sql.drop_dead_connection()
@@ -368,7 +371,7 @@ class Binder:
         now_ = datetime.fromtimestamp(now, UTC)
         self.refused.drop(item.pod_id for item in at_once)
         with wake.without_scheduler():
-            pods.set_unschedulable(at_once, now=now_)
+            set_unschedulable(at_once, now=now_)
             queue.told(item.pod_id for item in at_once)
             for decision in refused:
                 if decision.nomination is not None and decision.nomination.victims:
@@ -407,7 +410,7 @@ class Binder:
         assert decision.nomination is not None
         preemptor = cast(int, decision.key)
         victims = [cast(int, record.key) for record in decision.nomination.victims]
-        rows = queries.pods_by_id([preemptor, *victims])
+        rows = pods_by_id([preemptor, *victims])
         if preemptor not in rows:
             return
         name = f"{rows[preemptor].namespace}/{rows[preemptor].name}"
@@ -427,7 +430,7 @@ class Binder:
                 f" higher priority ({rows[preemptor].priority} over {row.priority})",
             }
             try:
-                pods.delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
+                delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
             except StatusError as error:
                 # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
                 logger.info("victim_kept", pod=row.name, error=error.message)
@@ -457,7 +460,7 @@ class Binder:
         moment = datetime.fromtimestamp(now, UTC)
         for first in range(0, len(news), _EVENTS_AT_ONCE):
             part = news[first : first + _EVENTS_AT_ONCE]
-            rows = queries.pods_by_id([pod_id for pod_id, *_ in part])
+            rows = pods_by_id([pod_id for pod_id, *_ in part])
             with wake.without_scheduler():
                 events.record_many(
                     [

@@ -15,10 +15,11 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes, queries, reservations, sql, wake
+from clusterstate import changes, reservations, sql, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
 from clusterstate.objects.errors import StatusError
+from clusterstate.queries.loading import load_classes
 from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
 from scheduling.engine.requirements import from_class
 from scheduling.framework.interface import CycleState
@@ -157,7 +158,7 @@ def _framework(revision: int, name: str) -> Framework:
 
 @lru_cache(maxsize=4096)
 def _info(class_id: int) -> PodInfo:
-    (row,) = queries.load_classes([class_id])
+    (row,) = load_classes([class_id])
     return from_class(row.id.to_bytes(8, "big"), row.spec)
 
 

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from clusterstate import bulk, changes, queries, reservations
+from clusterstate import bulk, changes, reservations
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which, is_an_objects_fault
 from clusterstate.aside import objects as objects_aside
@@ -43,6 +43,10 @@ from clusterstate.objects.workloads import (
     Service,
     StatefulSet,
 )
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.loading import consistent_read, load_classes, load_nodes
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.queue import load_arrivals, load_pending
 from clusterstate.reservations import Reservation
 from scheduling.engine.queue import (
     Backoff,
@@ -172,19 +176,19 @@ class Mirror:
         self._classes.clear()
         self._unread.clear()
         self._shut.clear()
-        with queries.snapshot() as revision:
+        with consistent_read() as revision:
             row_of_node: dict[int, int] = {}
-            for node in queries.load_nodes():
+            for node in load_nodes():
                 with self._digesting(Which("Node", node.id)):
                     row_of_node[node.id] = self.snapshot.set_node(_decode_node(node.manifest))
             for kind in ("Namespace", *_OTHERS):
-                for manifest in queries.list_page(kind).items:
+                for manifest in list_page(kind).items:
                     with self._digesting(kind, manifest):
                         self._set_other(kind, manifest)
             self._load_bound(bulk.bound_pods(), row_of_node)
             self._set_aside(reservations.everything())
             self._load_pending(now, revision)
-            self.arrivals = dict.fromkeys(queries.load_arrivals(ADMISSION))
+            self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.snapshot.revision = self.cursor = revision
         logger.info(
             "mirror_loaded",
@@ -206,7 +210,7 @@ class Mirror:
             if not is_an_objects_fault(error):
                 raise
             if isinstance(which, str):
-                metadata = queries.decode(manifest)["metadata"]
+                metadata = decode_object(manifest)["metadata"]
                 namespace, name = metadata.get("namespace") or "", metadata["name"]
                 which = Which(which, namespace=namespace, name=name)
             self.indigestible.append((which, error))
@@ -263,7 +267,7 @@ class Mirror:
 
     def _load_pending(self, now: float, revision: int) -> None:
         """Fill the queue from its rows, as of ``revision``."""
-        rows = queries.load_pending()
+        rows = load_pending()
         self._learn_classes(row.class_id for row in rows)
         refused: list[tuple[int, PendingPod, Place]] = []
         left_out = objects_aside(NAME)
@@ -437,7 +441,7 @@ class Mirror:
         unknown = sorted(set(class_ids) - self._classes.keys())
         if not unknown:
             return
-        for row in queries.load_classes(unknown):
+        for row in load_classes(unknown):
             try:
                 info = from_class(row.id.to_bytes(8, "big"), row.spec)
                 self._classes[row.id] = self.snapshot.intern(info)

@@ -25,7 +25,8 @@ import numpy as np
 import structlog
 
 from clusterstate import wake
-from clusterstate.actions import aside, evictions, pods
+from clusterstate.actions import aside, evictions
+from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.matching import EmptyTerm
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import Profile
@@ -90,7 +91,7 @@ def _carry_out(failed: Sequence[Failure], now: datetime) -> None:
     aside.each(
         ADMISSION,
         failed,
-        lambda some: pods.fail_pods(some, now=now),
+        lambda some: fail_pods(some, now=now),
         which=lambda one: aside.pod(one[0]),
         now=now,
     )

@@ -12,8 +12,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from clusterstate.actions import pods
-from clusterstate.actions.pods import QueueMove, Unschedulable
+from clusterstate.actions.pods.queue import (
+    QueueMove,
+    Unschedulable,
+    move_pending,
+    set_unschedulable,
+)
 from scheduling.engine.queue import Place, PriorityQueue, Stage
 
 _LONGEST = 1.0
@@ -72,7 +76,7 @@ class Refused:
                     not_before=moment(place),
                 )
             items.append(item)
-        pods.set_unschedulable(items, now=datetime.fromtimestamp(now, UTC))
+        set_unschedulable(items, now=datetime.fromtimestamp(now, UTC))
         queue.told(item.pod_id for item in items)
         return taken
 
@@ -82,7 +86,7 @@ class Refused:
         Not of those in flight: their outcome is written, and who parks a pod writes that.
         """
         places = queue.take_changes(most)
-        pods.move_pending(
+        move_pending(
             [
                 QueueMove(
                     pod_id=place.pod_id,

@@ -24,10 +24,11 @@ from typing import cast
 import msgspec
 import structlog
 
-from clusterstate import queries, reservations, wake
+from clusterstate import reservations, wake
 from clusterstate.actions import reservations as actions
-from clusterstate.actions.pods import Binding
+from clusterstate.actions.pods.bind import Binding
 from clusterstate.actions.reservations import Held, Refusal
+from clusterstate.queries.pods import pods_by_id
 from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
 from scheduling.engine import reliance
 from scheduling.engine.cycle import PodToPlace
@@ -456,7 +457,7 @@ class Reserved:
 
 def names(states: Sequence[CycleState]) -> None:
     """Write names and uids of their pods into the states. Queries once."""
-    rows = queries.pods_by_id([cast(int, state.pod_key) for state in states])
+    rows = pods_by_id([cast(int, state.pod_key) for state in states])
     for state in states:
         row = rows.get(cast(int, state.pod_key))
         if row is not None:

@@ -31,7 +31,7 @@ from django.db import connection
 
 from clusterstate import changes, collector, heartbeats, sql, wake
 from clusterstate.actions import progress
-from clusterstate.actions.pods import Binding
+from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from scheduling.engine import class_cache, reliance
 from scheduling.engine.class_cache import Cache

@@ -15,7 +15,7 @@ from clusterstate.objects.errors import Conflict
 from tests.admin.conftest import person
 from tests.admin.pages import NODES, add_taint, form_data, node_page, run, text
 from tests.clock import after, moment
-from tests.clusterstate.support import LATER, bind, create_node, create_pod, manifest, node
+from tests.clusterstate.support import LATER, bind, create_node, manifest, new_pod, node
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +51,7 @@ def test_the_list_shows_status_use_taints_and_labels(administrator: Client) -> N
     set_ready("n1", "True")
     create_node("n2", unschedulable=True)
     set_ready("n2", "False")
-    assert bind(create_pod("p1", cpu="1500m"), "n1")
+    assert bind(new_pod("p1", cpu="1500m"), "n1")
     page = text(administrator.get(NODES))
     for shown in (
         "n1", "Ready", "NotReady", "SchedulingDisabled", "1 / 110", "1.5 / 4", "64 MiB / 32 GiB",
@@ -259,7 +259,7 @@ def test_a_name_that_is_taken_or_wrong_is_refused(administrator: Client) -> None
 
 def test_a_node_is_deleted_after_confirmation_and_its_pods_stay(administrator: Client) -> None:
     labelled()
-    pod_id = create_pod("p1")
+    pod_id = new_pod("p1")
     assert bind(pod_id, "n1")
     page = node_page("n1").replace("change", "delete")
     assert "Are you sure" in text(administrator.get(page))

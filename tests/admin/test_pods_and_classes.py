@@ -6,12 +6,13 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.admin import clock
 from clusterstate.models import Namespace, Node, Pod, PriorityClass, RuntimeClass
 from tests.admin.conftest import person
 from tests.admin.pages import PODS, pod_page, text
-from tests.clusterstate.support import NOW, bind, create_node, create_pod, manifest
+from tests.clusterstate.support import NOW, bind, create_node, manifest, new_pod
 
 pytestmark = pytest.mark.django_db
 
@@ -20,13 +21,13 @@ MESSAGE = "0/1 nodes are available: 1 Insufficient cpu."
 
 def test_the_list_tells_where_pods_are_and_why_others_wait(administrator: Client) -> None:
     create_node("n1")
-    assert bind(create_pod("placed"), "n1")
-    waiting = create_pod("too-big", cpu="64")
-    pods.set_unschedulable(
-        [pods.Unschedulable(pod_id=waiting, message=MESSAGE, rejected_by=("NodeResourcesFit",))],
+    assert bind(new_pod("placed"), "n1")
+    waiting = new_pod("too-big", cpu="64")
+    set_unschedulable(
+        [Unschedulable(pod_id=waiting, message=MESSAGE, rejected_by=("NodeResourcesFit",))],
         now=NOW,
     )
-    create_pod("gated", schedulingGates=[{"name": "wait"}])
+    new_pod("gated", schedulingGates=[{"name": "wait"}])
     response = administrator.get(PODS)
     page = text(response)
     for shown in ("placed", "Scheduled", "Pending", MESSAGE, "SchedulingGated", "on a change"):
@@ -36,11 +37,11 @@ def test_the_list_tells_where_pods_are_and_why_others_wait(administrator: Client
 
 
 def test_a_pod_in_backoff_tells_when_it_is_tried_again(administrator: Client) -> None:
-    waiting = create_pod("p1")
+    waiting = new_pod("p1")
     now = clock.now()
-    pods.set_unschedulable(
+    set_unschedulable(
         [
-            pods.Unschedulable(
+            Unschedulable(
                 pod_id=waiting, message=MESSAGE, stage="backoff", attempts=3,
                 not_before=now + timedelta(seconds=60),
             )
@@ -54,13 +55,13 @@ def test_a_pod_in_backoff_tells_when_it_is_tried_again(administrator: Client) ->
 
 
 def test_a_pod_shows_its_document_as_yaml(administrator: Client) -> None:
-    create_pod("p1", nodeSelector={"disktype": "ssd"})
+    new_pod("p1", nodeSelector={"disktype": "ssd"})
     response = administrator.get(pod_page("p1"))
     assert "nodeSelector: disktype: ssd" in text(response)
 
 
 def test_a_pod_on_a_node_that_is_gone_shows_the_bare_name(administrator: Client) -> None:
-    create_pod("p1", nodeName="gone")
+    new_pod("p1", nodeName="gone")
     assert "gone" in text(administrator.get(pod_page("p1")))
 
 
@@ -79,9 +80,9 @@ def test_a_pod_on_a_node_that_is_gone_shows_the_bare_name(administrator: Client)
 )
 def test_the_list_is_filtered(administrator: Client, choice: str, expected: set[str]) -> None:
     create_node("n1")
-    assert bind(create_pod("p"), "n1")
-    create_pod("w")
-    pods.set_unschedulable([pods.Unschedulable(pod_id=create_pod("r"), message=MESSAGE)], now=NOW)
+    assert bind(new_pod("p"), "n1")
+    new_pod("w")
+    set_unschedulable([Unschedulable(pod_id=new_pod("r"), message=MESSAGE)], now=NOW)
     response = administrator.get(f"{PODS}?{choice}")
     assert {pod.name for pod in response.context["cl"].result_list} == expected
 
@@ -90,8 +91,8 @@ def test_a_waiting_pod_is_deleted_at_once_and_a_placed_one_gracefully(
     administrator: Client,
 ) -> None:
     create_node("n1")
-    create_pod("w")
-    assert bind(create_pod("p"), "n1")
+    new_pod("w")
+    assert bind(new_pod("p"), "n1")
     for name in ("w", "p"):
         page = pod_page(name).replace("change", "delete")
         assert administrator.get(page).status_code == 200
@@ -102,13 +103,13 @@ def test_a_waiting_pod_is_deleted_at_once_and_a_placed_one_gracefully(
 
 
 def test_pods_are_neither_added_nor_edited_here(administrator: Client) -> None:
-    create_pod("p1")
+    new_pod("p1")
     assert administrator.get(f"{PODS}add/").status_code == 403
     assert administrator.post(pod_page("p1"), {"priority": "9"}).status_code == 403
 
 
 def test_a_viewer_may_not_delete_pods(viewer: Client) -> None:
-    create_pod("p1")
+    new_pod("p1")
     assert viewer.get(pod_page("p1")).status_code == 200
     page = pod_page("p1").replace("change", "delete")
     assert viewer.post(page, {"post": "yes"}).status_code == 403
@@ -155,9 +156,9 @@ def test_without_permission_there_is_nothing_to_see() -> None:
 def test_the_overview_counts_and_links(administrator: Client) -> None:
     create_node("n1")
     create_node("n2", unschedulable=True)
-    assert bind(create_pod("p1", cpu="2"), "n1")
-    waiting = create_pod("w1")
-    pods.set_unschedulable([pods.Unschedulable(pod_id=waiting, message=MESSAGE)], now=NOW)
+    assert bind(new_pod("p1", cpu="2"), "n1")
+    waiting = new_pod("w1")
+    set_unschedulable([Unschedulable(pod_id=waiting, message=MESSAGE)], now=NOW)
     response = administrator.get("/admin/")
     page = text(response)
     for shown in ("Nodes 2", "Cordoned nodes 1", "Pods on a node 1", "Pods waiting 1", "2 of 8"):

@@ -4,8 +4,9 @@ import pytest
 
 from api import clock
 from api import evictions as evictions_api
-from clusterstate import queries
-from clusterstate.actions import pods
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.queries.objects import find_object
+from clusterstate.queries.pods import find_pods
 from scheduling.controllers import evictions
 from tests.api.conftest import TABLE
 from tests.clock import moment
@@ -25,7 +26,7 @@ EVICTIONS = "/apis/stowage.dev/v1/evictions"
 @pytest.fixture
 def waiting(api, monkeypatch):
     evictions.forget()
-    pods.forget_classes()
+    forget_classes()
     make_node("n1")
     make_node("n2")
     for number, seconds in enumerate((300, 100, 200)):
@@ -188,4 +189,4 @@ def test_metrics_say_how_many_wait_and_how_late_pods_left(waiting):
 def test_pods_read_together_say_it_as_one_read_alone_does(waiting):
     """Reads of pods that come together are answered by one statement."""
     keys = [("default", name) for name in ("p1", "q", "none")]
-    assert queries.find_pods(keys) == [queries.find("Pod", *key) for key in keys]
+    assert find_pods(keys) == [find_object("Pod", *key) for key in keys]

@@ -17,6 +17,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
+from api import batches
 from api.batches import Batch
 from clusterstate.admission.request import User
 from tests.api import hostile
@@ -188,9 +189,7 @@ def page_form(client, page):
 
 def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(caller, monkeypatch):
     """A value that only the database refuses is its sender's 422, not the whole batch's 500."""
-    from clusterstate.actions import pods
-
-    create = pods.create_pods
+    create = batches.create_pods
 
     def refuse(manifests, **options):
         if any(manifest["metadata"]["name"] == "unfit" for manifest in manifests):
@@ -198,7 +197,7 @@ def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(caller, monkeypatch
                 cursor.execute("SELECT 99999999999::int")
         return create(manifests, **options)
 
-    monkeypatch.setattr(pods, "create_pods", refuse)
+    monkeypatch.setattr(batches, "create_pods", refuse)
     batch = Batch()
     user = User(name="operator", groups=("system:masters",))
     waiting = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.actions import pods
+from clusterstate.actions.pods.classes import forget_classes
 from tests.api.conftest import Api, make_token
 from tests.controllers.support import make_node, make_pod
 
@@ -11,7 +11,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 @pytest.fixture
 def node(api):
-    pods.forget_classes()
+    forget_classes()
     for name in ("n1", "n2"):
         make_node(name)
     make_pod("mine", "n1")

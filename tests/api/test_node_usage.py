@@ -3,8 +3,10 @@
 import pytest
 
 from api import clock
-from clusterstate import changes, queries
-from clusterstate.actions import objects, pods
+from clusterstate import changes
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.queries.objects import get_manifest
 from scheduling.controllers import node_lifecycle, pressure
 from tests.api.conftest import Api, make_token
 from tests.controllers.support import NOW, after, make_node, make_pod, pod
@@ -15,7 +17,7 @@ PATH = "/apis/stowage.dev/v1/nodes/n1/usage"
 
 @pytest.fixture
 def node(api, monkeypatch):
-    pods.forget_classes()
+    forget_classes()
     make_node("n1")
     for name, request in (("greedy", "10Mi"), ("modest", "200Mi"), ("tiny", "1Mi")):
         containers = [
@@ -104,7 +106,7 @@ PRESSED = ("node.kubernetes.io/memory-pressure", "NoSchedule")
 
 def memory_pressure():
     """Return the node's condition, and whether it is tainted; each in the same version."""
-    found = queries.get_manifest("Node", "", "n1")
+    found = get_manifest("Node", "", "n1")
     conditions = found["status"].get("conditions") or ()
     status = next((one for one in conditions if one["type"] == "MemoryPressure"), {})
     taints = {(one["key"], one["effect"]) for one in found["spec"].get("taints") or ()}
@@ -133,7 +135,7 @@ def test_a_report_under_pressure_sets_condition_and_taint_at_once(node, monkeypa
 )
 def test_every_signal_has_its_condition_and_taint(node, signal, condition, key):
     node.put(PATH, {"usage": {signal: {"available": 1, "threshold": 2}}}).ok()
-    found = queries.get_manifest("Node", "", "n1")
+    found = get_manifest("Node", "", "n1")
     assert {one["type"]: one["status"] for one in found["status"]["conditions"]} == {
         condition: "True"
     }
@@ -162,7 +164,7 @@ def test_a_condition_that_the_agent_set_is_the_agents(node, monkeypatch):
     for second in (0, 400, 800):
         monkeypatch.setattr(clock, "now", lambda second=second: after(second))
         node.put(PATH, usage(500)).ok()
-    (condition,) = queries.get_manifest("Node", "", "n1")["status"]["conditions"]
+    (condition,) = get_manifest("Node", "", "n1")["status"]["conditions"]
     assert condition == {"type": "DiskPressure", "status": "True"}
 
 

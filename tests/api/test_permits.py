@@ -11,8 +11,10 @@ import pytest
 import structlog
 
 from api import clock
-from clusterstate import decisions, queries, reservations, sql
+from clusterstate import decisions, reservations, sql
 from clusterstate.actions import scheduler_configuration
+from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.queue import load_pending
 from scheduling.answers import questions
 from scheduling.worker import binding_cycle, profiles
 from scheduling.worker.scheduler import Scheduler
@@ -164,7 +166,7 @@ def test_a_gang_waits_for_its_last_member_and_goes_together(api, start):
     assert names(api.get(WAITING)) == ["one", "two"]
     assert node_of(api, "single")
     assert not node_of(api, "one")
-    (row,) = queries.load_pending([queries.pod_id("ns", "one")])
+    (row,) = load_pending([find_pod_id("ns", "one")])
     assert row.stage == "inflight"
     create(api, "three", gang="red")
     runner.turn()
@@ -491,7 +493,7 @@ def test_a_pre_enqueue_plugin_holds_pods_and_a_queue_sort_plugin_orders_them(api
     assert node_of(api, "high") == "large"
     assert not node_of(api, "low")
     assert not node_of(api, "held")
-    (row,) = queries.load_pending([queries.pod_id("ns", "held")])
+    (row,) = load_pending([find_pod_id("ns", "held")])
     assert (row.stage, message_of(api, "odd")[0]) == ("gated", "Unschedulable")
     labels = {"metadata": {"labels": {"example.com/held": None}}}
     api.patch("/api/v1/namespaces/ns/pods/held", labels).ok()

@@ -7,8 +7,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from api import clock
-from clusterstate import changes, queries, sql
-from clusterstate.actions import history, pods
+from clusterstate import changes, sql
+from clusterstate.actions import history
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.queue import load_pending, pending_counts
 from scheduling.engine.queue import Stage
 from scheduling.worker import mirror, profiles
 from scheduling.worker.scheduler import Scheduler
@@ -53,7 +56,7 @@ class Runner:
         return found
 
     def stage(self, name):
-        return self.scheduler.mirror.queue.place(queries.pod_id("ns", name)).stage
+        return self.scheduler.mirror.queue.place(find_pod_id("ns", name)).stage
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def test_refusals_are_written_in_a_few_statements(api, runner):
     (told,) = set(conditions(api))
     assert told[:2] == ("False", "Unschedulable")
     assert "Insufficient cpu" in told[2]
-    rows = queries.load_pending()
+    rows = load_pending()
     assert {row.stage for row in rows} == {"unschedulable"}
     assert {row.attempts for row in rows} == {1}
     assert all(row.refused_revision > 0 for row in rows)
@@ -132,7 +135,7 @@ def test_a_refusal_is_written_within_a_second_of_work(api, runner):
     runner.now += timedelta(seconds=1)
     runner.cycle()
     assert runner.scheduler.binder.refused
-    assert queries.pending_counts()["unschedulable"] >= 500
+    assert pending_counts()["unschedulable"] >= 500
     assert waiting == 1000
 
 
@@ -245,15 +248,15 @@ def test_a_pod_placed_meanwhile_wakes_who_wants_to_be_near_it(api, runner):
 def test_what_happened_before_a_refusal_does_not_undo_it(api, runner):
     create(api, 2, cpu="1m", disk="ssd")
     runner.turn()
-    second = queries.pod_id("ns", "p-1")
+    second = find_pod_id("ns", "p-1")
     add_node(api, "n2", disk="ssd")
-    again = pods.Unschedulable(
+    again = Unschedulable(
         pod_id=second,
         message="0/2 nodes are available.",
         rejected_by=("NodeAffinity",),
         refused_revision=changes.watermark(),
     )
-    pods.set_unschedulable([again], now=runner.now)
+    set_unschedulable([again], now=runner.now)
     runner.restart()
     assert runner.stage("p-0") is Stage.BACKOFF
     assert runner.stage("p-1") is Stage.UNSCHEDULABLE
@@ -262,21 +265,21 @@ def test_what_happened_before_a_refusal_does_not_undo_it(api, runner):
 def test_a_pod_that_was_changed_meanwhile_is_tried(api, runner):
     create(api, 2)
     runner.turn()
-    pod_id = queries.pod_id("ns", "p-0")
-    (row,) = queries.load_pending([pod_id])
+    pod_id = find_pod_id("ns", "p-0")
+    (row,) = load_pending([pod_id])
     toleration = {"key": "a", "operator": "Exists"}
     api.patch(
         "/api/v1/namespaces/ns/pods/p-0",
         {"spec": {"tolerations": [toleration]}},
         content_type="application/merge-patch+json",
     ).ok()
-    late = pods.Unschedulable(
+    late = Unschedulable(
         pod_id=pod_id,
         message=row.message,
         rejected_by=tuple(row.rejected_by),
         refused_revision=row.refused_revision,
     )
-    pods.set_unschedulable([late], now=runner.now)
+    set_unschedulable([late], now=runner.now)
     runner.restart()
     assert runner.stage("p-0") is Stage.ACTIVE
     assert runner.stage("p-1") is Stage.UNSCHEDULABLE
@@ -309,15 +312,15 @@ def test_where_it_is_not_known_what_happened_they_are_tried_again(api, runner, w
     else:
         known = 0 if why == "unknown" else changes.watermark() + 1_000_000
         items = [
-            pods.Unschedulable(
+            Unschedulable(
                 pod_id=row.id,
                 message="m",
                 rejected_by=tuple(row.rejected_by),
                 refused_revision=known,
             )
-            for row in queries.load_pending()
+            for row in load_pending()
         ]
-        pods.set_unschedulable(items, now=runner.now)
+        set_unschedulable(items, now=runner.now)
     runner.now += timedelta(seconds=20)
     runner.restart()
     assert runner.stages() == {Stage.ACTIVE: 20}

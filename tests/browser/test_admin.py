@@ -4,10 +4,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from clusterstate import catalogue
-from clusterstate.actions import pods
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.models import Node, SchedulerConfiguration
 from tests.browser.conftest import Browser
-from tests.clusterstate.support import NOW, bind, create_node, create_pod, manifest
+from tests.clusterstate.support import NOW, bind, create_node, manifest, new_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,10 +44,10 @@ def cluster() -> None:
     )
     create_node("node-3", unschedulable=True)
     for number in range(5):
-        assert bind(create_pod(f"web-{number}", cpu="700m"), "node-1")
-    waiting = create_pod("too-big", cpu="64")
-    pods.set_unschedulable(
-        [pods.Unschedulable(pod_id=waiting, message=REFUSAL, rejected_by=("NodeResourcesFit",))],
+        assert bind(new_pod(f"web-{number}", cpu="700m"), "node-1")
+    waiting = new_pod("too-big", cpu="64")
+    set_unschedulable(
+        [Unschedulable(pod_id=waiting, message=REFUSAL, rejected_by=("NodeResourcesFit",))],
         now=NOW,
     )
 

@@ -58,15 +58,17 @@ def main() -> None:
     from django.core.management import call_command
     from django.db import connection, transaction
 
-    from clusterstate import changes, queries, sql
-    from clusterstate.actions import objects, pods
+    from clusterstate import changes, sql
+    from clusterstate.actions import objects
+    from clusterstate.actions.pods.create import create_pod
+    from clusterstate.queries.lists import list_page
     from tests.clusterstate.support import NOW, pod
 
     def prepare() -> None:
         call_command("prepare", verbosity=0)
 
     def create(name: str) -> int:
-        return pods.create_pod(pod(name), now=NOW).revision
+        return create_pod(pod(name), now=NOW).revision
 
     def undo(count: int) -> None:
         """Take numbers in transactions that are rolled back."""
@@ -108,7 +110,7 @@ def main() -> None:
         return [change.name for change in found.items], found.cursor
 
     def listed(token: str, limit: int) -> list[Any]:
-        page = queries.list_page("Pod", limit=limit, continue_token=token)
+        page = list_page("Pod", limit=limit, continue_token=token)
         return [len(page.items), page.revision, page.continue_token]
 
     def run(statement: str) -> Any:

@@ -6,10 +6,15 @@ from typing import Any
 
 from django.db import connection
 
-from clusterstate import changes, queries
-from clusterstate.actions import objects, pods
+from clusterstate import changes
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pod
 from clusterstate.changes import Change
 from clusterstate.objects import document
+from clusterstate.queries.lists import Page
+from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.pods import find_pod_id, pod_overlay
 from tests.clock import NOW, after
 
 LATER = after(300)
@@ -56,39 +61,37 @@ def create_node(name: str, **parts: Any) -> int:
     return objects.create("Node", "", node(name, **parts), now=NOW).revision
 
 
-def create_pod(name: str, **parts: Any) -> int:
+def new_pod(name: str, **parts: Any) -> int:
     """Create a pod and return its id."""
     namespace = parts.get("namespace", "default")
-    pods.create_pod(pod(name, **parts), now=NOW)
-    found = queries.pod_id(namespace, name)
+    create_pod(pod(name, **parts), now=NOW)
+    found = find_pod_id(namespace, name)
     assert found is not None
     return found
 
 
 def bind(pod_id: int, node_name: str) -> bool:
-    result = pods.bind_pods(
-        [pods.Binding(pod_id, node_name)], snapshot_revision=changes.watermark(), now=NOW
-    )
+    result = bind_pods([Binding(pod_id, node_name)], snapshot_revision=changes.watermark(), now=NOW)
     return bool(result.bound)
 
 
 def manifest(kind: str, namespace: str, name: str) -> dict[str, Any]:
-    return queries.get_manifest(kind, namespace, name)
+    return get_manifest(kind, namespace, name)
 
 
-def items(page: queries.Page) -> dict[tuple[str, str], dict[str, Any]]:
+def items(page: Page) -> dict[tuple[str, str], dict[str, Any]]:
     """Return a page's objects by namespace and name; fails on one that is there twice."""
     found = {}
     for item in page.items:
-        decoded = queries.decode(item)
+        decoded = decode_object(item)
         key = (decoded["metadata"].get("namespace", ""), decoded["metadata"]["name"])
         assert key not in found, f"{key} is listed twice"
         found[key] = decoded
     return found
 
 
-def names(page: queries.Page) -> list[str]:
-    return [queries.decode(item)["metadata"]["name"] for item in page.items]
+def names(page: Page) -> list[str]:
+    return [decode_object(item)["metadata"]["name"] for item in page.items]
 
 
 def everything_since(cursor: int, kind: str | None = None) -> list[Change]:
@@ -105,7 +108,7 @@ def everything_since(cursor: int, kind: str | None = None) -> list[Change]:
 
 def composed(change: Change) -> dict[str, Any]:
     assert change.text is not None
-    overlay = queries.overlay(
+    overlay = pod_overlay(
         change.node_name, change.scheduled_at, change.unschedulable, change.eviction
     )
     return document.decode(change.text, change.revision, overlay)

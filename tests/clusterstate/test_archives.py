@@ -12,16 +12,20 @@ import msgspec
 import pytest
 from django.db import transaction
 
-from clusterstate import archive, catalogue, changes, lineage, queries, sql
-from clusterstate.actions import archives, decisions, objects, pods
+from clusterstate import archive, catalogue, changes, lineage, sql
+from clusterstate.actions import archives, decisions, objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.objects.errors import Expired
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.pods import find_pod_id
 from tests.clusterstate.support import (
     NOW,
     Worker,
     bind,
     create_node,
-    create_pod,
     items,
+    new_pod,
     pod,
 )
 from tests.waiting import until
@@ -65,32 +69,32 @@ def decide(name: str) -> None:
 def test_everything_comes_back_as_it_was() -> None:
     create_node("n1", labels={"odd": "value"})
     for number in range(5):
-        create_pod(f"p{number}", annotations={"text": "tab\t line\n back\\slash \u2028 ü NUL-free"})
-    bind(create_pod("bound"), "n1")
+        new_pod(f"p{number}", annotations={"text": "tab\t line\n back\\slash \u2028 ü NUL-free"})
+    bind(new_pod("bound"), "n1")
     decide("bound")
-    before, page = everything(), items(queries.list_page("Pod"))
+    before, page = everything(), items(list_page("Pod"))
     data = saved()
     assert everything() == before
     assert len(before["decision"]) == 1
     objects.delete("Pod", "default", "p0", {"gracePeriodSeconds": 0}, now=NOW)
-    create_pod("later")
+    new_pod("later")
     # The partition that the decision was in is gone by now.
     assert decisions.trim(now=NOW + timedelta(days=9), keep_seconds=60) == 1
     restored(data)
     assert everything() == before
-    assert items(queries.list_page("Pod")) == page
+    assert items(list_page("Pod")) == page
     # Ids go on above those of both, so nothing takes another's place.
     ((highest,),) = sql.fetch("SELECT max(id) FROM pod")
-    assert create_pod("new") > highest + 1
+    assert new_pod("new") > highest + 1
 
 
 def test_a_restore_begins_a_new_history() -> None:
-    create_pod("a")
+    new_pod("a")
     data = saved()
     told = changes.watermark()
     uid = lineage.identity()["uid"]
-    token = queries.list_page("Namespace", limit=1).continue_token
-    create_pod("b")
+    token = list_page("Namespace", limit=1).continue_token
+    new_pod("b")
     first = restored(data)
     assert lineage.identity()["uid"] != uid
     assert first >= told + lineage.GAP
@@ -100,21 +104,21 @@ def test_a_restore_begins_a_new_history() -> None:
         with pytest.raises(Expired):
             lineage.require(revision)
     with pytest.raises(Expired):
-        queries.list_page("Namespace", limit=1, continue_token=token)
-    page = queries.list_page("Pod")
+        list_page("Namespace", limit=1, continue_token=token)
+    page = list_page("Pod")
     assert page.revision >= first
-    created = pods.create_pod(pod("c"), now=NOW)
+    created = create_pod(pod("c"), now=NOW)
     assert created.revision > page.revision
     assert [c.name for c in changes.read_since(page.revision).items] == ["c"]
 
 
 def test_what_was_decided_before_a_restore_is_not_bound_after_it() -> None:
     create_node("n1")
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     data = saved()
     snapshot = changes.watermark()
     restored(data)
-    late = pods.bind_pods([pods.Binding(pod_id, "n1")], snapshot_revision=snapshot, now=NOW)
+    late = bind_pods([Binding(pod_id, "n1")], snapshot_revision=snapshot, now=NOW)
     assert late.bound == []
     assert bind(pod_id, "n1")
 
@@ -123,14 +127,14 @@ def test_what_processes_remember_is_outdated_by_a_restore() -> None:
     objects.create("RuntimeClass", "", {"metadata": {"name": "r"}, "handler": "x"}, now=NOW)
     data = saved()
     objects.delete("RuntimeClass", "", "r", now=NOW)
-    create_pod("with-a-class", labels={"only": "here"})
+    new_pod("with-a-class", labels={"only": "here"})
     remembered = catalogue.current()
     assert remembered.runtime_class("r") is None
     restored(data)
     assert not catalogue.is_current(remembered)
     # The class of the pod was stored after the backup, and its id is remembered here.
     assert sql.fetch("SELECT count(*) FROM scheduling_class") == [(0,)]
-    create_pod("again", labels={"only": "here"})
+    new_pod("again", labels={"only": "here"})
     assert sql.fetch("SELECT count(*) FROM pod p JOIN scheduling_class c ON c.id = p.class_id") == [
         (1,)
     ]
@@ -148,7 +152,7 @@ def test_a_backup_of_a_cluster_at_work_is_one_moment() -> None:
                 return
             with transaction.atomic():
                 # Always two at a time: a backup with an odd number has seen half of a transaction.
-                pods.create_pods([pod(f"{seed}-{serial}-{i}") for i in range(2)], now=NOW)
+                create_pods([pod(f"{seed}-{serial}-{i}") for i in range(2)], now=NOW)
             if rng.random() < 0.3:
                 with transaction.atomic():
                     for i in range(2):
@@ -179,7 +183,7 @@ def test_a_restore_waits_for_who_writes() -> None:
 
     def hold() -> None:
         with transaction.atomic():
-            create_pod("late")
+            new_pod("late")
             opened.set()
             assert let_go.wait(10)
 
@@ -190,23 +194,23 @@ def test_a_restore_waits_for_who_writes() -> None:
     let_go.set()
     holder.result()
     restorer.result()
-    assert queries.pod_id("default", "late") is None
+    assert find_pod_id("default", "late") is None
 
 
 def test_a_restore_that_fails_leaves_what_was_there() -> None:
-    create_pod("a")
+    new_pod("a")
     data = saved()
     before = everything()
     broken = data[: len(data) // 2]
     with pytest.raises(archive.Damaged, match="cut off"):
         restored(broken)
     assert everything() == before
-    assert queries.pod_id("default", "a") is not None
+    assert find_pod_id("default", "a") is not None
 
 
 @pytest.mark.parametrize("position", [0.02, 0.3, 0.6, 0.9, 0.999])
 def test_a_damaged_file_is_found_before_anything_is_done(position: float) -> None:
-    create_pod("a")
+    new_pod("a")
     data = bytearray(saved())
     data[int(len(data) * position)] ^= 0x10
     with pytest.raises(archive.Damaged):

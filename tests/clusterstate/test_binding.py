@@ -5,18 +5,25 @@ import threading
 import pytest
 from django.db import transaction
 
-from clusterstate import bulk, changes, queries, sql
-from clusterstate.actions import objects, pods
+from clusterstate import bulk, changes, sql
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Binding, BindResult, bind_pod, bind_pods
+from clusterstate.actions.pods.create import create_pod
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.errors import Conflict, NotFound
+from clusterstate.queries.loading import load_nodes
+from clusterstate.queries.overcommitment import overcommitted_nodes
+from clusterstate.queries.queue import load_pending
 from tests.clock import moment
 from tests.clusterstate.support import (
     NOW,
     Worker,
     bind,
     create_node,
-    create_pod,
     everything_since,
     manifest,
+    new_pod,
     pod,
 )
 from tests.waiting import until
@@ -24,9 +31,9 @@ from tests.waiting import until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def bind_all(pairs: list[tuple[int, str]], snapshot: int, binder: str = "one") -> pods.BindResult:
-    return pods.bind_pods(
-        [pods.Binding(pod_id, name) for pod_id, name in pairs],
+def bind_all(pairs: list[tuple[int, str]], snapshot: int, binder: str = "one") -> BindResult:
+    return bind_pods(
+        [Binding(pod_id, name) for pod_id, name in pairs],
         snapshot_revision=snapshot,
         now=NOW,
         binder=binder,
@@ -36,8 +43,8 @@ def bind_all(pairs: list[tuple[int, str]], snapshot: int, binder: str = "one") -
 def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
     create_node("n1")
     create_node("n2")
-    ids = [create_pod(f"p{i}") for i in range(4)]
-    pods.set_unschedulable([pods.Unschedulable(pod_id=ids[0], message="no")], now=NOW)
+    ids = [new_pod(f"p{i}") for i in range(4)]
+    set_unschedulable([Unschedulable(pod_id=ids[0], message="no")], now=NOW)
     documents = sql.fetch("SELECT count(*) FROM document")
     start = changes.watermark()
     result = bind_all([(ids[i], f"n{1 + i % 2}") for i in range(4)], start)
@@ -46,7 +53,7 @@ def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
     assert sorted(result.bound) == sorted((c.object_id, c.revision) for c in log)
     assert {(c.previous_node_name, c.verb) for c in log} == {("", changes.MODIFIED)}
     assert sql.fetch("SELECT count(*) FROM document") == documents
-    assert queries.load_pending() == []
+    assert load_pending() == []
     found = manifest("Pod", "default", "p0")
     assert found["spec"]["nodeName"] == "n1"
     assert found["status"]["conditions"] == [
@@ -60,7 +67,7 @@ def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
 
 def test_bound_terminating_finished_and_vanished_pods_and_nodes_are_stale() -> None:
     create_node("n1")
-    bound, gone, terminating, failed, free = (create_pod(f"p{i}") for i in range(5))
+    bound, gone, terminating, failed, free = (new_pod(f"p{i}") for i in range(5))
     assert bind(bound, "n1")
     objects.delete("Pod", "default", "p1", now=NOW)
     objects.update(
@@ -71,7 +78,7 @@ def test_bound_terminating_finished_and_vanished_pods_and_nodes_are_stale() -> N
         now=NOW,
     )
     objects.delete("Pod", "default", "p2", now=NOW)
-    pods.fail_pods([(failed, "r", "m")], now=NOW)
+    fail_pods([(failed, "r", "m")], now=NOW)
     everything = [(bound, "n1"), (gone, "n1"), (terminating, "n1"), (failed, "n1"), (free, "none")]
     result = bind_all(everything, changes.watermark())
     assert result.bound == []
@@ -80,7 +87,7 @@ def test_bound_terminating_finished_and_vanished_pods_and_nodes_are_stale() -> N
 
 def test_a_node_that_changed_its_offer_since_the_snapshot_refuses() -> None:
     create_node("n1")
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     snapshot = changes.watermark()
     objects.update("Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
     assert bind_all([(pod_id, "n1")], snapshot).stale == [pod_id]
@@ -89,7 +96,7 @@ def test_a_node_that_changed_its_offer_since_the_snapshot_refuses() -> None:
 
 def test_a_heartbeat_does_not_refuse() -> None:
     create_node("n1")
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     snapshot = changes.watermark()
     objects.update(
         "Node",
@@ -109,17 +116,17 @@ def test_a_heartbeat_does_not_refuse() -> None:
 def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None:
     """The race that the placement lock guards: the other transaction is open while this binds."""
     create_node("n1")
-    pod_id = create_pod("a")
-    create_pod("other")
+    pod_id = new_pod("a")
+    new_pod("other")
     snapshot = changes.watermark()
     placed, go_on = threading.Event(), threading.Event()
 
     def foreign() -> None:
         with transaction.atomic():
             if how == "create":
-                pods.create_pod(pod("direct", nodeName="n1"), now=NOW)
+                create_pod(pod("direct", nodeName="n1"), now=NOW)
             elif how == "binding":
-                pods.bind_pod("default", "other", "n1", now=NOW)
+                bind_pod("default", "other", "n1", now=NOW)
             else:
                 objects.update(
                     "Node",
@@ -143,7 +150,7 @@ def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None
 
 def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
     create_node("n1")
-    first, second, third = (create_pod(f"p{i}") for i in range(3))
+    first, second, third = (new_pod(f"p{i}") for i in range(3))
     snapshot = changes.watermark()
     assert bind_all([(first, "n1")], snapshot, "one").bound
     assert bind_all([(second, "n1")], snapshot, "one").bound
@@ -154,7 +161,7 @@ def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
 def test_two_binders_never_bind_a_pod_twice() -> None:
     create_node("n1")
     create_node("n2")
-    ids = [create_pod(f"p{i}") for i in range(60)]
+    ids = [new_pod(f"p{i}") for i in range(60)]
     start = changes.watermark()
     barrier = threading.Barrier(2)
 
@@ -174,29 +181,29 @@ def test_two_binders_never_bind_a_pod_twice() -> None:
 
 def test_a_clients_binding_binds_once() -> None:
     create_node("n1")
-    create_pod("a")
-    revision = pods.bind_pod("default", "a", "n1", now=NOW)
+    new_pod("a")
+    revision = bind_pod("default", "a", "n1", now=NOW)
     found = manifest("Pod", "default", "a")
     assert found["spec"]["nodeName"] == "n1"
     assert found["metadata"]["resourceVersion"] == str(revision)
-    assert queries.load_pending() == []
+    assert load_pending() == []
     with pytest.raises(Conflict) as caught:
-        pods.bind_pod("default", "a", "n2", now=NOW)
+        bind_pod("default", "a", "n2", now=NOW)
     assert caught.value.message == (
         'Operation cannot be fulfilled on pods/binding "a": pod a is already assigned to node "n1"'
     )
     with pytest.raises(NotFound, match='pods "b" not found'):
-        pods.bind_pod("default", "b", "n1", now=NOW)
+        bind_pod("default", "b", "n1", now=NOW)
 
 
 def test_bound_pods_come_as_columns() -> None:
     create_node("n1")
-    ids = [create_pod(f"p{i}") for i in range(3)]
+    ids = [new_pod(f"p{i}") for i in range(3)]
     for pod_id in ids[:2]:
         assert bind(pod_id, "n1")
-    pods.create_pod(pod("stray", nodeName="nowhere"), now=NOW)
+    create_pod(pod("stray", nodeName="nowhere"), now=NOW)
     columns = bulk.bound_pods()
-    (node,) = queries.load_nodes()
+    (node,) = load_nodes()
     by_id = dict(zip(columns.ids.tolist(), columns.nodes.tolist(), strict=True))
     assert [by_id[pod_id] for pod_id in ids[:2]] == [node.id, node.id]
     assert len(by_id) == 3
@@ -206,14 +213,14 @@ def test_bound_pods_come_as_columns() -> None:
 def test_overcommitted_nodes_are_found_by_resource() -> None:
     create_node("n1", allocatable={"cpu": "1", "pods": "2", "example.com/gpu": "1"})
     for number in range(2):
-        pods.create_pod(pod(f"p{number}", cpu="500m", nodeName="n1"), now=NOW)
-    assert queries.overcommitted_nodes() == []
+        create_pod(pod(f"p{number}", cpu="500m", nodeName="n1"), now=NOW)
+    assert overcommitted_nodes() == []
     body = pod("p2", cpu="100m", nodeName="n1")
     gpu = {"example.com/gpu": "2"}
     body["spec"]["containers"][0]["resources"]["requests"] |= gpu
     body["spec"]["containers"][0]["resources"]["limits"] = gpu
-    pods.create_pod(body, now=NOW)
-    found = {one.resource: (one.used, one.allocatable) for one in queries.overcommitted_nodes()}
+    create_pod(body, now=NOW)
+    found = {one.resource: (one.used, one.allocatable) for one in overcommitted_nodes()}
     assert found == {"cpu": (1100, 1000), "pods": (3, 2), "example.com/gpu": (2, 1)}
 
 
@@ -224,22 +231,22 @@ def cordon(name: str) -> None:
 def test_a_pod_that_leans_on_the_batch_is_bound_with_all_of_it_or_not_at_all() -> None:
     create_node("n1")
     create_node("n2")
-    ids = [create_pod(f"p{i}") for i in range(4)]
+    ids = [new_pod(f"p{i}") for i in range(4)]
     batch = [
-        pods.Binding(ids[3], "n1"),
-        pods.Binding(ids[2], "n2", leans=True),
-        pods.Binding(ids[1], "n2"),
-        pods.Binding(ids[0], "n2", leans=True),
+        Binding(ids[3], "n1"),
+        Binding(ids[2], "n2", leans=True),
+        Binding(ids[1], "n2"),
+        Binding(ids[0], "n2", leans=True),
     ]
     start = changes.watermark()
     cordon("n1")
-    result = pods.bind_pods(batch, snapshot_revision=start, now=NOW)
+    result = bind_pods(batch, snapshot_revision=start, now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [ids[1]]
     assert result.stale == [ids[3]]
     assert sorted(result.held) == sorted([ids[0], ids[2]])
 
     again = [batch[1], batch[3]]
-    result = pods.bind_pods(again, snapshot_revision=start, now=NOW)
+    result = bind_pods(again, snapshot_revision=start, now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [ids[2], ids[0]], "in the order of decisions"
     assert (result.stale, result.held) == ([], [])
     assert [change.object_id for change in everything_since(start)][-2:] == [ids[2], ids[0]]
@@ -248,7 +255,7 @@ def test_a_pod_that_leans_on_the_batch_is_bound_with_all_of_it_or_not_at_all() -
 @pytest.mark.parametrize("gone", ["deleted", "patched"])
 def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone: str) -> None:
     create_node("n1")
-    first, second = create_pod("p0"), create_pod("p1")
+    first, second = new_pod("p0"), new_pod("p1")
     start = changes.watermark()
     with transaction.atomic():
         if gone == "deleted":
@@ -256,8 +263,8 @@ def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone
         else:
             objects.update("Pod", "default", "p0", label, now=NOW)
         worker = Worker(
-            lambda: pods.bind_pods(
-                [pods.Binding(first, "n1"), pods.Binding(second, "n1", leans=True)],
+            lambda: bind_pods(
+                [Binding(first, "n1"), Binding(second, "n1", leans=True)],
                 snapshot_revision=start,
                 now=NOW,
             )

@@ -6,10 +6,11 @@ import pytest
 from django.db import connection
 
 from clusterstate import changes, sql
-from clusterstate.actions import decisions, history, housekeeping, objects, pods, tokens
+from clusterstate.actions import decisions, history, housekeeping, objects, tokens
+from clusterstate.actions.pods.create import create_pod
 from clusterstate.models.tokens import ApiToken
 from tests.clock import NOW
-from tests.clusterstate.support import Worker, create_node, create_pod, pod
+from tests.clusterstate.support import Worker, create_node, new_pod, pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,11 +96,11 @@ def forget_the_past() -> None:
 
 
 def test_classes_settle_under_churn() -> None:
-    create_pod("stays", cpu="7")
+    new_pod("stays", cpu="7")
     sizes = []
     for turn in range(4):
         for number in range(20):
-            create_pod(f"p{number}", cpu=f"{turn * 20 + number + 100}m")
+            new_pod(f"p{number}", cpu=f"{turn * 20 + number + 100}m")
         for number in range(20):
             objects.delete("Pod", "default", f"p{number}", now=NOW)
         assert housekeeping.drop_unused_classes() == 0, "changes tell of them"
@@ -111,12 +112,12 @@ def test_classes_settle_under_churn() -> None:
 
 
 def test_a_process_that_remembers_a_class_that_was_dropped_makes_it_again() -> None:
-    create_pod("one", cpu="300m")
-    create_pod("other", cpu="400m")
+    new_pod("one", cpu="300m")
+    new_pod("other", cpu="400m")
     objects.delete("Pod", "default", "one", now=NOW)
     forget_the_past()
     assert housekeeping.drop_unused_classes() == 1
-    create_pod("two", cpu="300m")
+    new_pod("two", cpu="300m")
     relabelled = {"labels": {"a": "b"}, "annotations": {}}
     objects.update(
         "Pod", "default", "other", lambda m: {**m, "metadata": {**m["metadata"], **relabelled}},
@@ -132,7 +133,7 @@ def test_pods_that_are_created_meanwhile_keep_their_classes() -> None:
     def create(number: int) -> None:
         for turn in range(15):
             name = f"w{number}-{turn}"
-            pods.create_pod(pod(name, cpu=f"{turn % 5 + 1}00m"), now=NOW)
+            create_pod(pod(name, cpu=f"{turn % 5 + 1}00m"), now=NOW)
             if turn % 3:
                 objects.delete("Pod", "default", name, now=NOW)
 

@@ -8,17 +8,25 @@ import time
 import pytest
 from django.db import connection, transaction
 
-from clusterstate import changes, dependents, queries, sql, timers
-from clusterstate.actions import history, objects, pods
+from clusterstate import changes, dependents, sql
+from clusterstate.actions import history, objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.errors import Expired
+from clusterstate.queries.eviction_news import eviction_news
+from clusterstate.queries.lists import Page, list_page
+from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.pods import find_pod_id, pods_by_id
 from tests.clusterstate.support import (
     LATER,
     NOW,
     Worker,
     create_node,
-    create_pod,
     everything_since,
     items,
+    new_pod,
     pod,
     replay,
 )
@@ -41,7 +49,7 @@ def test_a_gap_in_the_revisions_is_crossed_at_once() -> None:
     create_node("after", taints=[{"key": "k", "effect": "NoExecute"}])
     mark = changes.watermark()
     assert mark > cursor + (1 << 33)
-    nodes = timers.news(cursor, limit=10)
+    nodes = eviction_news(cursor, limit=10)
     assert nodes is not None
     assert (nodes.cursor, nodes.more, [node.name for node in nodes.nodes]) == (
         mark, False, ["after"],
@@ -121,7 +129,7 @@ def test_the_watermark_stays_below_an_open_transaction() -> None:
     before = changes.watermark()
     holder = Worker(hold)
     assert opened.wait(10)
-    create_pod("a")
+    new_pod("a")
     assert changes.watermark() == before
     assert everything_since(before) == []
     let_go.set()
@@ -142,7 +150,7 @@ def test_revisions_beyond_31_bits_hold_the_watermark_as_well() -> None:
 
     holder = Worker(hold)
     assert opened.wait(10)
-    create_pod("a")
+    new_pod("a")
     assert changes.watermark() == large
     let_go.set()
     holder.result()
@@ -152,13 +160,13 @@ def test_revisions_beyond_31_bits_hold_the_watermark_as_well() -> None:
 def test_a_transaction_sees_its_own_changes() -> None:
     with transaction.atomic():
         before = changes.watermark()
-        create_pod("a")
+        new_pod("a")
         assert [change.name for change in everything_since(before)] == ["a"]
 
 
 def test_revisions_of_one_object_rise_in_commit_order_after_lock_waits() -> None:
     create_node("n1")
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     start = changes.watermark()
 
     def relabel(number: int) -> None:
@@ -176,9 +184,7 @@ def test_revisions_of_one_object_rise_in_commit_order_after_lock_waits() -> None
 
     def mark(number: int) -> None:
         for i in range(12):
-            pods.set_unschedulable(
-                [pods.Unschedulable(pod_id=pod_id, message=f"{number}-{i}")], now=NOW
-            )
+            set_unschedulable([Unschedulable(pod_id=pod_id, message=f"{number}-{i}")], now=NOW)
 
     workers = [Worker(lambda n=n: relabel(n)) for n in range(3)]
     workers += [Worker(lambda n=n: mark(n)) for n in range(3)]
@@ -190,7 +196,7 @@ def test_revisions_of_one_object_rise_in_commit_order_after_lock_waits() -> None
         assert later.previous_revision == earlier.revision
         assert later.previous_document_id == earlier.document_id
         assert later.previous_unschedulable == earlier.unschedulable
-    assert log[-1].revision == queries.pods_by_id([pod_id])[pod_id].revision
+    assert log[-1].revision == pods_by_id([pod_id])[pod_id].revision
 
 
 def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write() -> None:
@@ -209,15 +215,15 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write(
                 if action < 0.4 or not known:
                     batch = [f"p{seed}-{serial + i}" for i in range(rng.randint(1, 3))]
                     serial += len(batch)
-                    pods.create_pods([pod(name, labels={"a": "b"}) for name in batch], now=NOW)
+                    create_pods([pod(name, labels={"a": "b"}) for name in batch], now=NOW)
                     known += batch
                 elif action < 0.6:
-                    pods.delete_pod("default", known.pop(), now=NOW, grace_seconds=0)
+                    delete_pod("default", known.pop(), now=NOW, grace_seconds=0)
                 elif action < 0.8:
-                    found = queries.pod_id("default", rng.choice(known))
+                    found = find_pod_id("default", rng.choice(known))
                     if found is not None:
-                        pods.bind_pods(
-                            [pods.Binding(found, f"n{rng.randint(0, 3)}")],
+                        bind_pods(
+                            [Binding(found, f"n{rng.randint(0, 3)}")],
                             snapshot_revision=2**40,
                             now=NOW,
                         )
@@ -236,19 +242,19 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write(
                 time.sleep(rng.random() * 0.01)
 
     workers = [Worker(lambda s=s: churn(s)) for s in range(4)]
-    lists: list[queries.Page] = []
+    lists: list[Page] = []
     deadline = time.monotonic() + 4
     while time.monotonic() < deadline:
         # In pages of 7, so that later pages are read long after the first.
-        pages = [queries.list_page("Pod", limit=7)]
+        pages = [list_page("Pod", limit=7)]
         while pages[-1].continue_token:
-            pages.append(queries.list_page("Pod", limit=7, continue_token=pages[-1].continue_token))
+            pages.append(list_page("Pod", limit=7, continue_token=pages[-1].continue_token))
         assert len({page.revision for page in pages}) == 1
-        lists.append(queries.Page([i for page in pages for i in page.items], pages[0].revision))
+        lists.append(Page([i for page in pages for i in page.items], pages[0].revision))
     stop.set()
     for worker in workers:
         worker.result(30)
-    lists.append(queries.list_page("Pod"))
+    lists.append(list_page("Pod"))
     assert len(lists) > 5
     for earlier, later in itertools.pairwise(lists):
         log = [c for c in everything_since(earlier.revision, "Pod") if c.revision <= later.revision]
@@ -256,22 +262,22 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list_while_others_write(
 
 
 def test_changes_older_than_the_history_are_expired() -> None:
-    create_pod("a")
+    new_pod("a")
     start = changes.watermark()
     objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 0}, now=NOW)
-    create_pod("b")
+    new_pod("b")
     trimmed = history.trim(now=LATER, keep_seconds=60)
     assert trimmed.changes >= 3
     assert trimmed.trimmed_revision == changes.watermark()
-    pods.create_pod(pod("c"), now=LATER)
+    create_pod(pod("c"), now=LATER)
     with pytest.raises(Expired, match=rf"^too old resource version: {start} \("):
         changes.read_since(start)
     assert [c.name for c in everything_since(trimmed.trimmed_revision)] == ["c"]
 
 
 def test_trimming_drops_superseded_documents_and_keeps_current_ones() -> None:
-    create_pod("a")
-    create_pod("gone")
+    new_pod("a")
+    new_pod("gone")
     for value in "xyz":
         objects.update(
             "Pod",
@@ -287,7 +293,7 @@ def test_trimming_drops_superseded_documents_and_keeps_current_ones() -> None:
     assert history.trim(now=NOW, keep_seconds=60).documents == 0
     assert history.trim(now=LATER, keep_seconds=60).documents == 4
     assert sql.fetch("SELECT count(*) FROM superseded_document") == [(0,)]
-    assert queries.get_manifest("Pod", "default", "a")["metadata"]["annotations"] == {"v": "z"}
+    assert get_manifest("Pod", "default", "a")["metadata"]["annotations"] == {"v": "z"}
     orphans = sql.fetch(
         "SELECT count(*) FROM document d WHERE NOT EXISTS"
         " (SELECT 1 FROM pod WHERE document_id = d.id) AND NOT EXISTS"
@@ -299,12 +305,12 @@ def test_trimming_drops_superseded_documents_and_keeps_current_ones() -> None:
 
 def test_a_continued_list_whose_revision_was_trimmed_is_expired() -> None:
     for number in range(4):
-        create_pod(f"p{number}")
-    token = queries.list_page("Pod", limit=2).continue_token
-    pods.create_pod(pod("later"), now=NOW)
+        new_pod(f"p{number}")
+    token = list_page("Pod", limit=2).continue_token
+    create_pod(pod("later"), now=NOW)
     history.trim(now=LATER, keep_seconds=60)
     with pytest.raises(Expired, match="The provided continue parameter is too old"):
-        queries.list_page("Pod", limit=2, continue_token=token)
+        list_page("Pod", limit=2, continue_token=token)
 
 
 def test_the_signal_comes_after_the_commit_and_not_after_a_rollback() -> None:
@@ -316,15 +322,15 @@ def test_the_signal_comes_after_the_commit_and_not_after_a_rollback() -> None:
 
     changes.committed.connect(hear)
     try:
-        stored = pods.create_pod(pod("a"), now=NOW)
+        stored = create_pod(pod("a"), now=NOW)
         assert heard == [(stored.revision, frozenset({"Pod"}))]
         with transaction.atomic():
-            pods.create_pod(pod("b"), now=NOW)
+            create_pod(pod("b"), now=NOW)
             transaction.set_rollback(True)
-        pods.create_pod(pod("c"), now=NOW, dry_run=True)
+        create_pod(pod("c"), now=NOW, dry_run=True)
         assert len(heard) == 1
         with transaction.atomic():
-            inner = pods.create_pod(pod("d"), now=NOW)
+            inner = create_pod(pod("d"), now=NOW)
             assert len(heard) == 1
         assert heard[1:] == [(inner.revision, frozenset({"Pod"}))]
     finally:
@@ -417,7 +423,7 @@ def test_a_known_mark_is_read_up_to_and_not_further() -> None:
 
 def test_whoever_was_told_of_a_change_waits_until_it_can_be_read() -> None:
     holder = Holder()
-    create_pod("told")
+    new_pod("told")
     question = Worker(lambda: changes.settled(patience=20))
     threading.Event().wait(0.05)
     assert question.is_alive()
@@ -431,7 +437,7 @@ def test_the_wait_for_a_change_ends_and_says_that_something_is_lacking() -> None
     create_pod("before")
     holder = Holder()
     assert not changes.settled().lacking, "nobody was told of what is still open"
-    create_pod("told")
+    new_pod("told")
     before = time.monotonic()
     found = changes.settled(patience=0.2)
     assert found.lacking
@@ -478,11 +484,11 @@ def test_the_mark_is_not_waited_for_while_another_holds_its_row() -> None:
 
 def test_a_list_has_what_was_acknowledged_although_an_earlier_transaction_is_open() -> None:
     holder = Holder()
-    create_pod("told")
-    assert queries.list_page("Pod").items == [], "whoever follows the log sees it later"
-    question = Worker(lambda: items(queries.list_page("Pod", acknowledged=True)))
+    new_pod("told")
+    assert list_page("Pod").items == [], "whoever follows the log sees it later"
+    question = Worker(lambda: items(list_page("Pod", acknowledged=True)))
     # Another kind's list waits for nothing, since nobody was told of a node.
-    assert queries.list_page("Node", acknowledged=True).items == []
+    assert list_page("Node", acknowledged=True).items == []
     threading.Event().wait(0.05)
     assert question.is_alive()
     holder.let_go()
@@ -491,7 +497,7 @@ def test_a_list_has_what_was_acknowledged_although_an_earlier_transaction_is_ope
 
 def test_a_collection_is_deleted_with_what_was_acknowledged() -> None:
     holder = Holder()
-    create_pod("told")
+    new_pod("told")
     work = Worker(lambda: objects.delete_collection("Pod", "default", now=NOW))
     threading.Event().wait(0.05)
     holder.let_go()

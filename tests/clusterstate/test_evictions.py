@@ -5,11 +5,18 @@ import datetime as dt
 import pytest
 from django.db import transaction
 
-from clusterstate import queries, sql, timers
-from clusterstate.actions import bootstrap, evictions, pods
+from clusterstate import sql
+from clusterstate.actions import bootstrap, evictions
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.update import update_pod
 from clusterstate.objects import document
 from clusterstate.objects.document import Eviction, Overlay
-from clusterstate.timers import TAINT, Place
+from clusterstate.queries.eviction_timers import TAINT, due_taints
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.stays import Place
 from tests.clock import NOW, moment
 from tests.clusterstate import support
 
@@ -117,19 +124,19 @@ VOLUME = {"name": "v", "csi": {"volumeAttributes": {"terminationGracePeriodSecon
 def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
     bootstrap.add_missing(now=AT)
     spoken = {"nodeName": "n", "containers": [{"name": "main", "image": "nginx:1"}]}
-    pods.create_pods([pod(spec=spoken)], now=AT)
+    create_pods([pod(spec=spoken)], now=AT)
     text, _ = document.encode("Pod", pod({"labels": labels}, {**DEFAULTED, **spec}, {}))
     sql.run("UPDATE document SET text = %s WHERE id = (SELECT document_id FROM pod)", (text,))
     (row,) = sql.fetch("SELECT id, class_id FROM pod")
     plan = evictions.Plan(pod_id=row[0], place=Place("n", row[1]), started_at=AT, due_at=AT)
     evictions.replan(TAINT, [plan], node_names=["n"])
-    (timer,) = timers.due_taints(AT, limit=9)
+    (timer,) = due_taints(AT, limit=9)
     unknown = (row[0], AT, None)
     for one in (timer, unknown):
         with transaction.atomic():
             fired = evictions.fire_taints([one], now=AT, judge=lambda _: [plan])
             assert fired.evicted == [row[0]]
-            found = queries.get_manifest("Pod", "default", "p")
+            found = get_manifest("Pod", "default", "p")
             assert found["metadata"]["deletionGracePeriodSeconds"] == seconds
             assert found["status"]["conditions"][1] == EVICTED
             transaction.set_rollback(True)
@@ -138,11 +145,11 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
 @pytest.mark.django_db
 def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     bootstrap.add_missing(now=AT)
-    pods.forget_classes()
-    ids = [support.create_pod(name, nodeName="n") for name in ("a", "b")]
-    before = queries.list_page("Pod", "default")
+    forget_classes()
+    ids = [support.new_pod(name, nodeName="n") for name in ("a", "b")]
+    before = list_page("Pod", "default")
     listed = support.items(before)
-    first = queries.list_page("Pod", "default", limit=1)
+    first = list_page("Pod", "default", limit=1)
     with transaction.atomic():
         (row,) = sql.fetch("SELECT DISTINCT class_id FROM pod")
         place = Place("n", row[0])
@@ -154,25 +161,25 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
 
     def check():
         log = support.everything_since(before.revision, "Pod")
-        assert support.replay(listed, log) == support.items(queries.list_page("Pod", "default"))
-        rest = queries.list_page("Pod", "default", limit=9, continue_token=first.continue_token)
-        assert queries.decode(rest.items[0]) == listed["default", "b"], "as of the first page"
+        assert support.replay(listed, log) == support.items(list_page("Pod", "default"))
+        rest = list_page("Pod", "default", limit=9, continue_token=first.continue_token)
+        assert decode_object(rest.items[0]) == listed["default", "b"], "as of the first page"
         return support.manifest("Pod", "default", "b")
 
     evicted = check()
     assert evicted["metadata"]["deletionTimestamp"] == moment(30)
-    second = queries.list_page("Pod", "default", limit=1)
+    second = list_page("Pod", "default", limit=1)
     unready = {"type": "Ready", "status": "False", "reason": "PodFailed"}
 
     def report(manifest):
         status = manifest["status"]
         return {**manifest, "status": {**status, "conditions": [*status["conditions"], unready]}}
 
-    assert pods.update_pod("default", "b", report, subresource="status", now=AT).changed
-    assert not pods.update_pod("default", "b", lambda one: one, now=AT).changed
+    assert update_pod("default", "b", report, subresource="status", now=AT).changed
+    assert not update_pod("default", "b", lambda one: one, now=AT).changed
     reported = check()
-    rest = queries.list_page("Pod", "default", limit=9, continue_token=second.continue_token)
-    assert queries.decode(rest.items[0]) == evicted
+    rest = list_page("Pod", "default", limit=9, continue_token=second.continue_token)
+    assert decode_object(rest.items[0]) == evicted
     assert reported["metadata"]["deletionGracePeriodSeconds"] == 30
     assert [one["type"] for one in reported["status"]["conditions"]] == [
         "PodScheduled", "DisruptionTarget", "Ready",
@@ -181,8 +188,8 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
         "SELECT d.text FROM document d JOIN pod p ON p.document_id = d.id WHERE p.name = 'b'"
     )
     assert "deletionTimestamp" not in text
-    pods.delete_pod("default", "b", grace_seconds=1, now=AT)
+    delete_pod("default", "b", grace_seconds=1, now=AT)
     assert check()["metadata"]["deletionTimestamp"] == moment(1)
-    gone = pods.delete_pod("default", "b", grace_seconds=0, now=AT)
-    assert queries.decode(gone.manifest)["status"]["conditions"][1] == EVICTED
+    gone = delete_pod("default", "b", grace_seconds=0, now=AT)
+    assert decode_object(gone.manifest)["status"]["conditions"][1] == EVICTED
     support.replay(listed, support.everything_since(before.revision, "Pod"))

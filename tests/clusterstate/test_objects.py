@@ -7,11 +7,16 @@ import uuid
 import pytest
 from django.db import transaction
 
-from clusterstate import catalogue, changes, queries, sql
-from clusterstate.actions import bootstrap, events, history, namespaces, objects, pods
+from clusterstate import catalogue, changes, sql
+from clusterstate.actions import bootstrap, events, history, namespaces, objects
 from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods.create import create_pod
 from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.queries.events import event_manifests
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.namespaces import terminating_namespaces
+from clusterstate.queries.objects import TABLES, decode_object, find_object, get_object
 from tests.clock import moment
 from tests.clusterstate.support import (
     LATER,
@@ -19,10 +24,10 @@ from tests.clusterstate.support import (
     Worker,
     bind,
     create_node,
-    create_pod,
     everything_since,
     manifest,
     names,
+    new_pod,
     node,
     pod,
 )
@@ -32,22 +37,22 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_every_kind_that_is_served_has_a_table_and_a_code() -> None:
     for kind in ALL_KINDS:
-        assert kind.name in queries.TABLES
+        assert kind.name in TABLES
         assert kind.name in changes.KINDS
-        assert queries.list_page(kind).items is not None
+        assert list_page(kind).items is not None
     assert len(set(changes.KINDS.values())) == len(changes.KINDS)
 
 
 def test_a_fresh_database_has_the_system_namespaces_and_classes() -> None:
-    assert names(queries.list_page("Namespace")) == [
+    assert names(list_page("Namespace")) == [
         "default",
         "kube-node-lease",
         "kube-public",
         "kube-system",
     ]
     values = {
-        queries.decode(item)["metadata"]["name"]: queries.decode(item)["value"]
-        for item in queries.list_page("PriorityClass").items
+        decode_object(item)["metadata"]["name"]: decode_object(item)["value"]
+        for item in list_page("PriorityClass").items
     }
     assert values == {
         "system-node-critical": 2000001000,
@@ -97,17 +102,17 @@ def test_a_no_execute_taint_gets_its_time_once() -> None:
 
 def test_deleting_a_node_leaves_its_pods() -> None:
     create_node("n1")
-    assert bind(create_pod("a"), "n1")
+    assert bind(new_pod("a"), "n1")
     deleted = objects.delete("Node", "", "n1", now=NOW)
     assert deleted.gone
     assert manifest("Pod", "default", "a")["spec"]["nodeName"] == "n1"
     with pytest.raises(NotFound, match=r'^nodes "n1" not found$'):
-        queries.get("Node", "", "n1")
+        get_object("Node", "", "n1")
 
 
 def test_names_of_other_groups_stand_in_messages() -> None:
     with pytest.raises(NotFound, match=r'^runtimeclasses.node.k8s.io "x" not found$') as caught:
-        queries.get("RuntimeClass", "", "x")
+        get_object("RuntimeClass", "", "x")
     assert caught.value.details == {"name": "x", "kind": "runtimeclasses", "group": "node.k8s.io"}
     objects.create("RuntimeClass", "", {"metadata": {"name": "x"}, "handler": "h"}, now=NOW)
     with pytest.raises(AlreadyExists, match=r'^runtimeclasses.node.k8s.io "x" already exists$'):
@@ -196,7 +201,7 @@ def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:
     assert everything_since(start) == []
     found = manifest("Lease", "kube-node-lease", "n1")
     assert found["spec"]["renewTime"] == moment(2).replace("Z", ".000000Z")
-    assert names(queries.list_page("Lease")) == ["n1"]
+    assert names(list_page("Lease")) == ["n1"]
     objects.update("Lease", "kube-node-lease", "n1", lambda _: lease(3, "other"), now=NOW)
     assert [change.name for change in everything_since(start)] == ["n1"]
 
@@ -213,7 +218,7 @@ def test_many_objects_are_created_all_or_none() -> None:
     with pytest.raises(AlreadyExists):
         objects.create_all([*wanted, wanted[1]], now=NOW)
     assert everything_since(before) == []
-    assert queries.find("Namespace", "", "team") is None
+    assert find_object("Namespace", "", "team") is None
     stored = objects.create_all(wanted, now=NOW)
     assert [change.revision for change in everything_since(before)] == [s.revision for s in stored]
 
@@ -224,23 +229,23 @@ def test_many_objects_are_created_all_or_none() -> None:
 def test_deleting_a_namespace_deletes_its_content_and_then_itself() -> None:
     objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
     create_node("n1")
-    assert bind(create_pod("bound", namespace="team"), "n1")
-    create_pod("waiting", namespace="team")
-    create_pod("bystander")
+    assert bind(new_pod("bound", namespace="team"), "n1")
+    new_pod("waiting", namespace="team")
+    new_pod("bystander")
     objects.create(
         "Service", "team", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}, now=NOW
     )
     deleted = objects.delete("Namespace", "", "team", now=NOW)
     assert not deleted.gone
-    assert queries.decode(deleted.manifest)["status"]["phase"] == "Terminating"
-    assert queries.terminating_namespaces() == ["team"]
+    assert decode_object(deleted.manifest)["status"]["phase"] == "Terminating"
+    assert terminating_namespaces() == ["team"]
     with pytest.raises(Forbidden, match="because it is being terminated"):
-        create_pod("late", namespace="team")
+        new_pod("late", namespace="team")
     assert not namespaces.finish_deletion("team", now=NOW)
-    assert names(queries.list_page("Pod", "team")) == ["bound"]
+    assert names(list_page("Pod", "team")) == ["bound"]
     assert namespaces.finish_deletion("team", now=LATER)
-    assert queries.find("Namespace", "", "team") is None
-    assert names(queries.list_page("Pod")) == ["bystander"]
+    assert find_object("Namespace", "", "team") is None
+    assert names(list_page("Pod")) == ["bystander"]
     assert namespaces.finish_deletion("team", now=LATER)
 
 
@@ -252,7 +257,7 @@ def test_system_namespaces_cannot_be_deleted() -> None:
 def test_nothing_slips_into_a_namespace_while_it_is_being_marked() -> None:
     """The race that the admission epoch guards: the deletion is open while a pod is created."""
     objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
-    create_pod("warm", namespace="team")
+    new_pod("warm", namespace="team")
     marked, go_on = threading.Event(), threading.Event()
 
     def delete() -> None:
@@ -263,26 +268,26 @@ def test_nothing_slips_into_a_namespace_while_it_is_being_marked() -> None:
 
     deleter = Worker(delete)
     assert marked.wait(10)
-    creator = Worker(lambda: create_pod("late", namespace="team"))
+    creator = Worker(lambda: new_pod("late", namespace="team"))
     creator.join(0.3)
     assert creator.is_alive(), "the creation did not wait"
     go_on.set()
     deleter.result()
     with pytest.raises(Forbidden):
         creator.result()
-    assert names(queries.list_page("Pod", "team")) == ["warm"]
+    assert names(list_page("Pod", "team")) == ["warm"]
 
 
 # What admission looks up ----------------------------------------------------------------------
 
 
 def test_a_class_written_by_another_process_is_known_at_once() -> None:
-    create_pod("warm")
+    new_pod("warm")
     stale = catalogue.current()
     objects.create("PriorityClass", "", {"metadata": {"name": "high"}, "value": 7}, now=NOW)
     objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
     catalogue._memory.catalogue = stale
-    pods.create_pod(pod("a", namespace="team", priorityClassName="high"), now=NOW)
+    create_pod(pod("a", namespace="team", priorityClassName="high"), now=NOW)
     assert manifest("Pod", "team", "a")["spec"]["priority"] == 7
     catalogue._memory.catalogue = stale
     objects.create(
@@ -293,16 +298,16 @@ def test_a_class_written_by_another_process_is_known_at_once() -> None:
     objects.delete("PriorityClass", "", "high", now=NOW)
     catalogue._memory.catalogue = known
     with pytest.raises(Forbidden, match="no PriorityClass with name high was found"):
-        pods.create_pod(pod("b", priorityClassName="high"), now=NOW)
+        create_pod(pod("b", priorityClassName="high"), now=NOW)
 
 
 def test_a_rolled_back_class_is_not_remembered() -> None:
     with transaction.atomic():
         objects.create("PriorityClass", "", {"metadata": {"name": "high"}, "value": 7}, now=NOW)
-        pods.create_pod(pod("a", priorityClassName="high"), now=NOW)
+        create_pod(pod("a", priorityClassName="high"), now=NOW)
         transaction.set_rollback(True)
     with pytest.raises(Forbidden):
-        pods.create_pod(pod("a", priorityClassName="high"), now=NOW)
+        create_pod(pod("a", priorityClassName="high"), now=NOW)
 
 
 # Events ---------------------------------------------------------------------------------------
@@ -324,8 +329,8 @@ def test_events_are_recorded_in_bulk_and_counted_when_repeated() -> None:
     assert events.record_many([scheduled(f"p{i}") for i in range(5)], now=NOW) == 5
     start = changes.watermark()
     events.record_many([scheduled("p1", "again"), scheduled("p1", "and again")], now=LATER)
-    page = queries.list_page("Event", "default", field_selector="involvedObject.name=p1")
-    (event,) = [queries.decode(item) for item in page.items]
+    page = list_page("Event", "default", field_selector="involvedObject.name=p1")
+    (event,) = [decode_object(item) for item in page.items]
     assert event["count"] == 3
     assert event["message"] == "and again"
     assert event["firstTimestamp"] == moment()
@@ -334,7 +339,7 @@ def test_events_are_recorded_in_bulk_and_counted_when_repeated() -> None:
     assert event["involvedObject"]["kind"] == "Pod"
     (change,) = everything_since(start)
     assert (change.kind, change.verb) == ("Event", changes.MODIFIED)
-    assert queries.event_manifests([change.object_id])[change.object_id] == page.items[0]
+    assert event_manifests([change.object_id])[change.object_id] == page.items[0]
 
 
 def test_a_clients_event_is_kept_as_sent_and_can_be_changed_and_deleted() -> None:
@@ -350,23 +355,23 @@ def test_a_clients_event_is_kept_as_sent_and_can_be_changed_and_deleted() -> Non
         "count": 2,
     }
     stored = objects.create("Event", "default", body, now=NOW)
-    assert queries.get("Event", "default", "e") == stored.manifest
+    assert get_object("Event", "default", "e") == stored.manifest
     for selector in (
         "involvedObject.uid=n1,involvedObject.namespace=",
         "reason=Rebooted,type!=Normal",
         "source=agent",
     ):
-        assert names(queries.list_page("Event", field_selector=selector)) == ["e"]
-    assert names(queries.list_page("Event", label_selector="from=me")) == ["e"]
+        assert names(list_page("Event", field_selector=selector)) == ["e"]
+    assert names(list_page("Event", label_selector="from=me")) == ["e"]
     objects.update("Event", "default", "e", lambda m: {**m, "count": 3}, now=NOW)
     assert manifest("Event", "default", "e")["count"] == 3
     assert objects.delete("Event", "default", "e", now=NOW).gone
-    assert queries.find("Event", "default", "e") is None
+    assert find_object("Event", "default", "e") is None
 
 
 def test_a_recorded_event_can_be_deleted_and_recorded_again() -> None:
     events.record_many([scheduled("p1")], now=NOW)
-    (name,) = names(queries.list_page("Event"))
+    (name,) = names(list_page("Event"))
     objects.delete("Event", "default", name, now=NOW)
     assert events.record_many([scheduled("p1")], now=NOW) == 1
 
@@ -375,7 +380,7 @@ def test_events_end_an_hour_after_they_happened_last() -> None:
     events.record_many([scheduled("old")], now=NOW)
     events.record_many([scheduled("new")], now=NOW + dt.timedelta(minutes=30))
     history.trim(now=NOW + dt.timedelta(minutes=61), keep_seconds=10**6)
-    (event,) = [queries.decode(item) for item in queries.list_page("Event").items]
+    (event,) = [decode_object(item) for item in list_page("Event").items]
     assert event["involvedObject"]["name"] == "new"
 
 

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from clusterstate import changes, queries, sql
-from clusterstate.actions import decisions, events, pods, rehearsal
+from clusterstate import changes, sql
+from clusterstate.actions import decisions, events, rehearsal
 from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.overcommitment import overcommitted_nodes
+from clusterstate.queries.pods import pods_by_id
+from clusterstate.queries.queue import load_pending
 from tests.clusterstate.support import NOW, create_node, pod
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -76,15 +83,15 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
 def created(prefix: str, count: int) -> list[int]:
     manifests = [pod(f"{prefix}{i:05}", labels={"app": str(i % 100)}) for i in range(count)]
-    pods.create_pods(manifests, now=NOW)
-    return [row.id for row in queries.load_pending()]
+    create_pods(manifests, now=NOW)
+    return [row.id for row in load_pending()]
 
 
 def bind(ids: Sequence[int]) -> None:
     for first in range(0, len(ids), BATCH):
         part = ids[first : first + BATCH]
-        bindings = [pods.Binding(pod_id, f"n{pod_id % NODES}") for pod_id in part]
-        done = pods.bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW)
+        bindings = [Binding(pod_id, f"n{pod_id % NODES}") for pod_id in part]
+        done = bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW)
         assert len(done.bound) == len(part)
 
 
@@ -109,11 +116,11 @@ def test_a_backlog_after_a_quiet_hour_is_marked_bound_and_told_row_by_row(
 
     ids = created("late", BACKLOG)
     assert len(ids) == BACKLOG
-    refused = [pods.Unschedulable(pod_id=pod_id, message="0/10 nodes") for pod_id in ids]
-    pods.set_unschedulable(refused, now=NOW)
+    refused = [Unschedulable(pod_id=pod_id, message="0/10 nodes") for pod_id in ids]
+    set_unschedulable(refused, now=NOW)
     bind(ids)
     assert decisions.record_many([decided(pod_id) for pod_id in ids]) == BACKLOG
-    rows = queries.pods_by_id(ids)
+    rows = pods_by_id(ids)
     news = [
         Occurrence(
             kind="Pod", namespace=row.namespace, name=row.name, uid=row.uid, type="Normal",
@@ -125,6 +132,6 @@ def test_a_backlog_after_a_quiet_hour_is_marked_bound_and_told_row_by_row(
 
     assert len(plans) >= 6
     assert [scan for plan in plans for scan in gambles(plan)] == []
-    on_one = queries.list_page("Pod", field_selector="spec.nodeName=n3").items
+    on_one = list_page("Pod", field_selector="spec.nodeName=n3").items
     assert len(on_one) == (QUIET + BACKLOG) // NODES
-    assert queries.overcommitted_nodes() == []
+    assert overcommitted_nodes() == []

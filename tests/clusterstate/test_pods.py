@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from clusterstate import changes, queries, sql, timers
-from clusterstate.actions import objects, pods
+from clusterstate import changes, sql
+from clusterstate.actions import objects
+from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.delete import delete_pod, finish_deletions
+from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.actions.pods.queue import (
+    QueueMove,
+    Unschedulable,
+    move_pending,
+    set_unschedulable,
+)
+from clusterstate.actions.pods.status import fail_pods, nominate
 from clusterstate.actions.storing import Stored
 from clusterstate.objects.errors import (
     AlreadyExists,
@@ -19,14 +29,19 @@ from clusterstate.objects.errors import (
     StatusError,
     TooManyRequests,
 )
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object, get_object
+from clusterstate.queries.pods import find_pod_id, pods_by_id
+from clusterstate.queries.queue import load_pending, pending_counts
+from clusterstate.queries.terminating import finishable
 from tests.clock import moment
 from tests.clusterstate.support import (
     NOW,
     bind,
     create_node,
-    create_pod,
     everything_since,
     manifest,
+    new_pod,
     pod,
 )
 
@@ -55,8 +70,8 @@ def test_a_created_pod_has_identity_status_and_a_place_in_the_queue() -> None:
         },
         now=NOW,
     )
-    found = queries.decode(stored.manifest)
-    assert queries.get("Pod", "default", "a") == stored.manifest
+    found = decode_object(stored.manifest)
+    assert get_object("Pod", "default", "a") == stored.manifest
     metadata = found["metadata"]
     assert re.fullmatch(r"[0-9a-f-]{36}", metadata.pop("uid"))
     assert metadata == {
@@ -68,15 +83,15 @@ def test_a_created_pod_has_identity_status_and_a_place_in_the_queue() -> None:
     }
     assert found["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert (found["kind"], found["apiVersion"]) == ("Pod", "v1")
-    (row,) = queries.load_pending()
+    (row,) = load_pending()
     assert (row.name, row.stage, row.attempts, row.since) == ("a", "active", 0, NOW)
 
 
 def test_a_taken_name_is_refused_and_writes_nothing() -> None:
-    create_pod("a")
+    new_pod("a")
     before = counts()
     with pytest.raises(AlreadyExists) as caught:
-        pods.create_pod(pod("a"), now=NOW)
+        create_pod(pod("a"), now=NOW)
     assert caught.value.message == 'pods "a" already exists'
     assert caught.value.details == {"name": "a", "kind": "pods"}
     assert counts() == before
@@ -84,7 +99,7 @@ def test_a_taken_name_is_refused_and_writes_nothing() -> None:
 
 def test_a_missing_namespace_is_not_found() -> None:
     with pytest.raises(NotFound) as caught:
-        pods.create_pod(pod("a", namespace="nowhere"), now=NOW)
+        create_pod(pod("a", namespace="nowhere"), now=NOW)
     assert caught.value.message == 'namespaces "nowhere" not found'
 
 
@@ -92,7 +107,7 @@ def test_a_manifest_with_a_resource_version_cannot_be_created() -> None:
     body = pod("a")
     body["metadata"]["resourceVersion"] = "5"
     with pytest.raises(BadRequest, match="resourceVersion should not be set"):
-        pods.create_pod(body, now=NOW)
+        create_pod(body, now=NOW)
 
 
 def test_generate_name_gives_five_random_letters_and_survives_collisions(
@@ -102,15 +117,15 @@ def test_generate_name_gives_five_random_letters_and_survives_collisions(
 
     suffixes = iter(["aaaaa", "aaaaa", "aaaaa", "bbbbb"])
     monkeypatch.setattr(storing, "name_suffix", lambda: next(suffixes))
-    first = pods.create_pod(pod(generateName="job-"), now=NOW)
-    second = pods.create_pod(pod(generateName="job-"), now=NOW)
-    assert queries.decode(first.manifest)["metadata"]["name"] == "job-aaaaa"
-    assert queries.decode(second.manifest)["metadata"]["name"] == "job-bbbbb"
+    first = create_pod(pod(generateName="job-"), now=NOW)
+    second = create_pod(pod(generateName="job-"), now=NOW)
+    assert decode_object(first.manifest)["metadata"]["name"] == "job-aaaaa"
+    assert decode_object(second.manifest)["metadata"]["name"] == "job-bbbbb"
 
 
 def test_many_pods_are_one_revision_each_in_the_order_of_the_list() -> None:
     start = changes.watermark()
-    stored = pods.create_pods([pod(f"p{i}", labels={"n": str(i % 3)}) for i in range(50)], now=NOW)
+    stored = create_pods([pod(f"p{i}", labels={"n": str(i % 3)}) for i in range(50)], now=NOW)
     assert all(isinstance(one, Stored) for one in stored)
     log = everything_since(start)
     assert [change.name for change in log] == [f"p{i}" for i in range(50)]
@@ -122,20 +137,20 @@ def test_many_pods_are_one_revision_each_in_the_order_of_the_list() -> None:
 
 
 def test_all_or_nothing_stores_nothing_when_one_name_is_taken() -> None:
-    create_pod("p1")
+    new_pod("p1")
     before = counts()
     with pytest.raises(AlreadyExists, match='pods "p1" already exists'):
-        pods.create_pods([pod(f"p{i}") for i in range(3)], now=NOW)
+        create_pods([pod(f"p{i}") for i in range(3)], now=NOW)
     with pytest.raises(AlreadyExists, match='pods "x" already exists'):
-        pods.create_pods([pod("x"), pod("x")], now=NOW)
+        create_pods([pod("x"), pod("x")], now=NOW)
     with pytest.raises(Invalid):
-        pods.create_pods([pod("ok"), pod("Not Valid")], now=NOW)
+        create_pods([pod("ok"), pod("Not Valid")], now=NOW)
     assert counts() == before
 
 
 def test_without_all_or_nothing_the_others_are_stored() -> None:
-    create_pod("p1")
-    results = pods.create_pods(
+    new_pod("p1")
+    results = create_pods(
         [pod("p0"), pod("p1"), pod("Not Valid"), pod("p0"), pod("p4")],
         now=NOW,
         all_or_nothing=False,
@@ -146,26 +161,26 @@ def test_without_all_or_nothing_the_others_are_stored() -> None:
 
 
 def test_an_error_inside_a_callers_transaction_leaves_it_usable() -> None:
-    create_pod("a")
+    new_pod("a")
     with transaction.atomic():
         with pytest.raises(AlreadyExists):
-            pods.create_pod(pod("a"), now=NOW)
-        pods.create_pod(pod("b"), now=NOW)
-    assert queries.find("Pod", "default", "b")
+            create_pod(pod("a"), now=NOW)
+        create_pod(pod("b"), now=NOW)
+    assert find_object("Pod", "default", "b")
 
 
 def test_a_dry_run_answers_and_stores_nothing() -> None:
     before = counts()
-    stored = pods.create_pod(pod("a"), now=NOW, dry_run=True)
-    assert queries.decode(stored.manifest)["spec"]["schedulerName"] == "default-scheduler"
+    stored = create_pod(pod("a"), now=NOW, dry_run=True)
+    assert decode_object(stored.manifest)["spec"]["schedulerName"] == "default-scheduler"
     assert counts() == before
-    create_pod("b")
+    new_pod("b")
     after = counts()
     objects.update("Pod", "default", "b", labelled(x="y"), now=NOW, dry_run=True)
     objects.delete("Pod", "default", "b", {"dryRun": True}, now=NOW)
     assert counts() == after
     # A class that was rolled back must not be remembered.
-    pods.create_pod(pod("c", labels={"x": "y"}), now=NOW)
+    create_pod(pod("c", labels={"x": "y"}), now=NOW)
     assert sql.fetch(
         "SELECT count(*) FROM pod p LEFT JOIN scheduling_class c ON c.id = p.class_id"
         " WHERE c.id IS NULL"
@@ -173,11 +188,11 @@ def test_a_dry_run_answers_and_stores_nothing() -> None:
 
 
 def test_a_gated_pod_waits_gated_until_its_gates_are_gone() -> None:
-    create_pod("a", schedulingGates=[{"name": "example.com/wait"}])
+    new_pod("a", schedulingGates=[{"name": "example.com/wait"}])
     condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
     assert condition["reason"] == "SchedulingGated"
     assert condition["message"] == "Scheduling is blocked due to non-empty scheduling gates"
-    assert [row.stage for row in queries.load_pending()] == ["gated"]
+    assert [row.stage for row in load_pending()] == ["gated"]
     objects.update(
         "Pod",
         "default",
@@ -185,21 +200,21 @@ def test_a_gated_pod_waits_gated_until_its_gates_are_gone() -> None:
         lambda m: {**m, "spec": {k: v for k, v in m["spec"].items() if k != "schedulingGates"}},
         now=NOW,
     )
-    assert [row.stage for row in queries.load_pending()] == ["active"]
+    assert [row.stage for row in load_pending()] == ["active"]
     assert "conditions" not in manifest("Pod", "default", "a")["status"]
 
 
 def test_a_pod_that_names_its_node_is_not_queued() -> None:
-    pods.create_pod(pod("a", nodeName="n1"), now=NOW)
+    create_pod(pod("a", nodeName="n1"), now=NOW)
     found = manifest("Pod", "default", "a")
     assert found["spec"]["nodeName"] == "n1"
-    assert queries.load_pending() == []
+    assert load_pending() == []
 
 
 def test_an_update_that_changes_nothing_has_no_revision_and_no_change() -> None:
-    create_pod("a", labels={"x": "y"})
+    new_pod("a", labels={"x": "y"})
     start = changes.watermark()
-    before = queries.get("Pod", "default", "a")
+    before = get_object("Pod", "default", "a")
     for change in (
         lambda m: m,
         lambda m: {**m, "status": {"phase": "Running"}},
@@ -213,7 +228,7 @@ def test_an_update_that_changes_nothing_has_no_revision_and_no_change() -> None:
 
 
 def test_an_update_moves_revision_class_and_document_and_keeps_the_former_ones() -> None:
-    create_pod("a", labels={"x": "y"})
+    new_pod("a", labels={"x": "y"})
     start = changes.watermark()
     stored = objects.update("Pod", "default", "a", labelled(x="z"), now=NOW)
     (change,) = everything_since(start)
@@ -221,11 +236,11 @@ def test_an_update_moves_revision_class_and_document_and_keeps_the_former_ones()
     assert change.class_id != change.previous_class_id
     assert change.document_id != change.previous_document_id
     assert change.previous_revision == start
-    assert queries.get("Pod", "default", "a") == stored.manifest
+    assert get_object("Pod", "default", "a") == stored.manifest
 
 
 def test_a_stale_resource_version_and_a_wrong_uid_are_conflicts() -> None:
-    create_pod("a")
+    new_pod("a")
     for key, value, message in (
         (
             "resourceVersion",
@@ -254,7 +269,7 @@ def test_updating_a_pod_that_is_not_there_is_not_found() -> None:
 
 
 def test_the_status_subresource_changes_the_status_only() -> None:
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     create_node("n1")
     assert bind(pod_id, "n1")
 
@@ -269,41 +284,41 @@ def test_the_status_subresource_changes_the_status_only() -> None:
     found = manifest("Pod", "default", "a")
     assert found["status"]["phase"] == "Running"
     assert "labels" not in found["metadata"]
-    assert queries.pods_by_id([pod_id])[pod_id].phase == "Running"
+    assert pods_by_id([pod_id])[pod_id].phase == "Running"
     # The condition lives in columns and must survive.
     assert found["status"]["conditions"][0]["type"] == "PodScheduled"
 
 
 def test_a_finished_pod_leaves_the_queue() -> None:
-    pod_id = create_pod("a")
-    assert pods.fail_pods([(pod_id, "OutOfcpu", "Node didn't have enough resource: cpu")], now=NOW)
-    assert queries.load_pending() == []
+    pod_id = new_pod("a")
+    assert fail_pods([(pod_id, "OutOfcpu", "Node didn't have enough resource: cpu")], now=NOW)
+    assert load_pending() == []
     status = manifest("Pod", "default", "a")["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "OutOfcpu")
-    assert pods.fail_pods([(pod_id, "Again", "")], now=NOW) == []
+    assert fail_pods([(pod_id, "Again", "")], now=NOW) == []
 
 
 # Deletion -------------------------------------------------------------------------------------
 
 
 def test_an_unbound_pod_is_gone_at_once_with_a_new_revision() -> None:
-    create_pod("a")
+    new_pod("a")
     start = changes.watermark()
     deleted = objects.delete("Pod", "default", "a", now=NOW)
     assert deleted.gone
     (change,) = everything_since(start)
     assert (change.verb, change.revision) == (changes.DELETED, deleted.revision)
-    assert queries.decode(deleted.manifest)["metadata"]["resourceVersion"] == str(deleted.revision)
-    assert queries.find("Pod", "default", "a") is None
+    assert decode_object(deleted.manifest)["metadata"]["resourceVersion"] == str(deleted.revision)
+    assert find_object("Pod", "default", "a") is None
     assert counts()["pending_pod"] == 0
 
 
 def test_a_bound_pod_stays_for_its_grace_period() -> None:
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     create_node("n1")
     assert bind(pod_id, "n1")
     deleted = objects.delete("Pod", "default", "a", now=NOW)
-    metadata = queries.decode(deleted.manifest)["metadata"]
+    metadata = decode_object(deleted.manifest)["metadata"]
     assert not deleted.gone
     assert metadata["deletionTimestamp"] == moment(30)
     assert metadata["deletionGracePeriodSeconds"] == 30
@@ -313,7 +328,7 @@ def test_a_bound_pod_stays_for_its_grace_period() -> None:
     longer = objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 60}, now=NOW)
     assert longer.revision == deleted.revision
     shorter = objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 10}, now=NOW)
-    metadata = queries.decode(shorter.manifest)["metadata"]
+    metadata = decode_object(shorter.manifest)["metadata"]
     assert metadata["deletionTimestamp"] == moment(10)
     assert metadata["deletionGracePeriodSeconds"] == 10
     assert objects.delete("Pod", "default", "a", {"gracePeriodSeconds": 0}, now=NOW).gone
@@ -321,7 +336,7 @@ def test_a_bound_pod_stays_for_its_grace_period() -> None:
 
 def test_due_deletions_are_finished_in_bulk() -> None:
     create_node("n1")
-    ids = [create_pod(f"p{i}") for i in range(3)]
+    ids = [new_pod(f"p{i}") for i in range(3)]
     for pod_id in ids:
         assert bind(pod_id, "n1")
     for name in ("p0", "p1"):
@@ -329,22 +344,22 @@ def test_due_deletions_are_finished_in_bulk() -> None:
 
     def due(seconds: int) -> list[int]:
         at = NOW + dt.timedelta(seconds=seconds)
-        return timers.finishable(now=at, overdue_at=at, limit=10)
+        return finishable(now=at, overdue_at=at, limit=10)
 
     assert due(4) == [], "nobody plays the node's agent, but who deleted them asked for 5 seconds"
     assert due(5) == ids[:2]
     lease = {"metadata": {"name": "n1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
-    if queries.find("Namespace", "", "kube-node-lease") is None:
+    if find_object("Namespace", "", "kube-node-lease") is None:
         objects.create("Namespace", "", namespace, now=NOW)
     objects.create("Lease", "kube-node-lease", lease, now=NOW)
     assert due(4) == []
     assert due(5) == ids[:2]
     objects.delete("Pod", "default", "p1", {"gracePeriodSeconds": 2}, now=NOW)
     assert due(4) == ids[1:2]
-    assert [id_ for id_, _ in pods.finish_deletions(ids, now=NOW)] == ids[:2]
+    assert [id_ for id_, _ in finish_deletions(ids, now=NOW)] == ids[:2]
     assert due(5) == []
-    assert queries.find("Pod", "default", "p2")
+    assert find_object("Pod", "default", "p2")
 
 
 @pytest.mark.parametrize(
@@ -362,20 +377,20 @@ def test_where_nothing_runs_a_pod_goes_at_once_unless_a_period_was_asked_for(
     spec: dict[str, Any], options: dict[str, Any], waits: bool
 ) -> None:
     create_node("n1")
-    pod_id = create_pod("p", **spec)
+    pod_id = new_pod("p", **spec)
     assert bind(pod_id, "n1")
     objects.delete("Pod", "default", "p", options, now=NOW)
     before = NOW - dt.timedelta(seconds=1)
-    assert timers.finishable(now=NOW, overdue_at=before, limit=10) == ([] if waits else [pod_id])
+    assert finishable(now=NOW, overdue_at=before, limit=10) == ([] if waits else [pod_id])
     over = NOW + dt.timedelta(seconds=700)
-    assert timers.finishable(now=over, overdue_at=before, limit=10) == [pod_id]
+    assert finishable(now=over, overdue_at=before, limit=10) == [pod_id]
 
 
 def test_finalizers_keep_a_pod_until_they_are_removed() -> None:
-    create_pod("a", finalizers=["example.com/hold"])
+    new_pod("a", finalizers=["example.com/hold"])
     deleted = objects.delete("Pod", "default", "a", now=NOW)
     assert not deleted.gone
-    assert pods.finish_deletions([queries.pod_id("default", "a") or 0], now=NOW) == []
+    assert finish_deletions([find_pod_id("default", "a") or 0], now=NOW) == []
     start = changes.watermark()
     stored = objects.update(
         "Pod",
@@ -384,23 +399,23 @@ def test_finalizers_keep_a_pod_until_they_are_removed() -> None:
         lambda m: {**m, "metadata": {k: v for k, v in m["metadata"].items() if k != "finalizers"}},
         now=NOW,
     )
-    assert queries.find("Pod", "default", "a") is None
+    assert find_object("Pod", "default", "a") is None
     (change,) = everything_since(start)
     assert (change.verb, change.revision) == (changes.DELETED, stored.revision)
 
 
 def test_a_deletion_with_another_uid_is_a_conflict() -> None:
-    create_pod("a")
+    new_pod("a")
     with pytest.raises(Conflict, match="Precondition failed: UID in precondition: 1"):
         objects.delete("Pod", "default", "a", {"preconditions": {"uid": "1"}}, now=NOW)
 
 
 def test_a_collection_is_deleted_by_selector() -> None:
     for number in range(4):
-        create_pod(f"p{number}", labels={"half": str(number % 2)})
+        new_pod(f"p{number}", labels={"half": str(number % 2)})
     deleted = objects.delete_collection("Pod", "default", {}, label_selector="half=1", now=NOW)
     assert len(deleted) == 2
-    left = [queries.decode(i)["metadata"]["name"] for i in queries.list_page("Pod").items]
+    left = [decode_object(i)["metadata"]["name"] for i in list_page("Pod").items]
     assert left == ["p0", "p2"]
 
 
@@ -408,14 +423,14 @@ def test_a_collection_is_deleted_by_selector() -> None:
 
 
 def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> None:
-    pod_id = create_pod("a")
-    first = pods.Unschedulable(
+    pod_id = new_pod("a")
+    first = Unschedulable(
         pod_id=pod_id,
         message='0/3 nodes are available: 3 "tight".',
         rejected_by=("NodeResourcesFit", "TaintToleration"),
         attempts=2,
     )
-    ((found, revision),) = pods.set_unschedulable([first], now=NOW)
+    ((found, revision),) = set_unschedulable([first], now=NOW)
     assert found == pod_id
     stored = manifest("Pod", "default", "a")
     assert stored["metadata"]["resourceVersion"] == str(revision)
@@ -428,7 +443,7 @@ def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> No
             "lastTransitionTime": moment(),
         }
     ]
-    (row,) = queries.load_pending()
+    (row,) = load_pending()
     assert (row.stage, row.attempts, row.rejected_by) == (
         "unschedulable",
         2,
@@ -437,44 +452,44 @@ def test_an_unplaceable_pod_says_why_and_keeps_its_first_transition_time() -> No
     # The same again: the queue moves, the pod does not.
     start = changes.watermark()
     later = NOW + dt.timedelta(seconds=9)
-    again = pods.Unschedulable(
+    again = Unschedulable(
         pod_id=pod_id, message=first.message, stage="backoff", not_before=later, attempts=3
     )
-    assert pods.set_unschedulable([again], now=later) == []
+    assert set_unschedulable([again], now=later) == []
     assert everything_since(start) == []
-    (row,) = queries.load_pending()
+    (row,) = load_pending()
     assert (row.stage, row.attempts, row.not_before) == ("backoff", 3, later)
     # Another message: a change, the old transition time.
-    other = pods.Unschedulable(pod_id=pod_id, message="0/4 nodes are available.")
-    assert pods.set_unschedulable([other], now=later)
+    other = Unschedulable(pod_id=pod_id, message="0/4 nodes are available.")
+    assert set_unschedulable([other], now=later)
     condition = manifest("Pod", "default", "a")["status"]["conditions"][0]
     assert condition["lastTransitionTime"] == moment()
 
 
 def test_a_nomination_is_shown_and_cleared() -> None:
-    pod_id = create_pod("a")
-    item = pods.Unschedulable(pod_id=pod_id, message="m", nominated_node_name="n1")
-    pods.set_unschedulable([item], now=NOW)
+    pod_id = new_pod("a")
+    item = Unschedulable(pod_id=pod_id, message="m", nominated_node_name="n1")
+    set_unschedulable([item], now=NOW)
     assert manifest("Pod", "default", "a")["status"]["nominatedNodeName"] == "n1"
-    assert queries.load_pending()[0].nominated_node_name == "n1"
-    assert pods.nominate(pod_id, "", now=NOW)
+    assert load_pending()[0].nominated_node_name == "n1"
+    assert nominate(pod_id, "", now=NOW)
     assert "nominatedNodeName" not in manifest("Pod", "default", "a")["status"]
-    assert pods.nominate(pod_id, "", now=NOW) is None
+    assert nominate(pod_id, "", now=NOW) is None
 
 
 def test_queue_moves_write_no_change() -> None:
-    pod_id = create_pod("a")
+    pod_id = new_pod("a")
     start = changes.watermark()
-    assert pods.move_pending([pods.QueueMove(pod_id=pod_id, stage="backoff", attempts=4)]) == 1
+    assert move_pending([QueueMove(pod_id=pod_id, stage="backoff", attempts=4)]) == 1
     assert everything_since(start) == []
-    assert queries.pending_counts() == {"backoff": 1}
+    assert pending_counts() == {"backoff": 1}
 
 
 # Eviction -------------------------------------------------------------------------------------
 
 
 def running(name: str) -> int:
-    pod_id = create_pod(name, labels={"app": "web"})
+    pod_id = new_pod(name, labels={"app": "web"})
     assert bind(pod_id, "n1")
     objects.update(
         "Pod",
@@ -501,14 +516,14 @@ def test_a_pod_leaves_for_the_first_cause() -> None:
     """A preemption or an eviction that comes second, having looked before, tells no other."""
     create_node("n1")
     running("a")
-    first = queries.decode(pods.evict_pod("default", "a", {}, now=NOW).manifest)
+    first = decode_object(evict_pod("default", "a", {}, now=NOW).manifest)
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    again = pods.delete_pod("default", "a", condition=condition, now=NOW)
-    assert queries.decode(again.manifest)["status"] == first["status"]
+    again = delete_pod("default", "a", condition=condition, now=NOW)
+    assert decode_object(again.manifest)["status"] == first["status"]
     assert str(again.revision) == first["metadata"]["resourceVersion"]
     running("b")
-    pods.delete_pod("default", "b", condition=condition, now=NOW)
-    evicted = queries.decode(pods.evict_pod("default", "b", {}, now=NOW).manifest)
+    delete_pod("default", "b", condition=condition, now=NOW)
+    evicted = decode_object(evict_pod("default", "b", {}, now=NOW).manifest)
     reasons = {c["type"]: c.get("reason") for c in evicted["status"]["conditions"]}
     assert reasons["DisruptionTarget"] == "PreemptionByScheduler"
 
@@ -516,8 +531,8 @@ def test_a_pod_leaves_for_the_first_cause() -> None:
 def test_an_eviction_deletes_with_a_condition() -> None:
     create_node("n1")
     running("a")
-    deleted = pods.evict_pod("default", "a", {}, now=NOW)
-    found = queries.decode(deleted.manifest)
+    deleted = evict_pod("default", "a", {}, now=NOW)
+    found = decode_object(deleted.manifest)
     assert not deleted.gone
     assert found["metadata"]["deletionTimestamp"]
     reasons = {c["type"]: c.get("reason") for c in found["status"]["conditions"]}
@@ -538,7 +553,7 @@ def test_a_used_up_budget_forbids_an_eviction() -> None:
         now=NOW,
     )
     with pytest.raises(TooManyRequests):
-        pods.evict_pod("default", "a", {}, now=NOW)
+        evict_pod("default", "a", {}, now=NOW)
     objects.update(
         "PodDisruptionBudget",
         "default",
@@ -556,13 +571,13 @@ def test_a_used_up_budget_forbids_an_eviction() -> None:
         subresource="status",
         now=NOW,
     )
-    pods.evict_pod("default", "a", {"dryRun": True}, now=NOW)
-    pods.evict_pod("default", "a", {}, now=NOW)
+    evict_pod("default", "a", {"dryRun": True}, now=NOW)
+    evict_pod("default", "a", {}, now=NOW)
     status = manifest("PodDisruptionBudget", "default", "web")["status"]
     assert status["disruptionsAllowed"] == 0
     assert list(status["disruptedPods"]) == ["a"]
     with pytest.raises(TooManyRequests) as caught:
-        pods.evict_pod("default", "b", {}, now=NOW)
+        evict_pod("default", "b", {}, now=NOW)
     assert (
         caught.value.message == "Cannot evict pod as it would violate the pod's disruption budget."
     )
@@ -570,15 +585,15 @@ def test_a_used_up_budget_forbids_an_eviction() -> None:
 
 def test_evicting_what_is_not_there_is_not_found() -> None:
     with pytest.raises(StatusError, match='pods "a" not found'):
-        pods.evict_pod("default", "a", {}, now=NOW)
+        evict_pod("default", "a", {}, now=NOW)
 
 
 def test_every_waiting_pod_has_one_row_and_no_other_has() -> None:
     create_node("n1")
-    create_pod("waiting")
-    assert bind(create_pod("bound"), "n1")
-    pods.fail_pods([(create_pod("failed"), "r", "m")], now=NOW)
-    create_pod("gated", schedulingGates=[{"name": "g"}])
+    new_pod("waiting")
+    assert bind(new_pod("bound"), "n1")
+    fail_pods([(new_pod("failed"), "r", "m")], now=NOW)
+    new_pod("gated", schedulingGates=[{"name": "g"}])
     objects.delete("Pod", "default", "gated", now=NOW)
     rows = sql.fetch(
         "SELECT p.name FROM pod p FULL JOIN pending_pod q ON q.pod_id = p.id"
@@ -589,7 +604,7 @@ def test_every_waiting_pod_has_one_row_and_no_other_has() -> None:
 
 
 def test_an_unknown_phase_is_invalid() -> None:
-    create_pod("a")
+    new_pod("a")
     with pytest.raises(Invalid, match=r'status.phase: Unsupported value: "Odd"'):
         objects.update(
             "Pod",

@@ -9,20 +9,27 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from clusterstate import queries
-from clusterstate.actions import objects, pods, tokens
+from clusterstate.actions import objects, tokens
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pod
+from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.labels import parse_selector
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.loading import consistent_read, load_classes
+from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.queue import load_pending
+from clusterstate.queries.tokens import TokenUser, token_user
 from tests.clusterstate.support import (
     NOW,
     Worker,
     bind,
     create_node,
-    create_pod,
     everything_since,
     items,
     names,
+    new_pod,
     pod,
     replay,
 )
@@ -70,22 +77,22 @@ def test_label_selectors_in_sql_agree_with_the_rule(kind: str) -> None:
         objects.create(kind, namespace, body, now=NOW)
     for text in SELECTORS:
         expected = [name for name in labels if parse_selector(text).matches(labels[name])]
-        assert names(queries.list_page(kind, label_selector=text)) == expected, text
+        assert names(list_page(kind, label_selector=text)) == expected, text
 
 
 def test_field_selectors_in_sql_agree_with_the_rule() -> None:
     create_node("n1")
     create_node("n2", unschedulable=True)
     for number, name in enumerate("abcdef"):
-        create_pod(
+        new_pod(
             name,
             restartPolicy="Never" if number % 2 else "Always",
             schedulerName="other" if number % 3 == 0 else "default-scheduler",
         )
     for name in "bc":
-        assert bind(queries.pod_id("default", name) or 0, "n1")
-    pods.fail_pods([(queries.pod_id("default", "d") or 0, "r", "m")], now=NOW)
-    everything = items(queries.list_page("Pod"))
+        assert bind(find_pod_id("default", name) or 0, "n1")
+    fail_pods([(find_pod_id("default", "d") or 0, "r", "m")], now=NOW)
+    everything = items(list_page("Pod"))
     for text in (
         "spec.nodeName=n1",
         "spec.nodeName=",
@@ -104,10 +111,10 @@ def test_field_selectors_in_sql_agree_with_the_rule() -> None:
     ):
         requirements = fields.parse_field_selector("Pod", text)
         expected = [key[1] for key, m in everything.items() if fields.matches(requirements, m)]
-        assert names(queries.list_page("Pod", field_selector=text)) == expected, text
-    found = queries.list_page("Node", field_selector="spec.unschedulable=false")
+        assert names(list_page("Pod", field_selector=text)) == expected, text
+    found = list_page("Node", field_selector="spec.unschedulable=false")
     assert names(found) == ["n1"]
-    found = queries.list_page("Namespace", field_selector="status.phase=Active")
+    found = list_page("Namespace", field_selector="status.phase=Active")
     assert len(found.items) == 4
 
 
@@ -121,26 +128,26 @@ def test_field_selectors_in_sql_agree_with_the_rule() -> None:
 )
 def test_wrong_field_selectors_are_bad_requests(kind: str, text: str, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        queries.list_page(kind, field_selector=text)
+        list_page(kind, field_selector=text)
     assert caught.value.message.startswith(message)
 
 
 def test_wrong_label_selectors_and_tokens_are_bad_requests() -> None:
     with pytest.raises(BadRequest):
-        queries.list_page("Pod", label_selector="a in (")
+        list_page("Pod", label_selector="a in (")
     for token in ("nonsense", "e30=", "!!!"):
         with pytest.raises(BadRequest, match="continue key is not valid"):
-            queries.list_page("Pod", continue_token=token)
+            list_page("Pod", continue_token=token)
 
 
 def test_a_namespace_that_is_not_there_lists_as_empty() -> None:
-    assert queries.list_page("Pod", "nowhere").items == []
+    assert list_page("Pod", "nowhere").items == []
 
 
 def test_pages_show_the_state_of_the_first_one() -> None:
     for number in range(7):
-        create_pod(f"p{number}", labels={"v": "old"})
-    first = queries.list_page("Pod", limit=3, label_selector="v=old")
+        new_pod(f"p{number}", labels={"v": "old"})
+    first = list_page("Pod", limit=3, label_selector="v=old")
     objects.update(
         "Pod",
         "default",
@@ -150,14 +157,10 @@ def test_pages_show_the_state_of_the_first_one() -> None:
     )
     objects.delete("Pod", "default", "p5", now=NOW)
     objects.delete("Pod", "default", "p0", now=NOW)
-    create_pod("p55", labels={"v": "old"})
+    new_pod("p55", labels={"v": "old"})
     assert bind_nowhere_changes_nothing()
-    second = queries.list_page(
-        "Pod", limit=3, continue_token=first.continue_token, label_selector="v=old"
-    )
-    third = queries.list_page(
-        "Pod", limit=3, continue_token=second.continue_token, label_selector="v=old"
-    )
+    second = list_page("Pod", limit=3, continue_token=first.continue_token, label_selector="v=old")
+    third = list_page("Pod", limit=3, continue_token=second.continue_token, label_selector="v=old")
     assert [names(page) for page in (first, second, third)] == [
         ["p0", "p1", "p2"],
         ["p3", "p4", "p5"],
@@ -165,7 +168,7 @@ def test_pages_show_the_state_of_the_first_one() -> None:
     ]
     assert {page.revision for page in (first, second, third)} == {first.revision}
     assert third.continue_token == ""
-    assert names(queries.list_page("Pod", label_selector="v=old")) == [
+    assert names(list_page("Pod", label_selector="v=old")) == [
         "p1",
         "p2",
         "p3",
@@ -175,22 +178,22 @@ def test_pages_show_the_state_of_the_first_one() -> None:
 
 
 def bind_nowhere_changes_nothing() -> bool:
-    return pods.bind_pods([pods.Binding(1, "none")], snapshot_revision=2**40, now=NOW).bound == []
+    return bind_pods([Binding(1, "none")], snapshot_revision=2**40, now=NOW).bound == []
 
 
 def test_a_list_is_as_of_its_revision_while_an_earlier_writer_is_still_open() -> None:
     """Rows above the watermark are shown as they were, or a watch would repeat them."""
     create_node("n1")
-    ids = {name: create_pod(name, labels={"v": "1"}) for name in ("a", "b", "c")}
+    ids = {name: new_pod(name, labels={"v": "1"}) for name in ("a", "b", "c")}
     opened, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
         with transaction.atomic():
-            pods.create_pod(pod("slow"), now=NOW)
+            create_pod(pod("slow"), now=NOW)
             opened.set()
             assert let_go.wait(10)
 
-    before = queries.list_page("Pod")
+    before = list_page("Pod")
     holder = Worker(hold)
     assert opened.wait(10)
     assert bind(ids["a"], "n1")
@@ -203,67 +206,67 @@ def test_a_list_is_as_of_its_revision_while_an_earlier_writer_is_still_open() ->
     )
     objects.delete("Pod", "default", "c", now=NOW)
     # Of a class that exists: one that the open transaction brings along would have to wait for it.
-    create_pod("d", labels={"v": "1"})
-    during = queries.list_page("Pod")
+    new_pod("d", labels={"v": "1"})
+    during = list_page("Pod")
     assert items(during) == items(before)
     assert during.revision == before.revision
-    assert names(queries.list_page("Pod", label_selector="v=1")) == ["a", "b", "c"]
-    assert names(queries.list_page("Pod", field_selector="spec.nodeName=n1")) == []
-    assert names(queries.list_page("Pod", limit=2)) == ["a", "b"]
+    assert names(list_page("Pod", label_selector="v=1")) == ["a", "b", "c"]
+    assert names(list_page("Pod", field_selector="spec.nodeName=n1")) == []
+    assert names(list_page("Pod", limit=2)) == ["a", "b"]
     let_go.set()
     holder.result()
-    after = queries.list_page("Pod")
+    after = list_page("Pod")
     assert names(after) == ["a", "b", "d", "slow"]
     log = everything_since(during.revision, "Pod")
     assert replay(items(during), log) == items(after)
 
 
 def test_a_snapshot_shows_one_state_to_all_reads() -> None:
-    create_pod("a")
+    new_pod("a")
     read, wrote = threading.Event(), threading.Event()
 
     def write() -> None:
         assert read.wait(10)
-        create_pod("b")
+        new_pod("b")
         wrote.set()
 
     writer = Worker(write)
-    with queries.snapshot() as revision:
-        assert len(queries.load_pending()) == 1
+    with consistent_read() as revision:
+        assert len(load_pending()) == 1
         read.set()
         assert wrote.wait(10)
-        assert len(queries.load_pending()) == 1
-        assert names(queries.list_page("Pod")) == ["a"]
+        assert len(load_pending()) == 1
+        assert names(list_page("Pod")) == ["a"]
     writer.result()
     assert [change.name for change in everything_since(revision, "Pod")] == ["b"]
 
 
 def test_classes_are_loaded_by_id() -> None:
-    create_pod("a", labels={"x": "1"})
-    create_pod("b", labels={"x": "1"})
-    create_pod("c", labels={"x": "2"})
-    rows = queries.load_pending()
-    found = queries.load_classes([rows[0].class_id, 10**9])
+    new_pod("a", labels={"x": "1"})
+    new_pod("b", labels={"x": "1"})
+    new_pod("c", labels={"x": "2"})
+    rows = load_pending()
+    found = load_classes([rows[0].class_id, 10**9])
     assert [row.id for row in found] == [rows[0].class_id]
     assert b'"labels":{"x":"1"}' in found[0].spec
-    assert len(queries.load_classes()) == 2
+    assert len(load_classes()) == 2
 
 
 def test_the_queue_comes_by_priority_and_then_by_age() -> None:
     objects.create("PriorityClass", "", {"metadata": {"name": "high"}, "value": 9}, now=NOW)
-    create_pod("first")
-    create_pod("second")
-    create_pod("important", priorityClassName="high")
-    assert [row.name for row in queries.load_pending()] == ["important", "first", "second"]
+    new_pod("first")
+    new_pod("second")
+    new_pod("important", priorityClassName="high")
+    assert [row.name for row in load_pending()] == ["important", "first", "second"]
 
 
 def test_a_token_stands_for_its_user_until_it_expires() -> None:
     digest = hashlib.sha256(b"secret").digest()
     get_user_model().objects.create_user("ada")
     tokens.create_token(user="ada", secret="secret", now=NOW, groups=["team"])
-    assert queries.token_user(digest, now=NOW) == queries.TokenUser("ada", ("team",))
+    assert token_user(digest, now=NOW) == TokenUser("ada", ("team",))
     past = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
     tokens.create_token(user="ada", secret="old", now=past, expires_at=past)
-    assert queries.token_user(hashlib.sha256(b"old").digest(), now=NOW) is None
+    assert token_user(hashlib.sha256(b"old").digest(), now=NOW) is None
     get_user_model().objects.update(is_active=False)
-    assert queries.token_user(digest, now=NOW) is None
+    assert token_user(digest, now=NOW) is None

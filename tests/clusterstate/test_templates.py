@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate.actions import pods
+from clusterstate.actions.pods.preparing import prepare_pod, prepare_without_template
 from clusterstate.admission.request import AdmissionSettings, User
 from clusterstate.catalogue import Catalogue
 from clusterstate.objects import document
@@ -104,28 +104,28 @@ def test_a_pod_from_a_template_is_the_pod_that_admission_makes(
             manifest = pod(**SHAPES[shape])
             manifest["metadata"] |= {"name": name, "ownerReferences": [OWNER], "zone": 1}
             before = msgspec.json.encode(manifest)
-            plain = outcome(pods._prepare_plainly, manifest, moment, catalogue(**settings))
-            assert outcome(pods._prepare, manifest, moment, context) == plain
+            plain = outcome(prepare_without_template, manifest, moment, catalogue(**settings))
+            assert outcome(prepare_pod, manifest, moment, context) == plain
             assert msgspec.json.encode(manifest) == before
 
 
 def test_pods_alike_share_a_template_and_others_do_not() -> None:
     context = catalogue()
     for number in range(5):
-        pods._prepare(pod(f"p{number}"), "", NOW, User(), context)
+        prepare_pod(pod(f"p{number}"), "", NOW, User(), context)
     assert len(context.remembered) == 1
     different = [
         pod("p", labels={"a": "b"}), pod("p", annotations={"a": "b"}), pod("p", cpu="2"),
         pod("p", namespace="team"), pod(generateName="p-"),
     ]  # fmt: skip
     for manifest in different:
-        pods._prepare(manifest, "", NOW, User(), context)
+        prepare_pod(manifest, "", NOW, User(), context)
     assert len(context.remembered) == 1 + len(different)
 
 
 def test_generated_names_of_a_template_differ() -> None:
     context = catalogue()
-    made = [pods._prepare(pod(generateName="p-"), "", NOW, User(), context) for _ in range(20)]
+    made = [prepare_pod(pod(generateName="p-"), "", NOW, User(), context) for _ in range(20)]
     assert all(one.generated and one.name.startswith("p-") and len(one.name) == 7 for one in made)
     assert len({one.name for one in made}) > 10
     assert all(f'"name":"{one.name}"' in one.text for one in made)
@@ -134,14 +134,14 @@ def test_generated_names_of_a_template_differ() -> None:
 @pytest.mark.parametrize("shape", ["gated", "placed", "ephemeral claim", "large"])
 def test_pods_whose_name_or_time_matters_have_no_template(shape: str) -> None:
     context = catalogue()
-    pods._prepare(pod("p", **SHAPES[shape]), "", NOW, User(), context)
+    prepare_pod(pod("p", **SHAPES[shape]), "", NOW, User(), context)
     assert not context.remembered
 
 
 def test_pods_of_agents_are_always_looked_at() -> None:
     """R130: what a node may create depends on its own objects."""
     context = catalogue()
-    pods._prepare(pod("p"), "", NOW, User(), context)
+    prepare_pod(pod("p"), "", NOW, User(), context)
     agent = User(name="system:node:n1", groups=("system:nodes",))
     with pytest.raises(StatusError):
-        pods._prepare(pod("q"), "", NOW, agent, context)
+        prepare_pod(pod("q"), "", NOW, agent, context)

@@ -3,9 +3,14 @@
 import datetime as dt
 from typing import Any
 
-from clusterstate import changes, queries, timers
-from clusterstate.actions import objects, pods
+from clusterstate import changes
+from clusterstate.actions import objects
 from clusterstate.actions.evictions import Fired
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pod
+from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting_timers
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.answers import questions
 from scheduling.controllers import evictions
 from tests.clock import NOW, after
@@ -72,8 +77,8 @@ def pod_manifest(name: str, *, now: dt.datetime = NOW, **spec: Any) -> dict[str,
 
 def make_pod(name: str, node: str = "", *, now: dt.datetime = NOW, **spec: Any) -> int:
     """Create a pod, bound to the node if one is named, and return its id."""
-    pods.create_pod(pod_manifest(name, **spec), now=now)
-    pod_id = queries.pod_id("default", name)
+    create_pod(pod_manifest(name, **spec), now=now)
+    pod_id = find_pod_id("default", name)
     assert pod_id is not None
     if node:
         bind(pod_id, node, now=now)
@@ -81,9 +86,7 @@ def make_pod(name: str, node: str = "", *, now: dt.datetime = NOW, **spec: Any) 
 
 
 def bind(pod_id: int, node: str, *, now: dt.datetime = NOW) -> None:
-    found = pods.bind_pods(
-        [pods.Binding(pod_id, node)], snapshot_revision=changes.watermark(), now=now
-    )
+    found = bind_pods([Binding(pod_id, node)], snapshot_revision=changes.watermark(), now=now)
     assert found.bound
 
 
@@ -115,21 +118,21 @@ def tolerate_too(name: str, toleration: dict[str, Any], *, now: dt.datetime = NO
 
 
 def pod(name: str) -> dict[str, Any] | None:
-    found = queries.find("Pod", "default", name)
-    return None if found is None else queries.decode(found)
+    found = find_object("Pod", "default", name)
+    return None if found is None else decode_object(found)
 
 
 def timer(name: str) -> float | None:
     """Follow the log; return after how many seconds the pod must leave, None for never."""
     evictions.follow(NOW)
-    found = timers.waiting(namespace="default", name=name)
+    found = waiting_timers(namespace="default", name=name)
     return (found[0].due_at - NOW).total_seconds() if found else None
 
 
 def fire(now: dt.datetime) -> Fired:
     """Evict one batch of what is due, here; ``firing.Crew`` does it on several connections."""
     labels = evictions.fire_executions(now)
-    taints = evictions.fire_taints(timers.due_taints(now, limit=evictions.BATCH), now)
+    taints = evictions.fire_taints(due_taints(now, limit=evictions.BATCH), now)
     return Fired(
         labels.evicted + taints.evicted,
         labels.changed + taints.changed,
@@ -143,11 +146,11 @@ def evict(seconds: float) -> list[str]:
     """Let the clock stand so many seconds later; return who was evicted."""
     now = after(seconds)
     evictions.follow(now)
-    if timers.unforeseen(now, limit=1):
+    if unforeseen(now, limit=1):
         questions.foresee(now)
     done = fire(now)
     evictions.follow(now)
-    rows = queries.pods_by_id(done.evicted)
+    rows = pods_by_id(done.evicted)
     return sorted(row.name for row in rows.values())
 
 

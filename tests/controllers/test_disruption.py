@@ -2,9 +2,12 @@
 
 import pytest
 
-from clusterstate import queries, timers
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects.errors import TooManyRequests
+from clusterstate.queries.eviction_timers import DURING_EXECUTION, count_timers, waiting_timers
+from clusterstate.queries.objects import get_manifest
 from scheduling.answers import questions
 from scheduling.controllers import disruption, evictions, pod_deletion
 from tests.clock import moment
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _fresh():
     evictions.forget()
-    pods.forget_classes()
+    forget_classes()
 
 
 def make_budget(name="pdb", **spec):
@@ -56,7 +59,7 @@ def make_ready(name, node="n1", **spec):
 
 
 def status(name="pdb"):
-    return queries.get_manifest("PodDisruptionBudget", "default", name)["status"]
+    return get_manifest("PodDisruptionBudget", "default", name)["status"]
 
 
 def test_the_status_follows_the_pods():
@@ -83,23 +86,23 @@ def test_evictions_spend_the_budget_and_then_are_refused():
     for name in "abc":
         make_ready(name)
     disruption.follow(NOW)
-    pods.evict_pod("default", "a", {}, now=NOW)
+    evict_pod("default", "a", {}, now=NOW)
     with pytest.raises(TooManyRequests) as refused:
-        pods.evict_pod("default", "b", {}, now=NOW)
+        evict_pod("default", "b", {}, now=NOW)
     assert "needs 2 healthy pods and has 3 currently" in str(refused.value.details)
     pod_deletion.finish(after(31))
     assert pod("a") is None
     disruption.follow(after(1))
     assert "disruptedPods" not in status()
     with pytest.raises(TooManyRequests):
-        pods.evict_pod("default", "b", {}, now=NOW)
+        evict_pod("default", "b", {}, now=NOW)
 
 
 def test_a_percentage_counts_what_the_controller_wants():
     make_node("n1")
     make_budget(maxUnavailable="50%")
     make_owner("ReplicaSet", "rs", 2, app="a")
-    uid = queries.get_manifest("ReplicaSet", "default", "rs")["metadata"]["uid"]
+    uid = get_manifest("ReplicaSet", "default", "rs")["metadata"]["uid"]
     owner = {
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": uid, "controller": True,
     }  # fmt: skip
@@ -145,7 +148,7 @@ def test_terms_that_are_ignored_during_execution_evict_nobody():
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     assert evict(1e6) == []
-    assert timers.count() == 0
+    assert count_timers() == 0
 
 
 def test_a_label_that_comes_back_in_time_keeps_the_pod(settings):
@@ -155,10 +158,10 @@ def test_a_label_that_comes_back_in_time_keeps_the_pod(settings):
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     assert evict(59) == []
-    assert timers.waiting()[0].cause == timers.DURING_EXECUTION
+    assert waiting_timers()[0].cause == DURING_EXECUTION
     set_labels("n1", zone="a")
     assert evict(61) == []
-    assert timers.count() == 0
+    assert count_timers() == 0
 
 
 def test_a_budget_holds_pods_back_and_the_timer_says_so():
@@ -171,7 +174,7 @@ def test_a_budget_holds_pods_back_and_the_timer_says_so():
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     assert len(evict(0)) == 1
-    (left,) = timers.waiting()
+    (left,) = waiting_timers()
     assert left.blocked_by == ("The disruption budget pdb needs 1 healthy pods and has 2 currently")
     assert left.due_at > NOW
     assert not terminating(left.name)
@@ -187,11 +190,11 @@ def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(sett
     set_labels("n1", zone="b")
     evictions.follow(after(1))
     assert fire(after(1)).evicted == []
-    (timer,) = timers.waiting()
+    (timer,) = waiting_timers()
     assert timer.blocked_by == "where it would go is being worked out"
     assert timer.landing is None
     assert questions.foresee(after(1)) == 1
-    (timer,) = timers.waiting()
+    (timer,) = waiting_timers()
     assert '"unschedulable"' in timer.landing
     assert timer.blocked_by == ""
     assert evict(1) == ["p"]
@@ -215,7 +218,7 @@ def test_the_rate_limit_gives_each_its_turn(settings):
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     assert len(evict(0)) == 2
-    turns = sorted((timer.due_at - NOW).total_seconds() for timer in timers.waiting())
+    turns = sorted((timer.due_at - NOW).total_seconds() for timer in waiting_timers())
     assert turns == [0.5, 1.0, 1.5, 2.0]
     assert [len(evict(moment)) for moment in (0.25, 0.5, 1, 1.5, 2)] == [0, 1, 1, 1, 1]
-    assert timers.count() == 0
+    assert count_timers() == 0

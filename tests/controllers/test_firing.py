@@ -2,8 +2,12 @@
 
 import pytest
 
-from clusterstate import queries, sql, timers
-from clusterstate.actions import bootstrap, pods
+from clusterstate import sql
+from clusterstate.actions import bootstrap
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.queries.eviction_timers import count_timers, timer_totals
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
 from scheduling.controllers import evictions, firing, timekeeper
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
 
@@ -16,7 +20,7 @@ def condemned(transactional_db, monkeypatch):
     monkeypatch.setattr(evictions, "BATCH", 4)
     evictions.forget()
     bootstrap.forget()
-    pods.forget_classes()
+    forget_classes()
     bootstrap.ensure(now=NOW)
     for number in range(3):
         make_node(f"n{number}")
@@ -27,7 +31,7 @@ def condemned(transactional_db, monkeypatch):
     for number in range(3):
         set_taints(f"n{number}", taint())
     evictions.follow(NOW)
-    assert timers.count() == PODS
+    assert count_timers() == PODS
     yield ids
     bootstrap.forget()
 
@@ -56,7 +60,7 @@ def test_each_pod_leaves_once_however_many_connections_fire(condemned, settings,
     assert min(done.lateness) == max(done.lateness) == 1
     assert not done.again
     assert departures() == dict.fromkeys(condemned, 1)
-    assert timers.count() == 0
+    assert count_timers() == 0
 
 
 def test_a_clock_that_jumps_back_delays_and_one_that_jumps_on_hurries_and_nobody_goes_twice(
@@ -67,7 +71,7 @@ def test_a_clock_that_jumps_back_delays_and_one_that_jumps_on_hurries_and_nobody
     for seconds in readings:
         assert fire(after(seconds).timestamp).evicted == []
         evictions.follow(after(seconds))
-    assert timers.count() == PODS
+    assert count_timers() == PODS
     assert len(fire(after(86400).timestamp).evicted) == PODS
     for seconds in (0.0, 11.0, 86401.0):
         evictions.follow(after(seconds))
@@ -80,8 +84,8 @@ def test_the_runner_records_events_and_figures(condemned):
     moments = iter(range(11, 1000))
     evicted = timekeeper.run(longest=100, clock=lambda: after(next(moments)).timestamp())
     assert evicted == PODS
-    figures = timers.standing(NOW).figures
+    figures = timer_totals(NOW).figures
     assert figures.evicted == PODS
     assert figures.seconds >= PODS
-    events = [queries.decode(item) for item in queries.list_page("Event", "default").items]
+    events = [decode_object(item) for item in list_page("Event", "default").items]
     assert sum(event["reason"] == "TaintManagerEviction" for event in events) == PODS

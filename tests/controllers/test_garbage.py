@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
-from clusterstate import aside, catalogue, changes, queries, sql
-from clusterstate.actions import objects, pods
+from clusterstate import aside, catalogue, changes, sql
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import bind_pod
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.objects.errors import NotFound
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object, get_manifest
 from scheduling.controllers import garbage, manager, replicas
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod, pod_manifest
 
@@ -18,7 +23,7 @@ WORKLOADS = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet",
 @pytest.fixture(autouse=True)
 def _fresh():
     garbage.forget()
-    pods.forget_classes()
+    forget_classes()
     yield
     garbage.forget()
     catalogue.forget()
@@ -31,15 +36,15 @@ def settle(rounds=6):
 
 
 def exists(kind, name, namespace="default"):
-    return queries.find(kind, namespace if kind != "Node" else "", name) is not None
+    return find_object(kind, namespace if kind != "Node" else "", name) is not None
 
 
 def get(kind, name, namespace="default"):
-    return queries.get_manifest(kind, namespace if kind != "Node" else "", name)
+    return get_manifest(kind, namespace if kind != "Node" else "", name)
 
 
 def names(kind):
-    found = [queries.decode(item) for item in queries.list_page(kind, "default").items]
+    found = [decode_object(item) for item in list_page(kind, "default").items]
     return sorted(one["metadata"]["name"] for one in found)
 
 
@@ -84,9 +89,7 @@ def workload(kind, name="web", **metadata: Any):
 
 
 def owned_pod(name, *refs, **metadata):
-    pods.create_pod(
-        pod_manifest(name, metadata={"ownerReferences": list(refs), **metadata}), now=NOW
-    )
+    create_pod(pod_manifest(name, metadata={"ownerReferences": list(refs), **metadata}), now=NOW)
 
 
 def owners(kind, name):
@@ -132,7 +135,7 @@ def test_in_the_foreground_the_owner_goes_last(kind):
     workload(kind)
     make_node("n1")
     owned_pod("p", reference(kind, "web"))
-    pods.bind_pod("default", "p", "n1", now=NOW)
+    bind_pod("default", "p", "n1", now=NOW)
     assert not delete(kind, "web", "Foreground").gone
     assert finalizers(kind, "web") == ["foregroundDeletion"]
     garbage.follow(NOW)
@@ -148,7 +151,7 @@ def test_a_dependent_that_does_not_block_is_not_waited_for():
     workload("ReplicaSet")
     make_node("n1")
     owned_pod("p", reference("ReplicaSet", "web", blocks=False))
-    pods.bind_pod("default", "p", "n1", now=NOW)
+    bind_pod("default", "p", "n1", now=NOW)
     delete("ReplicaSet", "web", "Foreground")
     garbage.follow(NOW)
     assert not exists("ReplicaSet", "web")
@@ -246,7 +249,7 @@ def test_foreground_goes_down_the_chain_before_it_goes_up():
     (replica_set,) = names("ReplicaSet")
     (pod,) = names("Pod")
     make_node("n1")
-    pods.bind_pod("default", pod, "n1", now=NOW)
+    bind_pod("default", pod, "n1", now=NOW)
     delete("Deployment", "web", "Foreground")
     settle()
     assert finalizers("ReplicaSet", replica_set) == ["foregroundDeletion"]
@@ -403,7 +406,7 @@ def test_more_dependents_than_a_pass_looks_at(monkeypatch):
             pod_manifest(f"{policy.lower()}-{number}", metadata={"ownerReferences": [refs]})
             for number in range(10)
         ]
-        pods.create_pods(manifests, now=NOW)
+        create_pods(manifests, now=NOW)
         delete("ReplicaSet", "many", policy)
         settle()
         assert not exists("ReplicaSet", "many")

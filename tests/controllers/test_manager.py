@@ -4,8 +4,10 @@ import msgspec
 import pytest
 from django.db import DatabaseError, connection
 
-from clusterstate import queries, sql
-from clusterstate.actions import objects, pods, usage
+from clusterstate import sql
+from clusterstate.actions import objects, usage
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.queries.lists import list_page
 from scheduling.controllers import (
     disruption,
     evictions,
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _fresh():
     evictions.forget()
-    pods.forget_classes()
+    forget_classes()
 
 
 def namespace_left(name):
@@ -44,7 +46,7 @@ def test_one_that_fails_is_passed_over(failing, monkeypatch):
     make_owner("ReplicaSet", "web", 2)
     manager.run(NOW)
     assert namespace_left("old") == (failing == "namespaces")
-    made = len(list(queries.list_page("Pod", "default").items))
+    made = len(list(list_page("Pod", "default").items))
     assert made == (0 if failing == "replicas" else 2)
 
 

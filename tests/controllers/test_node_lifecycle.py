@@ -4,9 +4,11 @@ import datetime as dt
 
 import pytest
 
-from clusterstate import changes, queries
-from clusterstate.actions import objects, pods
+from clusterstate import changes
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.document import format_time
+from clusterstate.queries.objects import find_object, get_manifest
 from scheduling.controllers import evictions, node_lifecycle
 from tests.controllers.support import (
     NOW,
@@ -29,7 +31,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 def _fresh():
     evictions.forget()
     node_lifecycle.forget()
-    pods.forget_classes()
+    forget_classes()
 
 
 def micro(moment: dt.datetime) -> str:
@@ -40,7 +42,7 @@ def beat(name, seconds):
     """Renew the node's lease."""
     now = after(seconds)
     spec = {"holderIdentity": name, "renewTime": micro(now)}
-    if queries.find("Lease", "kube-node-lease", name) is None:
+    if find_object("Lease", "kube-node-lease", name) is None:
         manifest = {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
         objects.create("Lease", "kube-node-lease", manifest, now=now)
     else:
@@ -66,7 +68,7 @@ def condition(name, kind, status, seconds=0):
 
 
 def node(name):
-    return queries.get_manifest("Node", "", name)
+    return get_manifest("Node", "", name)
 
 
 def taints(name):

@@ -2,8 +2,12 @@
 
 import pytest
 
-from clusterstate import aside, changes, queries, sql
-from clusterstate.actions import objects, pods
+from clusterstate import aside, changes, sql
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.pods import pod_overlay
 from scheduling.controllers import manager, node_lifecycle, pod_deletion, pod_gc
 from tests.controllers.support import NOW, after, bind, make_node, make_pod, pod, set_taints, taint
 
@@ -12,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    pods.forget_classes()
+    forget_classes()
     node_lifecycle.forget()
 
 
@@ -32,7 +36,7 @@ def set_status(name, seconds=0.0, kind="Pod", **parts):
 
 
 def names():
-    found = [queries.decode(item) for item in queries.list_page("Pod", "default").items]
+    found = [decode_object(item) for item in list_page("Pod", "default").items]
     return sorted(one["metadata"]["name"] for one in found)
 
 
@@ -56,7 +60,7 @@ def test_pods_of_a_deleted_node_fail_and_go(settings):
     assert pod_gc.collect(after(40)) == 3
     assert names() == ["elsewhere", "waiting"]
     read = changes.read_since(mark, kinds=["Pod"], limit=50, documents=None)
-    last = {one.name: queries.decode(_text(one))["status"] for one in read.items}
+    last = {one.name: decode_object(_text(one))["status"] for one in read.items}
     assert last["done"]["phase"] == "Succeeded"
     (condition,) = [one for one in last["a"]["conditions"] if one["type"] == "DisruptionTarget"]
     assert last["a"]["phase"] == "Failed"
@@ -67,7 +71,7 @@ def test_pods_of_a_deleted_node_fail_and_go(settings):
 def _text(change):
     from clusterstate.objects import document
 
-    slots = queries.overlay(
+    slots = pod_overlay(
         change.node_name, change.scheduled_at, change.unschedulable, change.eviction
     )
     return document.compose(change.text, change.revision, slots)
@@ -161,7 +165,7 @@ def test_finished_pods_are_kept_up_to_a_number(settings):
 
 
 def lease(node):
-    if queries.find("Namespace", "", "kube-node-lease") is None:
+    if find_object("Namespace", "", "kube-node-lease") is None:
         objects.create("Namespace", "", {"metadata": {"name": "kube-node-lease"}}, now=NOW)
     manifest = {"metadata": {"name": node}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
     objects.create("Lease", "kube-node-lease", manifest, now=NOW)

@@ -3,8 +3,13 @@
 import pytest
 from django.db import connection
 
-from clusterstate import changes, queries
-from clusterstate.actions import objects, pods
+from clusterstate import changes
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.status import fail_pods
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import evictions, garbage, replicas
 from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
 
@@ -15,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def _fresh():
     evictions.forget()
     garbage.forget()
-    pods.forget_classes()
+    forget_classes()
 
 
 def scale(kind, name, count):
@@ -31,7 +36,7 @@ def settle():
 
 
 def live():
-    found = [queries.decode(item) for item in queries.list_page("Pod", "default").items]
+    found = [decode_object(item) for item in list_page("Pod", "default").items]
     return [
         one["metadata"]["name"]
         for one in found
@@ -64,14 +69,14 @@ def test_a_replacement_comes_for_a_pod_that_was_evicted():
     assert len(first) == 2
     make_node("n1")
     for name in first:
-        bind(queries.pod_id("default", name), "n1")
+        bind(find_pod_id("default", name), "n1")
     set_taints("n1", taint())
     assert evict(0) == sorted(first)
     settle()
     second = live()
     assert len(second) == 2
     assert not set(first) & set(second)
-    pods.fail_pods([(queries.pod_id("default", second[0]), "Evicted", "low on memory")], now=NOW)
+    fail_pods([(find_pod_id("default", second[0]), "Evicted", "low on memory")], now=NOW)
     settle()
     assert len(live()) == 2
     assert second[0] not in live()
@@ -84,7 +89,7 @@ def test_scaling_creates_and_deletes():
     scale("ReplicaSet", "web", 1)
     settle()
     assert len(live()) == 1
-    assert queries.get_manifest("ReplicaSet", "default", "web")["status"]["replicas"] == 1
+    assert get_manifest("ReplicaSet", "default", "web")["status"]["replicas"] == 1
     settle()
     assert len(live()) == 1
 
@@ -96,7 +101,7 @@ def test_deleting_the_owner_deletes_the_pods():
     garbage.follow(NOW)
     settle()
     assert live() == []
-    assert queries.list_page("ReplicaSet", "default").items == []
+    assert list_page("ReplicaSet", "default").items == []
 
 
 def test_it_can_be_turned_off(settings):

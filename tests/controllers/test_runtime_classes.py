@@ -3,9 +3,15 @@
 import pytest
 from django.test import override_settings
 
-from clusterstate import catalogue, queries, sql
-from clusterstate.actions import objects, pods
+from clusterstate import catalogue, sql
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.admission.runtime_class import WAIT_GATE
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest
+from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.queue import load_pending
 from scheduling.controllers import runtime_classes
 from tests.controllers.support import NOW, after, make_pod
 
@@ -14,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _waiting_is_on():
-    pods.forget_classes()
+    forget_classes()
     with override_settings(ADMISSION={"wait_for_runtime_class": True}):
         catalogue.forget()
         yield
@@ -33,11 +39,11 @@ def create_class(name="kata", **more):
 
 
 def pod(name):
-    return queries.get_manifest("Pod", "default", name)
+    return get_manifest("Pod", "default", name)
 
 
 def stage(name):
-    (row,) = queries.load_pending([queries.pod_id("default", name)])
+    (row,) = load_pending([find_pod_id("default", name)])
     return row.stage
 
 
@@ -82,7 +88,7 @@ def test_a_pod_that_its_class_contradicts_waits_on_and_is_told():
     create_class(scheduling={"nodeSelector": {"runtime": "kata"}})
     assert runtime_classes.follow(NOW) == 0
     assert stage("p") == "gated"
-    events = [queries.decode(item) for item in queries.list_page("Event", "default").items]
+    events = [decode_object(item) for item in list_page("Event", "default").items]
     (event,) = [one for one in events if one["reason"] == "RuntimeClassConflict"]
     assert "runtime" in event["message"]
 
@@ -96,6 +102,6 @@ def test_a_pod_that_its_class_contradicts_waits_on_and_is_told():
 
 def test_a_pod_that_was_deleted_meanwhile_is_no_trouble():
     make_pod("p", runtimeClassName="kata")
-    pods.delete_pod("default", "p", now=NOW)
+    delete_pod("default", "p", now=NOW)
     create_class()
     assert runtime_classes.follow(after(1)) == 0

@@ -283,11 +283,11 @@ def test_a_process_that_is_stopped_while_it_writes_holds_up_nobody_and_is_refuse
         "import django, sys; django.setup()\n"
         "from django.db import transaction\n"
         "from django.utils import timezone\n"
-        "from clusterstate.actions import pods\n"
+        "from clusterstate.actions.pods.create import create_pods\n"
         f"manifest = {pod(name, cpu='1m')!r}\n"
         "manifest['metadata']['namespace'] = 'default'\n"
         "with transaction.atomic():\n"
-        "    pods.create_pods([manifest], now=timezone.now())\n"
+        "    create_pods([manifest], now=timezone.now())\n"
         "    print('written', flush=True)\n"
         "    sys.stdin.readline()\n"
     )

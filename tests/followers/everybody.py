@@ -8,9 +8,10 @@ from django.contrib.admin.utils import quote
 from django.test import Client
 
 from api import hub
-from clusterstate import changes, sql, timers
+from clusterstate import changes, sql
 from clusterstate.actions import aside
 from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.answers import questions
 from scheduling.controllers import (
     disruption,
@@ -42,7 +43,7 @@ def forget() -> None:
 def follow(now: datetime) -> None:
     """Let every controller look, and fire what is due; what fails, raises."""
     evictions.follow(now)
-    if timers.unforeseen(now + timedelta(seconds=30), limit=1):
+    if unforeseen(now + timedelta(seconds=30), limit=1):
         questions.foresee(now)
     support.fire(now)
     pod_deletion.finish(now)

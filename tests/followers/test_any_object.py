@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from api import clock
-from clusterstate import queries
 from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.objects import decode_object, find_object
 from tests.admin.conftest import person
 from tests.followers import everybody
 from tests.followers.test_extremes import TAINT, api, create, node, pod, tolerates
@@ -131,7 +131,7 @@ def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
         everybody.follow(began + timedelta(seconds=seconds))
     everybody.schedule(began + timedelta(seconds=7))
     everybody.watch(0)
-    neighbour = queries.decode(queries.find("Pod", "default", "neighbour"))
+    neighbour = decode_object(find_object("Pod", "default", "neighbour"))
     assert "deletionTimestamp" in neighbour["metadata"], let_in
     assert everybody.set_aside() == [], let_in
     assert everybody.read_everything(api.client, api.token) == []

@@ -5,9 +5,10 @@ from django.db import OperationalError
 
 from api import health, metrics
 from clusterstate import aside as reads
-from clusterstate import changes, queries, sql
+from clusterstate import changes, sql
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
+from clusterstate.queries.objects import TABLES, decode_object, find_object
 from scheduling.controllers import disruption, manager, node_lifecycle, pod_deletion, replicas
 from scheduling.controllers import evictions as controller
 from tests.clock import NOW, after
@@ -47,7 +48,7 @@ def spoil_class(name: str) -> None:
 def spoil(kind: str, name: str, old: str, new: str) -> None:
     """Change the stored text of an object behind everybody's back."""
     changed = sql.run(
-        f"UPDATE document d SET text = replace(d.text, %s, %s) FROM {queries.TABLES[kind]} t"
+        f"UPDATE document d SET text = replace(d.text, %s, %s) FROM {TABLES[kind]} t"
         " WHERE t.document_id = d.id AND t.name = %s AND strpos(d.text, %s) > 0",
         (old, new, name, old),
     )
@@ -204,7 +205,7 @@ def test_a_node_that_cannot_be_read_is_passed_over() -> None:
     node_lifecycle.run(NOW)
     assert kept("node-lifecycle") == [("Node", "bad")]
     assert "node.kubernetes.io/not-ready" in str(
-        queries.decode(queries.find("Node", "", "good"))["spec"]
+        decode_object(find_object("Node", "", "good"))["spec"]
     )
 
 
@@ -219,7 +220,7 @@ def budget(name: str) -> None:
 
 
 def expected(name: str) -> int | None:
-    found = queries.decode(queries.find("PodDisruptionBudget", "default", name))
+    found = decode_object(find_object("PodDisruptionBudget", "default", name))
     return (found.get("status") or {}).get("expectedPods")
 
 

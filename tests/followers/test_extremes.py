@@ -7,8 +7,10 @@ import pytest
 from django.test import Client
 
 from api import auth, clock
-from clusterstate import advice, catalogue, queries
-from clusterstate.actions import heartbeats, pods
+from clusterstate import advice, catalogue
+from clusterstate.actions import heartbeats
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.queries.objects import decode_object, find_object
 from tests.admin.conftest import person
 from tests.api.conftest import Api, make_token
 from tests.clock import NOW
@@ -26,8 +28,9 @@ LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 @pytest.fixture
 def api(db: None) -> Api:
-    for module in (advice, auth.tokens, catalogue, pods):
-        (getattr(module, "forget", None) or module.forget_classes)()
+    for module in (advice, auth.tokens, catalogue):
+        module.forget()
+    forget_classes()
     everybody.forget()
     caller = Api(make_token("operator", ["system:masters"]))
     for name in ("n1", "n2"):  # whose agents are slow to end pods, and do not go silent here
@@ -69,9 +72,9 @@ def served(api: Api, administrator: Client) -> None:
     began = clock.now()
     for seconds in (0, 4, 6):
         everybody.follow(began + timedelta(seconds=seconds))
-    neighbour = queries.find("Pod", "default", "neighbour")
+    neighbour = find_object("Pod", "default", "neighbour")
     assert neighbour is not None
-    assert "deletionTimestamp" in queries.decode(neighbour)["metadata"], "not evicted"
+    assert "deletionTimestamp" in decode_object(neighbour)["metadata"], "not evicted"
     everybody.schedule(began + timedelta(seconds=7))
     everybody.watch(0)
     assert everybody.read_everything(api.client, api.token) == []

@@ -2,11 +2,15 @@
 
 import pytest
 
-from clusterstate import queries, timers
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
+from clusterstate.queries.eviction_timers import count_timers, waiting_timers
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import evictions
 from tests.clock import moment
 from tests.controllers.support import (
@@ -32,7 +36,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _fresh():
     evictions.forget()
-    pods.forget_classes()
+    forget_classes()
 
 
 def test_a_pod_that_does_not_tolerate_leaves_at_once():
@@ -50,7 +54,7 @@ def test_a_pod_that_does_not_tolerate_leaves_at_once():
     assert condition["reason"] == "DeletionByTaintManager"
     assert condition["status"] == "True"
     assert found["spec"]["nodeName"] == "n1"
-    assert timers.count() == 0
+    assert count_timers() == 0
 
 
 def test_a_pod_that_tolerates_without_seconds_stays_forever():
@@ -94,7 +98,7 @@ def test_a_taint_removed_before_the_follower_looks_keeps_the_pod():
     set_taints("n1", now=after(59))
     done = fire(after(61))
     assert done.evicted == []
-    assert timers.count() == 0
+    assert count_timers() == 0
     assert not terminating("p")
 
 
@@ -200,7 +204,7 @@ def test_pods_of_one_class_on_one_node_each_count_from_their_own_binding():
     make_node("n1", taints=[taint()])
     for number, seconds in enumerate((10, 30, 20)):
         make_pod(f"p{number}", tolerations=[tolerates(seconds=60)])
-        bind(queries.pod_id("default", f"p{number}"), "n1", now=after(seconds))
+        bind(find_pod_id("default", f"p{number}"), "n1", now=after(seconds))
     assert [timer(f"p{number}") for number in range(3)] == [70, 90, 80]
     assert evict(85) == ["p0", "p2"]
     assert timer("p1") == 90
@@ -216,7 +220,7 @@ def test_which_taint_decides_depends_on_the_binding():
     pod_id = make_pod("late", tolerations=tolerations)
     bind(pod_id, "n1", now=after(90))
     assert (timer("early"), timer("late")) == (100, 140)
-    found = {one.name: one.taint_key for one in timers.waiting()}
+    found = {one.name: one.taint_key for one in waiting_timers()}
     assert found == {"early": "old", "late": "new"}
 
 
@@ -295,7 +299,7 @@ def test_deleted_finished_and_moved_pods_have_no_timer():
 
     objects.update("Pod", "default", "finished", finish, subresource="status", now=NOW)
     evictions.follow(NOW)
-    assert timers.count() == 0
+    assert count_timers() == 0
 
 
 def test_a_new_pod_of_the_same_name_is_another_pod():
@@ -308,7 +312,7 @@ def test_a_new_pod_of_the_same_name_is_another_pod():
     make_pod("p", "n2")
     assert fire(after(61)).evicted == []
     assert not terminating("p")
-    assert timers.count() == 0
+    assert count_timers() == 0
 
 
 def test_a_pod_without_grace_is_gone_at_once_and_one_with_a_finalizer_is_not():
@@ -328,7 +332,7 @@ def test_nothing_fires_twice():
     set_taints("n1", taint())
     assert len(evict(0)) == 20
     evictions.replan_everything(NOW)
-    assert timers.count() == 0
+    assert count_timers() == 0
     assert evict(1) == []
 
 
@@ -338,7 +342,7 @@ def test_an_event_tells_of_the_eviction():
     set_taints("n1", taint())
     evictions.follow(NOW)
     evictions.evictions.record(fire(NOW).news, now=NOW)
-    events = [queries.decode(item) for item in queries.list_page("Event", "default").items]
+    events = [decode_object(item) for item in list_page("Event", "default").items]
     mine = [event for event in events if event["reason"] == "TaintManagerEviction"]
     assert [event["involvedObject"]["name"] for event in mine] == ["p"]
     assert mine[0]["message"] == "Marking for deletion Pod default/p"
@@ -350,9 +354,9 @@ def test_timers_survive_a_lost_cursor_and_lost_rows():
     make_pod("p", "n1", tolerations=[tolerates(seconds=60)])
     set_taints("n1", taint(), now=after(3))
     assert timer("p") == 63
-    before = timers.waiting()
+    before = waiting_timers()
     evictions.replan_everything(after(30))
-    assert timers.waiting() == before
+    assert waiting_timers() == before
 
 
 @pytest.mark.parametrize(

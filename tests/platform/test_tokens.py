@@ -11,10 +11,11 @@ from django.contrib.auth import authenticate, get_user_model
 from django.core.management import CommandError, call_command
 from django.test import RequestFactory
 
-from clusterstate import private_files, queries
+from clusterstate import private_files
 from clusterstate.actions import tokens, users
 from clusterstate.management import first_token
 from clusterstate.models.tokens import ApiToken
+from clusterstate.queries.tokens import TokenUser, token_user
 from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db
@@ -93,8 +94,8 @@ def test_a_lifetime_that_is_none_is_refused(ttl: str) -> None:
 
 def test_a_node_gets_a_token_and_is_nobody_who_logs_in() -> None:
     secret = said("createtoken", "system:node:n1.example", "--name", "agent")
-    found = queries.token_user(tokens.digest(secret), now=NOW)
-    assert found == queries.TokenUser("system:node:n1.example", ("system:nodes",))
+    found = token_user(tokens.digest(secret), now=NOW)
+    assert found == TokenUser("system:node:n1.example", ("system:nodes",))
     assert not get_user_model().objects.exists()
 
 
@@ -121,7 +122,7 @@ def test_tokens_are_listed_and_taken_back() -> None:
     assert node[-1] == "never"
     assert ann[1:4] == ["ann", "laptop", "stowage:readers"]
     assert said("revoketoken", ann[0]) == "1 token taken back"
-    assert queries.token_user(tokens.digest(mine), now=NOW) is None
+    assert token_user(tokens.digest(mine), now=NOW) is None
     with pytest.raises(CommandError, match=f"no token {ann[0]}"):
         call_command("revoketoken", ann[0], node[0])
     assert said("revoketoken", user="system:node:n1") == "1 token taken back"
@@ -138,8 +139,8 @@ def test_the_first_token_is_rotated(tmp_path: Path, settings: Any) -> None:
     new = private_files.read(tmp_path / "token")
     assert new not in (None, old)
     assert str(new) in (tmp_path / "kubeconfig").read_text()
-    assert queries.token_user(tokens.digest(old), now=NOW) is None
-    assert queries.token_user(tokens.digest(str(new)), now=NOW) is not None
+    assert token_user(tokens.digest(old), now=NOW) is None
+    assert token_user(tokens.digest(str(new)), now=NOW) is not None
 
 
 def test_a_start_renews_the_first_token_in_time_and_leaves_one_that_never_expires(
@@ -154,8 +155,8 @@ def test_a_start_renews_the_first_token_in_time_and_leaves_one_that_never_expire
     first_token.ensure(tmp_path, now=later)
     new = str(private_files.read(tmp_path / "token"))
     assert new != old
-    assert queries.token_user(tokens.digest(old), now=later) is not None
-    assert queries.token_user(tokens.digest(new), now=NOW + timedelta(days=100)) is not None
+    assert token_user(tokens.digest(old), now=later) is not None
+    assert token_user(tokens.digest(new), now=NOW + timedelta(days=100)) is not None
 
     ApiToken.objects.update(expires_at=None)  # as version 0.1.0 made it
     first_token.ensure(tmp_path, now=NOW + timedelta(days=1000))

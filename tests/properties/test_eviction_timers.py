@@ -15,10 +15,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from clusterstate import catalogue, queries, timers
-from clusterstate.actions import objects, pods
+from clusterstate import catalogue
+from clusterstate.actions import objects
+from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
+from clusterstate.queries.eviction_timers import waiting_timers
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_object
+from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.controllers import evictions
 from tests.controllers.support import (
     NOW,
@@ -52,7 +57,7 @@ class Timers(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         evictions.forget()
-        pods.forget_classes()
+        forget_classes()
         self.world = transaction.atomic()
         self.world.__enter__()
         self.now = NOW
@@ -68,7 +73,7 @@ class Timers(RuleBasedStateMachine):
         catalogue.forget()
 
     def _pods(self, *, bound=None):
-        found = [queries.decode(item) for item in queries.list_page("Pod", "default").items]
+        found = [decode_object(item) for item in list_page("Pod", "default").items]
         return [
             one["metadata"]["name"]
             for one in found
@@ -89,7 +94,7 @@ class Timers(RuleBasedStateMachine):
         names = self._pods(bound=False)
         if names:
             name = data.draw(st.sampled_from(names))
-            bind(queries.pod_id("default", name), node, now=self.now)
+            bind(find_pod_id("default", name), node, now=self.now)
 
     @rule(node=st.sampled_from(NODES), keys=taints)
     def taints_change(self, node, keys):
@@ -123,16 +128,16 @@ class Timers(RuleBasedStateMachine):
         done = fire(self.now)
         assert not self.evicted & set(done.evicted), "a pod was evicted twice"
         self.evicted |= set(done.evicted)
-        names = {row.name for row in queries.pods_by_id(done.evicted).values()}
+        names = {row.name for row in pods_by_id(done.evicted).values()}
         assert names == expected
 
     def _fresh(self):
         """Return when each live pod must leave, computed from manifests alone."""
         nodes = {
-            name: msgspec.json.decode(queries.get("Node", "", name), type=Node) for name in NODES
+            name: msgspec.json.decode(get_object("Node", "", name), type=Node) for name in NODES
         }
         result = {}
-        for item in queries.list_page("Pod", "default").items:
+        for item in list_page("Pod", "default").items:
             one = msgspec.json.decode(item, type=Pod)
             node = nodes.get(one.spec.node_name)
             if node is None or one.metadata.deletion_timestamp is not None:
@@ -163,7 +168,7 @@ class Timers(RuleBasedStateMachine):
             return
         evictions.follow(self.now)
         wanted = {name: due for name, due in self._fresh().items() if due is not None}
-        assert {one.name: one.due_at for one in timers.waiting()} == wanted
+        assert {one.name: one.due_at for one in waiting_timers()} == wanted
 
 
 @pytest.mark.django_db

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from clusterstate import queries
-from clusterstate.actions import bootstrap, pods
+from clusterstate.actions import bootstrap
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
 from scheduling.worker.mirror import Mirror
@@ -18,7 +20,7 @@ MANY, FEW = 40, 3
 @pytest.fixture
 def cluster(db: None) -> Iterator[None]:
     bootstrap.forget()
-    pods.forget_classes()
+    forget_classes()
     bootstrap.add_missing(now=NOW)
     for number in range(4):
         make_node(f"n{number}")
@@ -29,8 +31,8 @@ def cluster(db: None) -> Iterator[None]:
 def arrive(first: int, count: int) -> list[int]:
     """Create pods that name their node, one of which is not known."""
     manifests = [pod_manifest(f"p{i}", nodeName=f"n{i % 5}") for i in range(first, first + count)]
-    pods.create_pods(manifests, now=NOW)
-    found = [queries.pod_id("default", f"p{i}") for i in range(first, first + count)]
+    create_pods(manifests, now=NOW)
+    found = [find_pod_id("default", f"p{i}") for i in range(first, first + count)]
     return [pod_id for pod_id in found if pod_id is not None]
 
 

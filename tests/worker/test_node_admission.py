@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from clusterstate import queries
 from clusterstate.actions import aside as aside_actions
-from clusterstate.actions import objects, pods
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.classes import forget_classes
+from clusterstate.actions.pods.create import create_pod
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.queue import load_pending
 from scheduling.engine.queue import Backoff
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
@@ -20,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _cluster(db: None) -> Iterator[None]:
-    pods.forget_classes()
+    forget_classes()
     aside_actions.forget()
     yield
     aside_actions.forget()
@@ -57,9 +62,7 @@ def asks(cpu: str = "1", *, port: int | None = None, memory: str = "1Mi") -> lis
 
 
 def come(name: str, cpu: str = "1", node: str = "n1", *, port: int | None = None, **spec: Any):
-    pods.create_pod(
-        pod_manifest(name, nodeName=node, containers=asks(cpu, port=port), **spec), now=NOW
-    )
+    create_pod(pod_manifest(name, nodeName=node, containers=asks(cpu, port=port), **spec), now=NOW)
 
 
 def judged(mirror: Mirror, profiles: dict[str, Framework] = FRAMEWORKS) -> None:
@@ -70,7 +73,7 @@ def judged(mirror: Mirror, profiles: dict[str, Framework] = FRAMEWORKS) -> None:
 
 def failures() -> dict[str, str]:
     """Return the reasons of the pods that failed, by name."""
-    found = [queries.decode(item) for item in queries.list_page("Pod", "default").items]
+    found = [decode_object(item) for item in list_page("Pod", "default").items]
     return {
         one["metadata"]["name"]: one["status"]["reason"]
         for one in found
@@ -196,9 +199,9 @@ def test_what_a_profile_enables_or_adds_is_not_the_nodes_business(mirror: Mirror
 
 def test_who_was_only_assumed_there_gives_way(mirror: Mirror) -> None:
     """The arrival is later than the snapshot of that decision, whose bind comes back."""
-    pods.create_pod(pod_manifest("decided", containers=asks("60")), now=NOW)
+    create_pod(pod_manifest("decided", containers=asks("60")), now=NOW)
     mirror.refresh(NOW.timestamp())
-    (waiting,) = queries.load_pending()
+    (waiting,) = load_pending()
     before = mirror.cursor
     row = mirror.snapshot.row_of("n1")
     assert row is not None
@@ -206,7 +209,7 @@ def test_who_was_only_assumed_there_gives_way(mirror: Mirror) -> None:
     come("arrived", "60")
     judged(mirror)
     assert failures() == {}
-    bound = pods.bind_pods([pods.Binding(waiting.id, "n1")], snapshot_revision=before, now=NOW)
+    bound = bind_pods([Binding(waiting.id, "n1")], snapshot_revision=before, now=NOW)
     assert bound.stale == [waiting.id]
 
 

@@ -1,0 +1,16 @@
+"""Pods: create, bind, fail to place, update, delete; single ones and thousands at a time.
+
+The statements that a scheduling service runs all day are here. Each is one statement for one pod
+or a thousand: arrays travel in binary and are unnested, documents, rows, queue and log are written
+by CTEs, and the answer comes back in one round trip.
+
+Who else may place a pod, and how a bind can be sure
+----------------------------------------------------
+The scheduler decides on a snapshot and binds in batches. Others place pods too: a pod may be
+created with ``spec.nodeName``, a client may POST a Binding, a node may change what it offers. These
+*foreign placements* take the placement lock shared and set the node's ``placement_revision``.
+``bind_pods`` takes the lock exclusively *in a statement before* the one that binds, so that the
+latter's snapshot contains every foreign placement that is not waiting, and binds only to nodes
+whose ``placement_revision`` its snapshot knew. Two schedulers guard against each other in the same
+way by the one row of ``binder``: whoever did not bind last must know the last bind.
+"""

@@ -1,0 +1,100 @@
+"""Scheduling classes of pods: found by digest, inserted when new, remembered by each process.
+
+A pod's class holds everything of the pod that influences scheduling (`objects.scheduling_class`).
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from django.db import connection, transaction
+
+from clusterstate import catalogue, sql
+from clusterstate.objects import resources
+from clusterstate.objects.pod import Pod
+
+_CLASS_CACHE = 200_000
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class KnownClass(msgspec.Struct, frozen=True):
+    """A scheduling class that is stored: its row's id, and the QoS class of its pods."""
+
+    id: int
+    qos: str
+
+
+known_classes: dict[bytes, KnownClass] = {}
+
+
+@catalogue.with_history
+def forget_classes() -> None:
+    """Drop the remembered class ids, as after the tables were emptied behind its back."""
+    known_classes.clear()
+
+
+@lru_cache(maxsize=4096)
+def class_facts(spec: str) -> tuple[str, str, str, int, int, int, str]:
+    """Return (qos class, namespace, labels, cpu, memory, ephemeral, extended) of a class."""
+    pod = msgspec.json.decode(spec, type=Pod)
+    requests = resources.pod_request_ints(pod)
+    cpu = requests.pop("cpu", 0)
+    memory = requests.pop("memory", 0)
+    ephemeral = requests.pop("ephemeral-storage", 0)
+    return (
+        resources.qos_class(pod),
+        pod.metadata.namespace,
+        as_json(pod.metadata.labels),
+        cpu,
+        memory,
+        ephemeral,
+        as_json(requests),
+    )
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON, its keys sorted."""
+    return _encoder.encode(value).decode()
+
+
+def remember_classes(found: Iterable[tuple[bytes, int, str]]) -> None:
+    """Remember class ids once they are durable: a rolled back class must leave no trace."""
+
+    def remember() -> None:
+        if len(known_classes) > _CLASS_CACHE:
+            known_classes.clear()
+        for digest, id_, qos in found:
+            known_classes[digest] = KnownClass(id_, qos)
+
+    if connection.in_atomic_block:
+        transaction.on_commit(remember)
+    else:
+        remember()
+
+
+def class_id_of(digest: bytes, spec: str, present: int) -> int:
+    """Return the id of a scheduling class, inserted if it is new.
+
+    ``present``: the id of the class that the pod has, which is not deleted while the pod has it.
+    That another one is remembered does not count, since nothing here would tell that it was deleted
+    since: it is asked for, and its row is locked until the pod is written.
+    """
+    known = known_classes.get(digest)
+    if known is not None and known.id == present:
+        return known.id
+    qos, namespace, labels, cpu, memory, ephemeral, extended = class_facts(spec)
+    row = sql.fetch_one(
+        """
+        INSERT INTO scheduling_class (digest, spec, namespace, labels, cpu_milli, memory_bytes,
+                                      ephemeral_bytes, extended)
+        VALUES (%s, %s::text, %s::text, %s::text::jsonb, %s::bigint, %s::bigint, %s::bigint,
+                %s::text::jsonb)
+        ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING id
+        """,
+        (digest, spec, namespace, labels, cpu, memory, ephemeral, extended),
+    )
+    assert row is not None
+    remember_classes([(digest, row[0], qos)])
+    class_id: int = row[0]
+    return class_id

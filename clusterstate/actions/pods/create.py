@@ -1,0 +1,302 @@
+"""Create pods: one statement inserts one pod or thousands."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from clusterstate import catalogue, changes, sql
+from clusterstate.actions import storing
+from clusterstate.actions.pods.classes import class_facts, remember_classes
+from clusterstate.actions.pods.clauses import POD
+from clusterstate.actions.pods.preparing import Prepared, prepare_pod
+from clusterstate.actions.storing import Stored
+from clusterstate.admission.request import NOBODY, User
+from clusterstate.objects import document
+from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
+from clusterstate.objects.meta import Manifest
+
+_MAX_NAME_TRIES = 8
+
+_MAX_EPOCH_TRIES = 20
+
+
+def _create_statement(*, new_classes: bool, placed: bool) -> str:
+    """Return the insert statement for one or many pods.
+
+    ``new_classes``: some classes are not known to this process and come along. Another process may
+    insert the same class at the same time; DO UPDATE waits for it and returns the surviving id.
+    ``placed``: some pods name their node, which makes this a foreign placement.
+    """
+    lock = (
+        f", CASE WHEN pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK}) IS NOT NULL"
+        " THEN 1 END AS placing"
+        if placed
+        else ""
+    )
+    classes = (
+        """
+    class AS (
+        INSERT INTO scheduling_class (digest, spec, namespace, labels, cpu_milli, memory_bytes,
+                                      ephemeral_bytes, extended)
+        SELECT n.digest, n.spec, n.namespace, n.labels::jsonb, n.cpu, n.memory, n.ephemeral,
+               n.extended::jsonb
+        FROM gate, unnest(%s, %s, %s, %s, %s, %s, %s, %s)
+             AS n(digest, spec, namespace, labels, cpu, memory, ephemeral, extended)
+        WHERE epoch = %s::bigint
+        ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest
+        RETURNING id, digest),"""
+        if new_classes
+        else ""
+    )
+    class_id = "coalesce(i.class_id, class.id)" if new_classes else "i.class_id"
+    join = "LEFT JOIN class ON class.digest = i.digest" if new_classes else ""
+    nodes = (
+        """,
+    node_placed AS (
+        UPDATE node t SET placement_revision = greatest(t.placement_revision, m.revision)
+        FROM (SELECT node_name, max(revision) AS revision FROM numbered WHERE node_name <> ''
+              GROUP BY node_name) m
+        WHERE t.name = m.node_name)"""
+        if placed
+        else ""
+    )
+    return f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}{lock}),{classes}
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, nextval('pod_id_seq') AS id,
+               nextval('document_id_seq') AS document_id, {class_id} AS class_id, i.position,
+               i.uid, i.namespace, i.name, i.text, i.node_name, i.priority, i.scheduler_name,
+               i.unschedulable
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(uid, namespace, name, class_id, digest, text, node_name, priority,
+                  scheduler_name, unschedulable, position)
+        {join}
+        WHERE opened = 1 AND epoch = %s::bigint),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
+    inserted AS (
+        INSERT INTO pod (id, uid, namespace, name, class_id, document_id, revision, node_name,
+                         phase, priority, scheduler_name, scheduled_at, bound_at, unschedulable,
+                         nominated_node_name, created_at)
+        SELECT id, uid, namespace, name, class_id, document_id, revision, node_name, 'Pending',
+               priority, scheduler_name, placed_at, placed_at, unschedulable, '', %s::timestamptz
+        FROM (SELECT *, CASE WHEN node_name <> '' THEN %s::timestamptz END AS placed_at
+              FROM numbered) n),
+    queued AS (
+        INSERT INTO pending_pod (pod_id, stage, attempts, since, rejected_by, message)
+        SELECT id, CASE WHEN unschedulable IS NULL THEN 'active' ELSE 'gated' END, 0,
+               %s::timestamptz, ARRAY[]::text[], ''
+        FROM numbered WHERE node_name = ''){nodes},
+    logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            class_id, node_name, scheduled_at, unschedulable, phase)
+        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.ADDED}, id, namespace,
+               name, document_id, class_id, node_name,
+               CASE WHEN node_name <> '' THEN %s::timestamptz END, unschedulable, 'Pending'
+        FROM numbered)
+    SELECT position, revision, class_id FROM numbered ORDER BY position
+    """
+
+
+_CREATE = {
+    (new_classes, placed): " ".join(
+        _create_statement(new_classes=new_classes, placed=placed).split()
+    )
+    for new_classes in (False, True)
+    for placed in (False, True)
+}
+
+
+def create_pods(
+    manifests: Sequence[Manifest],
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    namespace: str = "",
+    all_or_nothing: bool = True,
+    dry_run: bool = False,
+) -> list[Stored | StatusError]:
+    """Create pods in one statement; return one result each, in order.
+
+    With ``all_or_nothing`` the first error is raised and nothing is stored. Without, each pod that
+    fails has its error in the result and the others are stored (in a second statement when a name
+    turns out to be taken). One statement is one transaction, unless the caller has opened one.
+
+    Raises:
+        StatusError: whatever admission says; AlreadyExists for a name that is taken, also twice
+            in the list.
+    """
+    if dry_run:
+        with storing.work(dry_run=True):
+            return _create(manifests, namespace, now, user, all_or_nothing=all_or_nothing)
+    return _create(manifests, namespace, now, user, all_or_nothing=all_or_nothing)
+
+
+def create_pod(
+    manifest: Manifest,
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    namespace: str = "",
+    dry_run: bool = False,
+) -> Stored:
+    """Create one pod; see ``create_pods``."""
+    (stored,) = create_pods([manifest], now=now, user=user, namespace=namespace, dry_run=dry_run)
+    assert isinstance(stored, Stored)
+    return stored
+
+
+def _create(
+    manifests: Sequence[Manifest],
+    namespace: str,
+    now: datetime,
+    user: User,
+    *,
+    all_or_nothing: bool,
+) -> list[Stored | StatusError]:
+    results: list[Stored | StatusError | None] = [None] * len(manifests)
+    remaining = range(len(manifests))
+    tries = 0
+    context = catalogue.current()
+    while remaining:
+        prepared: list[Prepared] = []
+        places: list[int] = []
+        for place in remaining:
+            try:
+                prepared.append(prepare_pod(manifests[place], namespace, now, user, context))
+                places.append(place)
+            except StatusError as error:
+                # A rule that is out of date may refuse what the current one admits.
+                if tries == 0 and not catalogue.is_current(context):
+                    break
+                if all_or_nothing:
+                    raise
+                results[place] = error
+        else:
+            stored = _insert(prepared, now, context.epoch, all_or_nothing=all_or_nothing)
+            if stored is not None:
+                again = []
+                for place, one, outcome in zip(places, prepared, stored, strict=True):
+                    if isinstance(outcome, AlreadyExists) and one.generated:
+                        if tries < _MAX_NAME_TRIES:
+                            again.append(place)
+                        elif all_or_nothing:
+                            raise outcome
+                    results[place] = outcome
+                remaining = range(0)
+                if again and all_or_nothing:
+                    remaining = range(len(manifests))
+                elif again:
+                    remaining = again  # type: ignore[assignment]
+                tries += 1
+                continue
+        tries += 1
+        if tries > _MAX_EPOCH_TRIES:
+            raise TooManyRequests("namespaces and classes change too quickly; try again")
+        context = catalogue.reload()
+    return [result for result in results if result is not None]
+
+
+def _insert(
+    prepared: list[Prepared], now: datetime, epoch: int, *, all_or_nothing: bool
+) -> list[Stored | AlreadyExists] | None:
+    """Insert the pods; ``None`` when the epoch is not the current one. Nothing is written then."""
+    if not prepared:
+        return []
+    try:
+        with storing.unique_names(POD, prepared[0].name):
+            rows = _run_insert(prepared, now, epoch)
+    except AlreadyExists as error:
+        if len(prepared) == 1:
+            if prepared[0].generated or not all_or_nothing:
+                return [error]
+            raise
+        taken = _taken(prepared)
+        if all_or_nothing:
+            first = next(iter(taken.values()), error)
+            if not any(prepared[i].generated for i in taken):
+                raise first from None
+            return [taken.get(i, error) for i in range(len(prepared))]
+        free = [one for i, one in enumerate(prepared) if i not in taken]
+        if len(free) == len(prepared):
+            raise  # whoever held the name let go of it; the caller may try again
+        stored = _insert(free, now, epoch, all_or_nothing=False)
+        if stored is None:
+            return None
+        rest = iter(stored)
+        return [taken[i] if i in taken else next(rest) for i in range(len(prepared))]
+    if not rows:
+        return None
+    revision = rows[-1][1]
+    changes.announce(revision, ("Pod",))
+    unknown = [
+        (one.digest, row[2], class_facts(one.spec)[0])
+        for one, row in zip(prepared, rows, strict=True)
+        if one.class_id is None
+    ]
+    if unknown:
+        remember_classes(unknown)
+    return [
+        Stored(
+            document.compose(one.text, row[1], one.overlay),
+            row[1],
+            one.warnings,
+            str(one.uid),
+        )
+        for one, row in zip(prepared, rows, strict=True)
+    ]
+
+
+def _taken(prepared: list[Prepared]) -> dict[int, AlreadyExists]:
+    """Return the pods whose name is taken, by position: in the table, or earlier in the list."""
+    keys = [(one.namespace, one.name) for one in prepared]
+    rows = sql.fetch(
+        "SELECT p.namespace, p.name FROM pod p JOIN unnest(%s, %s) AS k(namespace, name)"
+        " ON p.namespace = k.namespace AND p.name = k.name",
+        (sql.Texts([k[0] for k in keys]), sql.Texts([k[1] for k in keys])),
+    )
+    seen = {(row[0], row[1]) for row in rows}
+    result = {}
+    for position, key in enumerate(keys):
+        if key in seen:
+            result[position] = storing.already_exists(POD, key[1])
+        seen.add(key)
+    return result
+
+
+def _run_insert(prepared: list[Prepared], now: datetime, epoch: int) -> list[sql.Row]:
+    placed = any(one.overlay.node_name for one in prepared)
+    # Sorted, so that two statements that bring the same new classes do not wait for each other.
+    unknown = sorted({(one.digest, one.spec) for one in prepared if one.class_id is None})
+    parameters: list[Any] = []
+    if unknown:
+        facts = [class_facts(spec) for _, spec in unknown]
+        parameters += [
+            sql.Byteas([digest for digest, _ in unknown]),
+            sql.Texts([spec for _, spec in unknown]),
+            sql.Texts([fact[1] for fact in facts]),
+            sql.Texts([fact[2] for fact in facts]),
+            sql.Int8s([fact[3] for fact in facts]),
+            sql.Int8s([fact[4] for fact in facts]),
+            sql.Int8s([fact[5] for fact in facts]),
+            sql.Texts([fact[6] for fact in facts]),
+            epoch,
+        ]
+    parameters += [
+        sql.Uuids([one.uid for one in prepared]),
+        sql.Texts([one.namespace for one in prepared]),
+        sql.Texts([one.name for one in prepared]),
+        sql.Int8s([one.class_id for one in prepared]),
+        sql.Byteas([one.digest for one in prepared] if unknown else [None] * len(prepared)),
+        sql.Texts([one.text for one in prepared]),
+        sql.Texts([one.overlay.node_name for one in prepared]),
+        sql.Int4s([one.priority for one in prepared]),
+        sql.Texts([one.scheduler_name for one in prepared]),
+        sql.Texts([one.overlay.unschedulable for one in prepared]),
+        epoch,
+        now,
+        now,
+        now,
+        now,
+        now,
+    ]
+    return sql.fetch(_CREATE[bool(unknown), placed], parameters)

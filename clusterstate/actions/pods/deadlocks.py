@@ -1,0 +1,27 @@
+"""Run a batch again when PostgreSQL ended it to resolve a deadlock."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import OperationalError, connection
+from psycopg.errors import DeadlockDetected
+
+_MAX_DEADLOCK_TRIES = 5
+
+_T = TypeVar("_T")
+
+
+def again_after_deadlock(work: Callable[[], _T]) -> _T:
+    """Run ``work`` again when PostgreSQL ended it to resolve a deadlock.
+
+    Batches lock many rows; a batch and another writer that locks two of them can meet crosswise.
+    """
+    if connection.in_atomic_block:
+        return work()
+    for _ in range(_MAX_DEADLOCK_TRIES):
+        try:
+            return work()
+        except OperationalError as error:
+            if not isinstance(error.__cause__, DeadlockDetected):
+                raise
+    return work()

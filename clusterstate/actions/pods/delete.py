@@ -1,0 +1,141 @@
+"""Delete pods: gracefully for a client, and for good when nothing keeps them any more."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from django.db import transaction
+
+from clusterstate import admission, catalogue, changes, sql
+from clusterstate.actions import storing
+from clusterstate.actions.pods.clauses import FINISHED, POD
+from clusterstate.actions.pods.status import with_condition
+from clusterstate.actions.pods.versions import DELETE_PODS, remove_pod, write_version
+from clusterstate.actions.storing import Deleted
+from clusterstate.admission.request import DELETE, NOBODY, User
+from clusterstate.objects import document, moments
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import Policy, finalizers_for
+
+DEFAULT_GRACE_SECONDS: Final = 30
+
+
+def delete_pod(
+    namespace: str,
+    name: str,
+    *,
+    now: datetime,
+    grace_seconds: int | None = None,
+    uid: str = "",
+    resource_version: str = "",
+    user: User = NOBODY,
+    dry_run: bool = False,
+    condition: Manifest | None = None,
+    propagation: Policy | None = None,
+) -> Deleted:
+    """Delete a pod gracefully.
+
+    Unbound and finished pods, and those with grace 0, are gone at once; a bound one stays until
+    somebody deletes it with grace 0, with a deletionTimestamp that a further deletion may bring
+    forward; finalizers keep it in any case. ``grace_seconds`` ``None`` means the pod's own.
+    ``condition`` is put into the status first (why it is disrupted), unless the pod is leaving
+    already: the first cause stands. ``propagation`` is for what the pod owns, if it owns anything.
+    Rule: apiserver ``rest/delete.go`` BeforeDelete, ``registry/core/pod/strategy.go``
+    CheckGracefulDelete, v1.36.
+
+    Raises:
+        NotFound: there is no such pod.
+        Conflict: a precondition names another uid or version.
+    """
+    if grace_seconds is not None and grace_seconds < 0:
+        grace_seconds = 1  # BeforeDelete: a negative period is the shortest one
+    context = catalogue.current()
+    with storing.work(dry_run=dry_run):
+        row = storing.lock_row(POD, namespace, name)
+        old = row.manifest()
+        metadata = old["metadata"]
+        storing.check_preconditions(POD, metadata, uid=uid, resource_version=resource_version)
+        admission.admit("Pod", DELETE, None, old, "", context, user)
+        if metadata.get("deletionTimestamp"):
+            # Judged on the locked row: who looked before may have been overtaken by an eviction.
+            condition = None
+        spec = old.get("spec") or {}
+        grace = grace_seconds
+        if grace is None:
+            grace = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        if not row.overlay.node_name or row.phase in FINISHED:
+            grace = 0
+        present = metadata.get("finalizers") or []
+        finalizers = finalizers_for("Pod", present, propagation)
+        if grace == 0 and not finalizers and condition is None:
+            revision = remove_pod(row, now=now)
+            changes.announce(revision, ("Pod",))
+            return Deleted(
+                document.compose(row.text, revision, row.overlay), revision, row.uid, gone=True
+            )
+        new = {**old, "metadata": dict(metadata)}
+        if finalizers != present:
+            new["metadata"]["finalizers"] = finalizers
+            if not finalizers:
+                del new["metadata"]["finalizers"]
+        when = _deletion_time(metadata, grace, now, explicit=grace_seconds is not None)
+        if when is not None:
+            new["metadata"]["deletionTimestamp"] = document.format_time(when)
+            new["metadata"]["deletionGracePeriodSeconds"] = grace
+        if condition is not None:
+            new["status"] = with_condition(old.get("status") or {}, condition, now)
+        text, overlay = document.encode("Pod", new)
+        if storing.same(POD, row, old, new, text, overlay):
+            return Deleted(row.composed(), row.revision, row.uid, gone=False)
+        revision = write_version(row, new, text, overlay, now=now)
+        composed = document.compose(text, revision, overlay)
+        gone = grace == 0 and not finalizers
+        if gone:
+            row = storing.lock_row(POD, namespace, name)
+            revision = remove_pod(row, now=now)
+            composed = document.compose(text, revision, overlay)
+        changes.announce(revision, ("Pod",))
+        return Deleted(composed, revision, row.uid, gone=gone)
+
+
+def _deletion_time(
+    metadata: Manifest, grace: int, now: datetime, *, explicit: bool
+) -> datetime | None:
+    """Return the new deletionTimestamp, ``None`` to leave the present one."""
+    present = metadata.get("deletionTimestamp")
+    if not present:
+        return moments.after(now, grace)
+    period = metadata.get("deletionGracePeriodSeconds") or 0
+    if not explicit and grace != 0:
+        return None
+    if grace >= period:
+        return None
+    until = document.parse_time(present)
+    # Of one that never comes nobody knows any more when the period began.
+    return moments.after(*((now, grace) if moments.is_never(until) else (until, grace - period)))
+
+
+_DELETABLE = """
+    SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id
+    WHERE p.id = ANY(%s) AND position('"finalizers":[' in d.text) = 0
+    ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
+"""
+
+
+def finish_deletions(pod_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:
+    """Remove terminating pods whose agent is done (or has no agent); return (id, revision) each.
+
+    Pods with finalizers, not terminating, or locked by somebody at this moment are passed over.
+    """
+    if not pod_ids:
+        return []
+    with transaction.atomic():
+        rows = sql.fetch(
+            _DELETABLE.replace("WHERE", "WHERE p.deletion_at IS NOT NULL AND"),
+            (sql.Int8s(sorted(pod_ids)),),
+        )
+        if not rows:
+            return []
+        removed = sql.fetch(DELETE_PODS, (sql.Int8s([row[0] for row in rows]), now))
+        changes.announce(removed[-1][1], ("Pod",))
+    return [(row[0], row[1]) for row in removed]

@@ -1,0 +1,186 @@
+"""From a manifest to a pod that is ready to be inserted: metadata, admission, status, class.
+
+The pods of a workload differ only in name, uid and times. What admission made of the first one is
+kept as a template, and the others are made from it.
+"""
+
+import uuid
+from datetime import datetime
+
+import msgspec
+
+from clusterstate import admission, catalogue
+from clusterstate.actions import storing
+from clusterstate.actions.pods.classes import class_facts, known_classes
+from clusterstate.actions.pods.clauses import POD
+from clusterstate.admission import node_restriction
+from clusterstate.admission.request import CREATE, User
+from clusterstate.admission.validation import formats
+from clusterstate.objects import document, scheduling_class
+from clusterstate.objects.document import Overlay
+from clusterstate.objects.meta import Manifest
+
+_MAX_TEMPLATES = 2048
+
+_LARGEST_TEMPLATE = 16 * 1024
+
+_OWN_METADATA = frozenset({"name", "uid", "creationTimestamp"})
+
+
+class Prepared(msgspec.Struct):
+    """A pod on its way into the insert statement."""
+
+    uid: uuid.UUID
+    namespace: str
+    name: str
+    priority: int
+    scheduler_name: str
+    warnings: list[str]
+    generated: bool
+    text: str
+    overlay: Overlay
+    digest: bytes
+    spec: str
+    class_id: int | None
+
+
+class _Template(msgspec.Struct, frozen=True):
+    """What an admitted pod shares with all that differ from it in name, uid and times only."""
+
+    document: document.Template
+    namespace: str
+    priority: int
+    scheduler_name: str
+    warnings: list[str]
+    digest: bytes
+    spec: str
+
+
+def prepare_pod(
+    manifest: Manifest,
+    namespace: str,
+    now: datetime,
+    user: User,
+    context: catalogue.Catalogue,
+) -> Prepared:
+    """Return the pod as it will be stored.
+
+    The pods of a workload are alike but for their names, so that what admission made of one holds
+    for the next.
+    """
+    of_agent = node_restriction.GROUP in user.groups  # what it may create is told by the name
+    key = None if of_agent else _template_key(manifest, namespace)
+    if key is None:
+        return prepare_without_template(manifest, namespace, now, user, context)[0]
+    template: _Template | None = context.remembered.get(key)
+    if template is not None:
+        prepared = _fill(template, manifest["metadata"], now)
+        if prepared is not None:
+            return prepared
+    prepared, metadata = prepare_without_template(manifest, namespace, now, user, context)
+    if template is None and prepared.overlay is document.EMPTY:
+        text = document.template(prepared.text, metadata)
+        if text is not None:
+            if len(context.remembered) >= _MAX_TEMPLATES:
+                context.remembered.clear()
+            context.remembered[key] = _Template(
+                document=text,
+                namespace=prepared.namespace,
+                priority=prepared.priority,
+                scheduler_name=prepared.scheduler_name,
+                warnings=prepared.warnings,
+                digest=prepared.digest,
+                spec=prepared.spec,
+            )
+    return prepared
+
+
+def _template_key(manifest: Manifest, namespace: str) -> bytes | None:
+    """Return everything that admission of a new pod looks at, but for the name.
+
+    ``None`` for pods whose name matters beyond being a name (claims of generic ephemeral volumes
+    are called after the pod) and for large ones.
+    """
+    metadata = manifest.get("metadata")
+    if not metadata:
+        return None
+    shared = {key: value for key, value in metadata.items() if key not in _OWN_METADATA}
+    rest = {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
+    key = msgspec.json.encode((namespace, shared, rest))
+    return None if len(key) > _LARGEST_TEMPLATE or b'"ephemeral"' in key else key
+
+
+def _fill(template: _Template, metadata: Manifest, now: datetime) -> Prepared | None:
+    """Return a pod of a template; ``None`` if its name is not right, which admission will say."""
+    name = metadata.get("name")
+    generated = not name and bool(metadata.get("generateName"))
+    if generated:
+        name = storing.generated_name(metadata["generateName"])
+    if not isinstance(name, str) or not name or formats.dns_subdomain(name):
+        return None
+    uid = storing.new_uid()
+    known = known_classes.get(template.digest)
+    return Prepared(
+        uid,
+        template.namespace,
+        name,
+        template.priority,
+        template.scheduler_name,
+        list(template.warnings),
+        generated,
+        template.document.fill(storing.stamp(now), name, str(uid)),
+        document.EMPTY,
+        template.digest,
+        template.spec,
+        None if known is None else known.id,
+    )
+
+
+def prepare_without_template(
+    manifest: Manifest,
+    namespace: str,
+    now: datetime,
+    user: User,
+    context: catalogue.Catalogue,
+) -> tuple[Prepared, Manifest]:
+    """Return the pod as it will be stored: metadata, admission, status, class; and its metadata."""
+    uid = storing.new_uid()
+    new, generated = storing.prepare(POD, namespace, manifest, now=now, uid=uid)
+    admitted = admission.admit("Pod", CREATE, new, None, "", context, user)
+    new = admitted.manifest
+    digest, spec = scheduling_class.encode(new)
+    known = known_classes.get(digest)
+    qos = known.qos if known is not None else class_facts(spec)[0]
+    status: Manifest = {"phase": "Pending", "qosClass": qos}
+    pod_spec = new["spec"]
+    if pod_spec.get("schedulingGates"):
+        # applySchedulingGatedCondition, pkg/registry/core/pod/strategy.go
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastTransitionTime": document.format_time(now),
+            }
+        ]
+    new["status"] = status
+    text, overlay = document.encode("Pod", new)
+    if overlay.node_name:
+        overlay = Overlay(node_name=overlay.node_name, scheduled_at=now)
+    metadata = new["metadata"]
+    prepared = Prepared(
+        uid=uid,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        priority=pod_spec.get("priority") or 0,
+        scheduler_name=pod_spec.get("schedulerName") or "default-scheduler",
+        warnings=admitted.warnings,
+        generated=generated,
+        text=text,
+        overlay=overlay,
+        digest=digest,
+        spec=spec,
+        class_id=None if known is None else known.id,
+    )
+    return prepared, metadata

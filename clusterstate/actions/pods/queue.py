@@ -1,0 +1,170 @@
+"""The queue's rows: why a pod was not placed, and where it waits now."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from clusterstate import changes, sql
+from clusterstate.actions.pods.classes import as_json
+from clusterstate.actions.pods.clauses import PENDING, log_versions, returning_versions
+from clusterstate.actions.pods.deadlocks import again_after_deadlock
+from clusterstate.actions.pods.status import nominate
+from clusterstate.objects import document
+
+
+class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that could not be placed, and where it waits now.
+
+    ``reason`` and ``message`` become the PodScheduled=False condition. ``stage``, ``attempts``,
+    ``not_before`` and ``rejected_by`` are its place in the queue. ``refused_revision`` and
+    ``refused_under``: the log up to which, and the configuration under which, that was decided.
+    ``nominated_node_name``: ``None`` leaves status.nominatedNodeName alone, a text sets it.
+    """
+
+    pod_id: int
+    message: str
+    reason: str = "Unschedulable"
+    rejected_by: tuple[str, ...] = ()
+    stage: str = "unschedulable"
+    attempts: int = 1
+    not_before: datetime | None = None
+    refused_revision: int = 0
+    refused_under: int = 0
+    nominated_node_name: str | None = None
+
+
+class QueueMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting pod's new place in the queue; nothing of the pod itself changes."""
+
+    pod_id: int
+    stage: str
+    attempts: int
+    not_before: datetime | None = None
+
+
+_SET_UNSCHEDULABLE = f"""
+    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    told AS MATERIALIZED (
+        SELECT * FROM unnest(%s, %s, %s) WITH ORDINALITY
+            AS t(condition, message, rejected_by, number)),
+    input AS MATERIALIZED (
+        SELECT i.*, t.condition, t.message, string_to_array(t.rejected_by, ',') AS rejected_by
+        FROM unnest(%s, %s, %s, %s, %s, %s, %s)
+             AS i(pod_id, number, stage, attempts, not_before, revision, configuration)
+        JOIN told t USING (number)),
+    marked AS (
+        UPDATE pod p
+        SET unschedulable = '{{"lastTransitionTime":"'
+                || coalesce(p.unschedulable::json ->> 'lastTransitionTime', %s::text) || '",'
+                || i.condition,
+            revision = {changes.NEXT}
+        FROM gate, input i
+        WHERE gate.opened = 1 AND p.id = i.pod_id AND {PENDING}
+          AND p.unschedulable IS DISTINCT FROM '{{"lastTransitionTime":"'
+                || coalesce(p.unschedulable::json ->> 'lastTransitionTime', %s::text) || '",'
+                || i.condition
+        {returning_versions()}),
+    queued AS (
+        UPDATE pending_pod q
+        SET stage = i.stage, attempts = i.attempts, not_before = i.not_before,
+            rejected_by = i.rejected_by, message = i.message,
+            refused_revision = i.revision, refused_under = i.configuration
+        FROM input i
+        WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))),
+    logged AS ({log_versions("marked")})
+    SELECT id, revision FROM marked ORDER BY revision
+"""
+
+_SET_UNSCHEDULABLE = " ".join(_SET_UNSCHEDULABLE.split())
+
+
+def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[tuple[int, int]]:
+    """Record why pods were not placed and where they wait; return (pod id, revision) of changes.
+
+    A pod whose condition says the same already gets its place in the queue and no change; the
+    transition time stays that of the first refusal. Pods bound or gone meanwhile are passed over.
+    """
+    if not items:
+        return []
+    ordered = sorted(items, key=lambda item: item.pod_id)
+    moment = document.format_time(now)
+    # Thousands are told the same: the text is sent once.
+    numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    told = [
+        numbers.setdefault((item.message, item.reason, item.rejected_by), len(numbers) + 1)
+        for item in ordered
+    ]
+    parameters = (
+        sql.Texts(
+            [
+                f'"message":{as_json(message)},"reason":{as_json(reason)},'
+                '"status":"False","type":"PodScheduled"}'
+                for message, reason, _ in numbers
+            ]
+        ),
+        sql.Texts([message for message, _, _ in numbers]),
+        sql.Texts([",".join(rejected_by) for _, _, rejected_by in numbers]),
+        sql.Int8s([item.pod_id for item in ordered]),
+        sql.Int8s(told),
+        sql.Texts([item.stage for item in ordered]),
+        sql.Int4s([item.attempts for item in ordered]),
+        sql.Times([item.not_before for item in ordered]),
+        sql.Int8s([item.refused_revision for item in ordered]),
+        sql.Int8s([item.refused_under for item in ordered]),
+        moment,
+        moment,
+        now,
+    )
+
+    def mark() -> list[sql.Row]:
+        rows = sql.fetch(_SET_UNSCHEDULABLE, parameters)
+        if rows:
+            changes.announce(rows[-1][1], ("Pod",))
+        return rows
+
+    marked = {row[0]: row[1] for row in again_after_deadlock(mark)}
+    for item in _whose_nomination_changes(ordered):
+        revision = nominate(item.pod_id, item.nominated_node_name or "", now=now)
+        if revision:
+            marked[item.pod_id] = revision
+    return sorted(marked.items())
+
+
+def _whose_nomination_changes(items: Sequence[Unschedulable]) -> list[Unschedulable]:
+    """Return the items that set a nomination, or clear one that there is. Queries at most once."""
+    clearing = [item.pod_id for item in items if item.nominated_node_name == ""]
+    nominated: set[int] = set()
+    if clearing:
+        rows = sql.fetch(
+            "SELECT id FROM pod WHERE id = ANY(%s) AND nominated_node_name <> ''",
+            (sql.Int8s(clearing),),
+        )
+        nominated = {row[0] for row in rows}
+    return [item for item in items if item.nominated_node_name or item.pod_id in nominated]
+
+
+_MOVE = """
+    WITH input AS MATERIALIZED (
+        SELECT * FROM unnest(%s, %s, %s, %s) AS i(pod_id, stage, attempts, not_before))
+    UPDATE pending_pod q
+    SET stage = i.stage, attempts = i.attempts, not_before = i.not_before
+    FROM input i
+    WHERE q.pod_id = i.pod_id AND q.pod_id = ANY (ARRAY(SELECT pod_id FROM input))
+"""
+
+
+def move_pending(moves: Sequence[QueueMove]) -> int:
+    """Write waiting pods' places in the queue; return how many still wait. No change is logged."""
+    if not moves:
+        return 0
+    ordered = sorted(moves, key=lambda move: move.pod_id)
+    return sql.run(
+        _MOVE,
+        (
+            sql.Int8s([move.pod_id for move in ordered]),
+            sql.Texts([move.stage for move in ordered]),
+            sql.Int4s([move.attempts for move in ordered]),
+            sql.Times([move.not_before for move in ordered]),
+        ),
+    )

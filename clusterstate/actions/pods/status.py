@@ -1,0 +1,89 @@
+"""The service's own changes of a pod's status: nomination, failure, conditions."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from clusterstate.actions.pods.clauses import FINISHED
+from clusterstate.actions.pods.update import rewrite_pod
+from clusterstate.objects import document
+from clusterstate.objects.meta import Manifest
+
+
+def nominate(pod_id: int, node_name: str, *, now: datetime) -> int | None:
+    """Set status.nominatedNodeName (empty: clear it); return the revision, ``None`` if unchanged.
+
+    Pods bound or gone meanwhile are passed over.
+    """
+
+    def change(status: Manifest) -> None:
+        if node_name:
+            status["nominatedNodeName"] = node_name
+        else:
+            status.pop("nominatedNodeName", None)
+
+    return _change_status(pod_id, change, now=now, unbound_only=True)
+
+
+def fail_pods(items: Sequence[tuple[int, str, str]], *, now: datetime) -> list[tuple[int, int]]:
+    """Set phase Failed with (pod id, reason, message) each; return (pod id, revision) of changes.
+
+    Finished pods are passed over. One transaction for each pod: failures are few.
+    """
+    result = []
+    for pod_id, reason, message in items:
+
+        def change(status: Manifest, reason: str = reason, message: str = message) -> None:
+            if status.get("phase") not in FINISHED:
+                status.update(phase="Failed", reason=reason, message=message)
+
+        revision = _change_status(pod_id, change, now=now)
+        if revision is not None:
+            result.append((pod_id, revision))
+    return result
+
+
+def set_condition(pod_id: int, condition: Manifest, *, now: datetime) -> int | None:
+    """Put a condition into status.conditions, replacing one of its type; return the revision.
+
+    ``lastTransitionTime`` is filled in unless given. ``None``: the pod is gone or has it already.
+    """
+
+    def change(status: Manifest) -> None:
+        conditions = [
+            dict(one)
+            for one in status.get("conditions") or ()
+            if one.get("type") != condition["type"]
+        ]
+        conditions.append({"lastTransitionTime": document.format_time(now), **condition})
+        for one in status.get("conditions") or ():
+            if all(one.get(key) == value for key, value in condition.items()):
+                return
+        status["conditions"] = conditions
+
+    return _change_status(pod_id, change, now=now)
+
+
+def _change_status(
+    pod_id: int,
+    change: Callable[[Manifest], None],
+    *,
+    now: datetime,
+    unbound_only: bool = False,
+) -> int | None:
+    """Apply ``change`` to a pod's status under its row lock; the service's own writes."""
+
+    def changed(old: Manifest) -> Manifest:
+        status = dict(old.get("status") or {})
+        change(status)
+        return {**old, "status": status}
+
+    return rewrite_pod(pod_id, changed, now=now, unbound_only=unbound_only)
+
+
+def with_condition(status: Manifest, condition: Manifest, now: datetime) -> Manifest:
+    """Return a pod's status with a condition in place of one of its type."""
+    conditions = [
+        one for one in status.get("conditions") or () if one.get("type") != condition["type"]
+    ]
+    stamped = {"lastTransitionTime": document.format_time(now), **condition}
+    return {**status, "conditions": [*conditions, stamped]}

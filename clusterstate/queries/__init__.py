@@ -1,0 +1,8 @@
+"""Reads: rows in, plain values out, one module for each noun. Nothing here writes.
+
+Objects come out as JSON bytes: the stored document with its slots filled, unparsed. Lists are
+*exact as of a revision*: ``lists.list_page`` answers with the state at the low watermark, so that a
+watch from the page's revision misses nothing and repeats nothing, and later pages of the same list
+show the same state. Rows written after that revision are replaced by what the change log says they
+were before, which is why every change carries the previous version.
+"""

@@ -1,0 +1,63 @@
+"""What controllers keep between passes, and whether there is anything for them to do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from clusterstate import changes, lineage, sql
+from clusterstate.queries.usage import UNJUDGED
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether there is anything to do for those who look at the log, without reading it.
+
+    ``revisions`` and ``states`` are what the controllers keep, by name, of those that ever looked.
+    """
+
+    mark: int
+    unjudged: bool
+    """Some node reported its use, and nobody looked at that."""
+    terminating_namespaces: bool
+    set_aside: bool
+    """Some follower goes on without some object."""
+    revisions: dict[str, int]
+    states: dict[str, dict[str, Any]]
+
+    def is_behind(self, name: str) -> bool:
+        """Return whether the log is complete beyond what this controller acted on."""
+        return self.revisions.get(name, -1) < self.mark
+
+
+_GLANCE = f"""
+SELECT g.mark, g.unjudged, g.terminating, g.aside, g.last, g.ceiling,
+       c.name, c.revision, c.state::text
+FROM (SELECT m.mark, m.last, m.ceiling,
+             EXISTS (SELECT 1 FROM node_usage WHERE {UNJUDGED}) AS unjudged,
+             EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating,
+             EXISTS (SELECT 1 FROM set_aside) AS aside
+      FROM ({changes.WATERMARK}) m) g
+LEFT JOIN controller_cursor c ON c.name = ANY(%s)
+"""
+
+
+def glance(names: Sequence[str]) -> Glance:
+    """Return what there may be to do for these controllers. Queries once."""
+    rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
+    kept = [(row[6], row[7], row[8]) for row in rows if row[6] is not None]
+    mark, unjudged, terminating, aside, last, ceiling = rows[0][:6]
+    lineage.reserve(last, ceiling)
+    return Glance(
+        mark=mark,
+        unjudged=unjudged,
+        terminating_namespaces=terminating,
+        set_aside=aside,
+        revisions={name: revision for name, revision, _ in kept},
+        states={name: msgspec.json.decode(state) for name, _, state in kept},
+    )
+
+
+def controller_state(name: str) -> dict[str, Any]:
+    """Return what a controller keeps between passes, empty if nothing. Queries once."""
+    row = sql.fetch_one("SELECT state::text FROM controller_cursor WHERE name = %s", (name,))
+    return {} if row is None else msgspec.json.decode(row[0])

@@ -1,0 +1,363 @@
+"""Lists, exact as of a revision, with label and field selectors and pages."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate import changes, lineage, sql
+from clusterstate.objects import document, fields
+from clusterstate.objects.errors import BadRequest, Expired
+from clusterstate.objects.fields import FieldRequirement
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.labels import (
+    DOES_NOT_EXIST,
+    DOUBLE_EQUALS,
+    EQUALS,
+    EXISTS,
+    GREATER_THAN,
+    IN,
+    LESS_THAN,
+    NOT_EQUALS,
+    NOT_IN,
+    Requirement,
+    Selector,
+    SelectorError,
+    parse_selector,
+)
+from clusterstate.queries.events import EVENT_COLUMNS, EVENT_FROM, compose_event
+from clusterstate.queries.objects import TABLES, _decoder, kind_of
+from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
+
+MAX_PAGE: Final = 1_000_000
+
+_EXPIRED_CONTINUE = (
+    "The provided continue parameter is too old to display a consistent list result. You can start"
+    " a new list without the continue parameter."
+)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Part of a list, as of ``revision``. ``continue_token`` is empty on the last page.
+
+    ``remaining`` counts what follows, where that is known (it is not with selectors).
+    """
+
+    items: list[bytes]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+_POD_COLUMNS = {
+    "spec.nodeName": "t.node_name",
+    "spec.schedulerName": "t.scheduler_name",
+    "status.phase": "t.phase",
+    "status.nominatedNodeName": "t.nominated_node_name",
+}
+
+_EVENT_FIELDS = {
+    "involvedObject.kind": "t.involved_kind",
+    "involvedObject.namespace": "t.involved_namespace",
+    "involvedObject.name": "t.involved_name",
+    "involvedObject.uid": "t.involved_uid",
+    "involvedObject.apiVersion": "t.involved_api_version",
+    "involvedObject.resourceVersion": "t.involved_resource_version",
+    "involvedObject.fieldPath": "t.involved_field_path",
+    "reason": "t.reason",
+    "reportingComponent": "t.component",
+    "source": "t.component",
+    "type": "t.type",
+}
+
+_CONDITIONS: dict[str, dict[str, str]] = {
+    "Pod": _POD_COLUMNS,
+    "Event": _EVENT_FIELDS,
+    "Node": {"spec.unschedulable": "CASE WHEN t.unschedulable THEN 'true' ELSE 'false' END"},
+    "Namespace": {"status.phase": "t.phase"},
+}
+
+_DEFAULTS = {"spec.hostNetwork": "false", "status.replicas": "0"}
+
+
+class _Where:
+    """Conditions of a statement and their parameters, collected together."""
+
+    def __init__(self) -> None:
+        self.conditions: list[str] = []
+        self.parameters: list[Any] = []
+
+    def add(self, condition: str, *parameters: Any) -> None:
+        self.conditions.append(condition)
+        self.parameters += parameters
+
+    def text(self) -> str:
+        return " AND ".join(self.conditions) or "true"
+
+
+def _label_conditions(where: _Where, column: str, requirements: Sequence[Requirement]) -> None:
+    """Add label requirements. ``@>`` and ``?`` use the GIN index; the negations filter."""
+    for requirement in requirements:
+        operator, key, values = requirement.operator, requirement.key, list(requirement.values)
+        if operator in (EQUALS, DOUBLE_EQUALS, IN):
+            alternatives = " OR ".join([f"{column} @> %s::text::jsonb"] * len(values))
+            where.add(
+                f"({alternatives})",
+                *(msgspec.json.encode({key: value}).decode() for value in values),
+            )
+        elif operator in (NOT_EQUALS, NOT_IN):
+            where.add(f"({column} ->> %s::text <> ALL(%s)) IS NOT FALSE", key, sql.Texts(values))
+        elif operator == EXISTS:
+            where.add(f"{column} ? %s::text", key)
+        elif operator == DOES_NOT_EXIST:
+            where.add(f"NOT {column} ? %s::text", key)
+        elif operator in (GREATER_THAN, LESS_THAN):
+            sign = ">" if operator == GREATER_THAN else "<"
+            # Only what parses as an integer compares; the CASE keeps the cast from seeing the rest.
+            where.add(
+                f"CASE WHEN {column} ->> %s::text ~ '^[+-]?[0-9]{{1,18}}$'"
+                f" THEN ({column} ->> %s::text)::bigint {sign} %s::bigint ELSE false END",
+                key,
+                key,
+                requirement.number,
+            )
+
+
+def _field_conditions(where: _Where, kind: Kind, requirements: Sequence[FieldRequirement]) -> None:
+    columns = _CONDITIONS.get(kind.name, {})
+    for requirement in requirements:
+        sign = "<>" if requirement.negated else "="
+        path = requirement.path
+        if path == "metadata.name":
+            where.add(f"t.name {sign} %s", requirement.value)
+        elif path == "metadata.namespace":
+            column = "t.namespace" if kind.namespaced else "''::text"
+            where.add(f"{column} {sign} %s", requirement.value)
+        elif path in columns:
+            where.add(f"{columns[path]} {sign} %s", requirement.value)
+            if path == "spec.nodeName" and requirement.value and not requirement.negated:
+                where.add("t.node_name <> ''")  # lets the partial index serve it
+        else:
+            # Rare fields live in the document only. Without its slots it is plain JSON.
+            default = _DEFAULTS.get(path, "")
+            where.add(
+                "coalesce(replace(d.text, chr(1), '')::json #>> %s, %s)" + f" {sign} %s",
+                sql.Texts(path.split(".")),
+                default,
+                requirement.value,
+            )
+
+
+def parse_labels(text: str) -> Selector:
+    """Return the selector of a ``labelSelector`` parameter.
+
+    Raises:
+        BadRequest: it does not parse.
+    """
+    try:
+        return parse_selector(text)
+    except SelectorError as error:
+        raise BadRequest(f"{error}") from None
+
+
+def list_page(
+    kind: Kind | str,
+    namespace: str = "",
+    *,
+    label_selector: str | Selector = "",
+    field_selector: str | Sequence[FieldRequirement] = "",
+    limit: int | None = None,
+    continue_token: str = "",
+    acknowledged: bool = False,
+) -> Page:
+    """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
+
+    An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
+    where its page ended, in the state of the first page. ``acknowledged``: for a client, who
+    expects to find what it was told is done; waits about a second at most for transactions that
+    are open meanwhile (`changes.settled`), and answers without it then.
+
+    Raises:
+        BadRequest: a selector or the token does not parse, or a field is not selectable.
+        Expired: the token's revision is no longer kept, or belongs to another history.
+    """
+    kind = kind_of(kind)
+    labels = parse_labels(label_selector) if isinstance(label_selector, str) else label_selector
+    chosen = (
+        fields.parse_field_selector(kind.name, field_selector)
+        if isinstance(field_selector, str)
+        else field_selector
+    )
+    after: tuple[str, str] | None = None
+    if continue_token:
+        revision, *position = _read_token(continue_token)
+        lineage.require(revision)
+        after = (position[0], position[1])
+    elif acknowledged:
+        revision = changes.settled((kind.name,)).mark
+    else:
+        revision = changes.watermark()
+    if labels.nothing:
+        return Page([], revision)
+    if kind.name == "Event":
+        return _list_events(kind, namespace, labels, chosen, revision, limit, after)
+    return _list_objects(kind, namespace, labels, chosen, revision, limit, after)
+
+
+def list_at(kind: Kind | str, revision: int) -> list[bytes]:
+    """Return all objects of a kind as they were at ``revision``. Queries once; not for events.
+
+    Raises:
+        Expired: the history no longer reaches back so far.
+    """
+    return _list_objects(kind_of(kind), "", Selector(), (), revision, None, None).items
+
+
+def _list_objects(
+    kind: Kind,
+    namespace: str,
+    labels: Selector,
+    chosen: Sequence[FieldRequirement],
+    revision: int,
+    limit: int | None,
+    after: tuple[str, str] | None,
+) -> Page:
+    pods, leases = kind.name == "Pod", kind.name == "Lease"
+    table = TABLES[kind.name]
+    key = "t.namespace, t.name" if kind.namespaced else "''::text AS namespace, t.name"
+    order = "t.namespace, t.name" if kind.namespaced else "t.name"
+    where = _Where()
+    if not leases:
+        # A renewal moves a lease's revision without a change to look the former state up in.
+        where.add("t.revision <= %s::bigint", revision)
+    if namespace:
+        where.add("t.namespace = %s", namespace)
+    if after:
+        if kind.namespaced:
+            where.add("(t.namespace, t.name) > (%s::text, %s::text)", *after)
+        else:
+            where.add("t.name > %s::text", after[1])
+    if pods and labels.requirements:
+        inner = _Where()
+        if namespace:
+            inner.add("sc.namespace = %s", namespace)
+        _label_conditions(inner, "sc.labels", labels.requirements)
+        where.add(
+            f"t.class_id IN (SELECT sc.id FROM scheduling_class sc WHERE {inner.text()})",
+            *inner.parameters,
+        )
+    else:
+        _label_conditions(where, "t.labels", labels.requirements)
+    _field_conditions(where, kind, chosen)
+    no_overlay = "NULL::text, NULL::timestamptz, NULL::text, NULL::tstzrange"
+    live_overlay = POD_OVERLAY if pods else no_overlay
+    count = (limit or MAX_PAGE) + 1
+    before = _Where()
+    before.add("revision > %s::bigint AND kind = %s::int", revision, changes.KINDS[kind.name])
+    if namespace:
+        before.add("namespace = %s", namespace)
+    if after:
+        before.add("(namespace, name) > (%s::text, %s::text)", *after)
+    statement = f"""
+        (SELECT 0, {key}, d.text, t.revision, {live_overlay}
+         FROM {table} t JOIN document d ON d.id = t.document_id
+         WHERE {where.text()} ORDER BY {order} LIMIT %s)
+        UNION ALL
+        (SELECT r.verb, r.namespace, r.name, d.text, r.previous_revision, r.previous_node_name,
+                r.previous_scheduled_at, r.previous_unschedulable, r.previous_eviction
+         FROM (SELECT DISTINCT ON (object_id) * FROM change
+               WHERE {before.text()} ORDER BY object_id, revision) r
+         LEFT JOIN document d ON d.id = r.previous_document_id)
+        UNION ALL
+        (SELECT -1, '', '', NULL, trimmed_revision, {no_overlay} FROM history WHERE id = 1)
+    """
+    rows = sql.fetch(statement, [*where.parameters, count, *before.parameters])
+    found: list[tuple[str, str, bytes]] = []
+    earlier: list[tuple[str, str, bytes]] = []
+    compose = document.compose
+    for tag, row_namespace, name, text, number, *columns in rows:
+        if tag == 0:
+            found.append(
+                (
+                    row_namespace,
+                    name,
+                    compose(text, number, pod_overlay(*columns)) if pods else compose(text, number),
+                )
+            )
+        elif tag == -1:
+            if number > revision:
+                raise Expired(_EXPIRED_CONTINUE)
+        elif tag != changes.ADDED and not leases and number is not None:
+            item = compose(text, number, pod_overlay(*columns))
+            manifest = _decoder.decode(item)
+            if labels.matches(
+                (manifest.get("metadata") or {}).get("labels") or {}
+            ) and fields.matches(chosen, manifest):
+                earlier.append((row_namespace, name, item))
+    if earlier:
+        cut = found[-1][:2] if len(found) == count else None
+        found += [entry for entry in earlier if cut is None or entry[:2] <= cut]
+        found.sort(key=lambda entry: entry[:2])
+    if limit and len(found) > limit:
+        last = found[limit - 1]
+        return Page(
+            [item for _, _, item in found[:limit]],
+            revision,
+            _write_token(revision, last[0], last[1]),
+        )
+    return Page([item for _, _, item in found], revision)
+
+
+def _list_events(
+    kind: Kind,
+    namespace: str,
+    labels: Selector,
+    chosen: Sequence[FieldRequirement],
+    revision: int,
+    limit: int | None,
+    after: tuple[str, str] | None,
+) -> Page:
+    """Return events. One that was counted up since ``revision`` is shown as it is now."""
+    where = _Where()
+    where.add("t.first_revision <= %s::bigint", revision)
+    if namespace:
+        where.add("t.namespace = %s", namespace)
+    if after:
+        where.add("(t.namespace, t.name) > (%s::text, %s::text)", *after)
+    if labels.requirements:
+        _label_conditions(
+            where,
+            "coalesce(replace(d.text, chr(1), '')::jsonb #> '{metadata,labels}', '{}')",
+            labels.requirements,
+        )
+    _field_conditions(where, kind, chosen)
+    rows = sql.fetch(
+        f"SELECT {EVENT_COLUMNS} FROM {EVENT_FROM} WHERE {where.text()}"
+        " ORDER BY t.namespace, t.name LIMIT %s",
+        [*where.parameters, (limit or MAX_PAGE) + 1],
+    )
+    items = [compose_event(row) for row in rows]
+    if limit and len(rows) > limit:
+        last = rows[limit - 1]
+        return Page(items[:limit], revision, _write_token(revision, last[0], last[1]))
+    return Page(items, revision)
+
+
+def _write_token(revision: int, namespace: str, name: str) -> str:
+    text = msgspec.json.encode({"rv": revision, "start": [namespace, name]})
+    return base64.urlsafe_b64encode(text).decode()
+
+
+def _read_token(token: str) -> tuple[int, str, str]:
+    try:
+        value = _decoder.decode(base64.urlsafe_b64decode(token.encode()))
+        revision, (namespace, name) = value["rv"], value["start"]
+        if not isinstance(revision, int) or not (
+            isinstance(namespace, str) and isinstance(name, str)
+        ):
+            raise TypeError("wrong types")
+    except (ValueError, TypeError, KeyError, binascii.Error, msgspec.DecodeError):
+        raise BadRequest("continue key is not valid: it was not given out by this server") from None
+    return revision, namespace, name

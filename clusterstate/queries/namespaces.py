@@ -1,0 +1,43 @@
+"""Which namespaces have changes, budgets, owners of pods, or are terminating."""
+
+from collections.abc import Sequence
+
+from clusterstate import changes, sql
+
+
+def terminating_namespaces() -> list[str]:
+    """Return the names of the namespaces that are being deleted. Queries once."""
+    return [row[0] for row in sql.fetch("SELECT name FROM namespace WHERE deletion_at IS NOT NULL")]
+
+
+def changed_namespaces(cursor: int, mark: int, kinds: Sequence[str]) -> list[str] | None:
+    """Return the namespaces in which objects of these kinds changed; ``None``: no longer known.
+
+    Queries up to twice, by index.
+    """
+    if mark <= cursor:
+        return []
+    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
+    if row is not None and cursor < row[0]:
+        return None
+    rows = sql.fetch(
+        "SELECT DISTINCT namespace FROM change"
+        " WHERE revision > %s::bigint AND revision <= %s::bigint AND kind = ANY(%s)",
+        (cursor, mark, sql.Int4s([changes.KINDS[kind] for kind in kinds])),
+    )
+    return [row[0] for row in rows]
+
+
+def budget_namespaces() -> list[str]:
+    """Return the namespaces that have disruption budgets. Queries once."""
+    rows = sql.fetch("SELECT DISTINCT namespace FROM pod_disruption_budget ORDER BY namespace")
+    return [row[0] for row in rows]
+
+
+def owner_namespaces() -> list[str]:
+    """Return the namespaces with ReplicaSets, ReplicationControllers or Deployments."""
+    rows = sql.fetch(
+        "SELECT namespace FROM replica_set UNION SELECT namespace FROM replication_controller"
+        " UNION SELECT namespace FROM deployment"
+    )
+    return [row[0] for row in rows]

@@ -1,0 +1,87 @@
+"""The scheduling queue: pods that are not bound."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from clusterstate import sql
+
+
+class PendingRow(msgspec.Struct, frozen=True):
+    """An unbound pod and its place in the queue."""
+
+    id: int
+    uid: str
+    namespace: str
+    name: str
+    class_id: int
+    revision: int
+    priority: int
+    scheduler_name: str
+    nominated_node_name: str
+    created_at: datetime
+    deletion_at: datetime | None
+    stage: str
+    attempts: int
+    not_before: datetime | None
+    since: datetime
+    rejected_by: list[str]
+    message: str
+    refused_revision: int
+    refused_under: int
+
+
+def load_pending(ids: Sequence[int] | None = None) -> list[PendingRow]:
+    """Return the queue by priority and age: all waiting pods, or some by id. Queries once."""
+    where = "" if ids is None else "WHERE q.pod_id = ANY(%s)"
+    rows = sql.fetch(
+        f"""
+        SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.revision, p.priority,
+               p.scheduler_name, p.nominated_node_name, p.created_at, p.deletion_at, q.stage,
+               q.attempts, q.not_before, q.since, q.rejected_by, q.message, q.refused_revision,
+               q.refused_under
+        FROM pending_pod q JOIN pod p ON p.id = q.pod_id {where}
+        ORDER BY p.priority DESC, q.since, p.id
+        """,
+        () if ids is None else (sql.Int8s(list(ids)),),
+    )
+    return [PendingRow(*row) for row in rows]
+
+
+def load_arrivals(follower: str) -> list[int]:
+    """Return the pods created on a node whose admission nobody was asked for, the oldest first.
+
+    Those that came after the follower's cursor, and those whose node does not exist. Queries once;
+    looks at all pods.
+    """
+    rows = sql.fetch(
+        "SELECT p.id FROM pod p WHERE p.bound_at = p.created_at AND p.phase = 'Pending'"
+        " AND p.deletion_at IS NULL AND p.node_name <> ''"
+        " AND (p.revision > coalesce("
+        "        (SELECT c.revision FROM controller_cursor c WHERE c.name = %s), 0)"
+        "      OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))"
+        " ORDER BY p.id",
+        (follower,),
+    )
+    return [row[0] for row in rows]
+
+
+def pending_counts() -> dict[str, int]:
+    """Return how many pods wait in each stage of the queue. Queries once."""
+    rows = sql.fetch("SELECT stage, count(*) FROM pending_pod GROUP BY stage")
+    return {row[0]: row[1] for row in rows}
+
+
+def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
+    """Return since when the oldest pod waits that none of the schedulers tried yet. Queries once.
+
+    ``None``: all were tried. A refusal counts from when it is written.
+    """
+    row = sql.fetch_one(
+        "SELECT min(q.since) FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+        " WHERE q.stage = 'active' AND q.attempts = 0 AND p.deletion_at IS NULL"
+        " AND p.scheduler_name = ANY(%s)",
+        (sql.Texts(list(schedulers)),),
+    )
+    return None if row is None else row[0]
