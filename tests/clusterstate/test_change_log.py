@@ -402,16 +402,16 @@ def test_the_locks_are_looked_at_once_for_the_mark_that_is_told_and_the_one_that
 
 def test_the_mark_that_is_kept_ends_with_the_question() -> None:
     """A pooler gives the connection to another client after each transaction."""
-    create_pod("a")
+    new_pod("a")
     changes.read_since(0)
     assert sql.fetch("SELECT current_setting('stowage.mark', true)") in ([("",)], [(None,)])
 
 
 def test_a_known_mark_is_read_up_to_and_not_further() -> None:
     start = changes.watermark()
-    create_pod("a")
+    new_pod("a")
     mark = changes.watermark()
-    create_pod("b")
+    new_pod("b")
     read = changes.read_since(start, mark=mark)
     assert [change.name for change in read.items] == ["a"]
     assert (read.cursor, read.more) == (mark, False)
@@ -434,7 +434,7 @@ def test_whoever_was_told_of_a_change_waits_until_it_can_be_read() -> None:
 
 
 def test_the_wait_for_a_change_ends_and_says_that_something_is_lacking() -> None:
-    create_pod("before")
+    new_pod("before")
     holder = Holder()
     assert not changes.settled().lacking, "nobody was told of what is still open"
     new_pod("told")
@@ -450,13 +450,13 @@ def test_the_wait_for_a_change_ends_and_says_that_something_is_lacking() -> None
 
 
 def test_the_kept_mark_is_never_above_the_watermark() -> None:
-    create_pod("a")
+    new_pod("a")
     mark = changes.watermark()
     assert changes.keep_mark()
     assert sql.fetch("SELECT mark FROM history") == [(mark,)]
     assert not changes.keep_mark(), "it is written when it rises"
     holder = Holder()
-    create_pod("b")
+    new_pod("b")
     assert not changes.keep_mark()
     assert sql.fetch("SELECT mark FROM history") == [(mark,)]
     held = holder.let_go()
@@ -465,7 +465,7 @@ def test_the_kept_mark_is_never_above_the_watermark() -> None:
 
 
 def test_the_mark_is_not_waited_for_while_another_holds_its_row() -> None:
-    create_pod("a")
+    new_pod("a")
     locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
