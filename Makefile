@@ -53,7 +53,7 @@ conformance:
 
 bench:
 	@./bootstrap.sh dev
-	@exec $(PYTHON) manage.py bench $(ARGS)
+	@exec $(PYTHON) -m tests.perf $(ARGS)
 
 soak:
 	@./bootstrap.sh dev

@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from clusterstate import embedded, environment, logs, private_files
+from clusterstate import environment, logs, private_files
+from clusterstate.local import embedded
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from clusterstate import embedded
+from clusterstate.local import embedded
 from tests.waiting import running, until
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate import embedded
+from clusterstate.local import embedded
 
 # A test that uses one of these, or is marked django_db or db, gets the servers.
 # (pytest-django's own fixtures reach django_db_setup in every test, so that one says nothing.)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clusterstate import changes, sql
-from clusterstate.actions import decisions, events, rehearsal
+from clusterstate.actions import decisions, events
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
@@ -21,6 +21,7 @@ from clusterstate.queries.overcommitment import overcommitted_nodes
 from clusterstate.queries.pods import pods_by_id
 from clusterstate.queries.queue import load_pending
 from tests.clusterstate.support import NOW, create_node, pod
+from tests.perf import rehearsal
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

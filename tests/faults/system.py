@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from clusterstate import embedded
+from clusterstate.local import embedded
 from tests.faults.clock import Clock
 from tests.faults.proxy import Proxy
 from tests.live import ROOT, free_ports

@@ -18,8 +18,8 @@ import psycopg
 import pytest
 import redis
 
-from clusterstate import embedded
 from clusterstate.changes import PLACEMENT_LOCK
+from clusterstate.local import embedded
 from tests import faults
 from tests.live import ROOT, Service, node, pod, state_folder
 from tests.waiting import running, until

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clusterstate import embedded, lineage
+from clusterstate import lineage
+from clusterstate.local import embedded
 from tests import faults
 from tests.clusterstate.part import Part
 from tests.live import Service, pod, state_folder

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from clusterstate.objects import generate_wire_types, schema, wire_types
+from clusterstate.objects import schema, wire_types
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from tools import generate_wire_types
 
 
 def test_the_generated_types_are_up_to_date():

@@ -5,12 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
-from django.core.management.base import CommandError
 
-from scheduling.bench import engine, trace
-from scheduling.bench.catalogue import WORKLOADS, by_name
-from scheduling.bench.workloads import Workload
+from tests.perf import command, engine, trace
+from tests.perf.catalogue import WORKLOADS, by_name
+from tests.perf.workloads import Workload
 
 NODES = 24
 
@@ -41,7 +39,7 @@ def test_pods_of_deployments_are_spread_by_default() -> None:
 
 
 def test_a_class_of_the_trace_mix_has_a_heavy_tail() -> None:
-    from scheduling.bench.realistic import _heavy_tail
+    from tests.perf.realistic import _heavy_tail
 
     drawn = [_heavy_tail(number, 4_000) for number in range(20_000)]
     assert min(drawn) == 0
@@ -100,8 +98,8 @@ def test_what_is_no_trace_is_refused_by_file_and_line(
 ) -> None:
     nodes, pods = excerpt(tmp_path)
     nodes.write_text(text)
-    with pytest.raises(CommandError, match=message):
-        call_command("bench", "--trace", str(nodes), str(pods))
+    with pytest.raises(SystemExit, match=message):
+        command.main(["--trace", str(nodes), str(pods)])
     with pytest.raises(trace.TraceError, match="No such file"):
         trace.read(tmp_path / "absent.csv", pods)
 
@@ -109,6 +107,6 @@ def test_what_is_no_trace_is_refused_by_file_and_line(
 def test_the_command_prints_one_line_for_a_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call_command("bench", "--trace", *map(str, excerpt(tmp_path)))
+    command.main(["--trace", *map(str, excerpt(tmp_path))])
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["workload"] == "Trace"

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusterstate import embedded
-from clusterstate.management.supervisor import Child, Stopped, Supervisor
+from clusterstate.local import embedded
+from clusterstate.local.supervisor import Child, Stopped, Supervisor
 
 CHILD = """
 import os, pathlib, signal, sys, time

@@ -11,7 +11,7 @@ import yaml
 from cryptography import x509
 
 from clusterstate import private_files
-from clusterstate.management import credentials
+from clusterstate.local import credentials
 from tests.clock import NOW
 
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from clusterstate import embedded
+from clusterstate.local import embedded
 from tests.waiting import running, until
 
 
@@ -145,7 +145,7 @@ def test_redis_replays_its_file_after_a_crash(state: Path) -> None:
 
 def test_children_die_with_their_parent(state: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from clusterstate import embedded\n"
+        "import os, sys; from pathlib import Path; from clusterstate.local import embedded\n"
         "state = Path(sys.argv[1])\n"
         "kinds = [embedded.Postgres, embedded.Redis]\n"
         "servers = [kind(state, durable=False) for kind in kinds]\n"

@@ -11,8 +11,7 @@ import psycopg
 import pytest
 from django.core.management.base import CommandError
 
-from clusterstate import embedded
-from clusterstate.management import preparation
+from clusterstate.local import embedded, preparation
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ from django.test import RequestFactory
 
 from clusterstate import private_files
 from clusterstate.actions import tokens, users
-from clusterstate.management import first_token
+from clusterstate.local import first_token
 from clusterstate.models.tokens import ApiToken
 from clusterstate.queries.tokens import TokenUser, token_user
 from tests.clock import NOW

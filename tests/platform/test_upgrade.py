@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from clusterstate import embedded
+from clusterstate.local import embedded
 from tests.live import Service, pod, state_folder
 from tests.waiting import until
 

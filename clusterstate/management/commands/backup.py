@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from clusterstate.actions import archives
-from clusterstate.management import preparation
-from clusterstate.management.progress import Progress
+from clusterstate.local import preparation
+from clusterstate.local.progress import Progress
 
 
 class Command(BaseCommand):

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from clusterstate.actions import tokens
-from clusterstate.management.lifetimes import lifetime
+from clusterstate.local.lifetimes import lifetime
 
 
 class Command(BaseCommand):

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.management.hollow import Connection, Fleet, parse_script
+from clusterstate.local.hollow import Connection, Fleet, parse_script
 
 
 class Command(BaseCommand):

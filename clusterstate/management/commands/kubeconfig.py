@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from clusterstate import private_files
-from clusterstate.management import credentials
+from clusterstate.local import credentials
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from django.core.management.commands import migrate
 
 from clusterstate import lineage
 from clusterstate.actions import bootstrap
-from clusterstate.management import preparation
+from clusterstate.local import preparation
 
 
 class Command(BaseCommand):

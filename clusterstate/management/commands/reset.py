@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate import embedded
+from clusterstate.local import embedded
 
 
 class Command(BaseCommand):

@@ -9,9 +9,9 @@ from django.db import connection
 
 from clusterstate import archive
 from clusterstate.actions import archives, bootstrap
-from clusterstate.management import preparation
+from clusterstate.local import preparation
+from clusterstate.local.progress import Progress
 from clusterstate.management.commands import prepare
-from clusterstate.management.progress import Progress
 
 
 class Command(BaseCommand):

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from clusterstate import private_files
-from clusterstate.management import first_token
+from clusterstate.local import first_token
 
 
 class Command(BaseCommand):

@@ -24,11 +24,11 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from clusterstate import embedded, private_files
+from clusterstate import private_files
 from clusterstate.actions import tokens, users
-from clusterstate.management import credentials, first_token, preparation
+from clusterstate.local import credentials, embedded, first_token, preparation
+from clusterstate.local.supervisor import Child, Stopped, Supervisor
 from clusterstate.management.commands import prepare
-from clusterstate.management.supervisor import Child, Stopped, Supervisor
 
 _START_SECONDS = 240.0
 _PATIENCE_SECONDS = 10.0

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterstate.actions import objects, rehearsal
+from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from scheduling.bench.workloads import Manifest, node, pod
 from scheduling.engine.queue import Backoff
 from scheduling.worker.mirror import Mirror
+from tests.perf import rehearsal
+from tests.perf.workloads import Manifest, node, pod
 
 _CLASSES = 100
 _TIMES = 5

@@ -16,7 +16,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-from scheduling.bench.workloads import HOSTNAME, Manifest, Workload, node_affinity
+from tests.perf.workloads import HOSTNAME, Manifest, Workload, node_affinity
 
 MODEL = "gpu-model"
 WHOLE_GPU = "nvidia.com/gpu"

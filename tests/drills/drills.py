@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clusterstate.management.hollow import Connection, Fleet
-from scheduling.bench.scratch import Scratch, running, until
-from scheduling.bench.service import Client, ServiceError
+from clusterstate.local.hollow import Connection, Fleet
+from tests.perf.scratch import Scratch, running, until
+from tests.perf.service import Client, ServiceError
 
 Say = Callable[[str], None]
 Result = dict[str, Any]
@@ -159,7 +159,7 @@ def _percentiles(seconds: Sequence[float]) -> Result:
     }
 
 
-def _require(holds: bool, promise: str) -> None:  # noqa: FBT001  # reads as an assertion
+def _require(holds: bool, promise: str) -> None:  # reads as an assertion
     if not holds:
         raise ServiceError(f"broken: {promise}")
 

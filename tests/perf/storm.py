@@ -12,10 +12,10 @@ from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any
 
-from scheduling.bench import scratch
-from scheduling.bench.scratch import Scratch
-from scheduling.bench.service import Client, ServiceError
-from scheduling.bench.workloads import Manifest, node, pod
+from tests.perf import scratch
+from tests.perf.scratch import Scratch
+from tests.perf.service import Client, ServiceError
+from tests.perf.workloads import Manifest, node, pod
 
 _NAMESPACE = "default"
 _PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"

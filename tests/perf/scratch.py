@@ -18,8 +18,8 @@ import psycopg
 import redis
 from django.conf import settings
 
-from clusterstate import embedded
-from scheduling.bench.service import Client, ServiceError
+from clusterstate.local import embedded
+from tests.perf.service import Client, ServiceError
 
 _START_SECONDS = 300.0
 

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from clusterstate import private_files
 from clusterstate.actions import tokens
-from clusterstate.management import credentials
+from clusterstate.local import credentials
 
 ADMINISTRATOR = "admin"
 _NAME = "first token"

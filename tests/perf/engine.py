@@ -11,7 +11,6 @@ from clusterstate import collector
 from clusterstate.objects import scheduling_class
 from clusterstate.objects.node import Node
 from clusterstate.objects.workloads import Service
-from scheduling.bench.workloads import Manifest, Template, Workload
 from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
@@ -21,6 +20,7 @@ from scheduling.framework.configuration import default_configuration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
+from tests.perf.workloads import Manifest, Template, Workload
 
 _BATCH = 1000
 _CHURN_BATCH = 100

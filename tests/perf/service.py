@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from scheduling.bench.workloads import Manifest, Template, Workload
+from tests.perf.workloads import Manifest, Template, Workload
 
 _LIST = 1000
 _LONGEST = 600.0

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterstate import sql, wake
-from clusterstate.actions import objects, rehearsal
+from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from scheduling.bench.catalogue import by_name
-from scheduling.bench.workloads import Manifest, Workload
 from scheduling.engine import class_cache
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
+from tests.perf import rehearsal
+from tests.perf.catalogue import by_name
+from tests.perf.workloads import Manifest, Workload
 
 _LIST = 1000
 _SEED = 1

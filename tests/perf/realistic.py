@@ -16,7 +16,7 @@ Everything derives from the pod's number, so that two runs see the same pods in 
 
 from collections.abc import Callable
 
-from scheduling.bench.workloads import (
+from tests.perf.workloads import (
     HOSTNAME,
     ZONE,
     Manifest,

@@ -1,11 +1,11 @@
-"""The drills of ``manage.py drill``, small; each audits the change log and fails by itself."""
+"""The drills, small; each audits the change log and fails by itself."""
 
 from collections.abc import Callable
 
 import pytest
 
-from scheduling.bench import drills
 from tests import faults
+from tests.drills import drills
 
 pytestmark = faults.MARKS
 

@@ -1,7 +1,7 @@
 """All workloads by name: scheduler_perf's shapes, and those that look like use."""
 
-from scheduling.bench.realistic import REALISTIC
-from scheduling.bench.workloads import SCHEDULER_PERF, Workload
+from tests.perf.realistic import REALISTIC
+from tests.perf.workloads import SCHEDULER_PERF, Workload
 
 WORKLOADS: tuple[Workload, ...] = (*SCHEDULER_PERF, *REALISTIC)
 

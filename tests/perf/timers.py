@@ -13,10 +13,11 @@ from typing import Any
 from django.conf import settings
 
 from clusterstate import sql, wake
-from clusterstate.actions import objects, rehearsal
+from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.eviction_timers import count_timers, next_due
 from scheduling.controllers import evictions, firing
+from tests.perf import rehearsal
 
 _ON_A_NODE = 100
 _SPARSE = 200

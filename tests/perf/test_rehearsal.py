@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.bench import backlog, cold_start
+from tests.perf import backlog, cold_start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

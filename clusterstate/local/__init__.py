@@ -1,0 +1,16 @@
+"""What ``manage.py up`` and other commands need on one machine; no part of the cluster's state.
+
+::
+
+    embedded       PostgreSQL and a Redis-protocol server as child processes
+    supervisor     starts the service's processes, and replaces those that end or hang
+    preparation    migrations, versions and locks of the database; backup and restore
+    credentials    certificates, the administrator's token, kubeconfig
+    first_token    the token that a new state directory begins with
+    hollow         nodes without machines, for trials: they send heartbeats and report pods
+    lifetimes      durations on the command line
+    progress       a progress bar on a terminal
+
+Only commands, settings and tests import it; a service whose PostgreSQL and Redis run elsewhere
+needs none of it.
+"""

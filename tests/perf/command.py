@@ -1,0 +1,168 @@
+"""The benchmark's command line: one JSON line for each result on standard output.
+
+What it is doing goes to standard error.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from tests.perf import backlog, cold_start, engine, service, storm, timers, trace
+from tests.perf.catalogue import WORKLOADS, by_name
+from tests.perf.database import throw_away
+from tests.perf.workloads import Workload
+
+_NOT_ON_THE_SERVICE = ("PreemptionBasic", "Unschedulable")
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="python -m tests.perf",
+        description="Measure workloads: the decision core alone, or with --service a running one.",
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--engine", action="store_true", help="the decision core (default)")
+    mode.add_argument("--service", action="store_true", help="the running service, over HTTP")
+    mode.add_argument(
+        "--cold-start",
+        action="store_true",
+        help="loading the snapshot from a throw-away database, and keeping up with it",
+    )
+    mode.add_argument(
+        "--backlog",
+        action="store_true",
+        help="pending pods to bound rows: the scheduler's cycles on a throw-away database",
+    )
+    mode.add_argument(
+        "--storm",
+        action="store_true",
+        help="easy pods beside very many that fit nowhere, on a whole service of its own",
+    )
+    mode.add_argument(
+        "--timers",
+        action="store_true",
+        help="eviction timers on a throw-away database: set, fired at once, one by one",
+    )
+    mode.add_argument(
+        "--aftermath",
+        action="store_true",
+        help="easy pods while the events and decisions of a burst are written",
+    )
+    parser.add_argument(
+        "--waiting",
+        type=int,
+        default=0,
+        help="how many pods: with --backlog 10,000, --storm 5,000, --aftermath 50,000,"
+        " --timers 1,000,000",
+    )
+    parser.add_argument("--classes", type=int, default=50, help="with --storm: of how many classes")
+    parser.add_argument(
+        "--due",
+        type=int,
+        nargs="+",
+        default=[10_000, 50_000],
+        help="with --timers: pods due at one instant",
+    )
+    parser.add_argument(
+        "--bound", type=int, default=0, help="with --cold-start: pods, by default 20 a node"
+    )
+    parser.add_argument(
+        "--nodes", default="500,5000", help="numbers of nodes, such as 500,5000,15000,50000"
+    )
+    parser.add_argument(
+        "--workloads",
+        default="",
+        help="some of: " + ", ".join(workload.name for workload in WORKLOADS),
+    )
+    parser.add_argument(
+        "--trace",
+        nargs=2,
+        metavar=("NODES", "PODS"),
+        type=Path,
+        help="instead of workloads: the two files of a trace (tests/perf/trace.py)",
+    )
+    parser.add_argument(
+        "--shared-gpus",
+        action="store_true",
+        help="with --trace: count GPUs in thousandths, so that pods share one",
+    )
+    parser.add_argument("--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}")
+    parser.add_argument("--token", default="", help="default: the one of the state directory")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure what the command line asks for.
+
+    Raises:
+        SystemExit: with a message, if that is not possible.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        chosen = [by_name(name) for name in options.workloads.split(",") if name]
+        if options.trace:
+            chosen = [trace.read(*options.trace, shared=options.shared_gpus)]
+            options.nodes = str(chosen[0].node_count)
+        sizes = [int(text) for text in options.nodes.split(",")]
+    except trace.TraceError as error:
+        raise SystemExit(str(error)) from error
+    except KeyError as error:
+        raise SystemExit(f"--workloads: there is no {error}") from error
+    except ValueError as error:
+        raise SystemExit(f"--nodes: {error}") from error
+    if options.timers:
+        with throw_away():
+            _print(timers.run(waiting=options.waiting or 1_000_000, due=options.due, say=_say))
+        return
+    for nodes in sizes:
+        if options.cold_start:
+            with throw_away():
+                _print(cold_start.run(nodes=nodes, bound=options.bound or 20 * nodes, say=_say))
+        elif options.backlog:
+            waiting = options.waiting or 10_000
+            for name in [workload.name for workload in chosen] or ["HundredKinds"]:
+                with throw_away():
+                    _print(backlog.run(name, nodes=nodes, waiting=waiting, say=_say))
+        elif options.aftermath:
+            _print(storm.aftermath(nodes=nodes, burst=options.waiting or 50_000, say=_say))
+        elif options.storm:
+            waiting, classes = options.waiting or 5000, options.classes
+            _print(storm.run(nodes=nodes, waiting=waiting, classes=classes, say=_say))
+        else:
+            for workload in chosen or WORKLOADS:
+                if not options.service:
+                    _print([engine.run(workload, nodes, say=_say)])
+                elif workload.name in _NOT_ON_THE_SERVICE:
+                    _say(f"{workload.name}: measured on the engine only")
+                else:
+                    _print([_service(workload, nodes, options)])
+
+
+def _service(workload: Workload, nodes: int, options: Namespace) -> dict[str, Any]:
+    token = options.token
+    if not token:
+        try:
+            token = (settings.STATE_DIR / "token").read_text().strip()
+        except OSError as error:
+            raise SystemExit(
+                f"no token in {settings.STATE_DIR} ({error.strerror}): start the service with"
+                " make up, or give --token"
+            ) from error
+    try:
+        return service.run(workload, nodes, server=options.server, token=token, say=_say)
+    except (OSError, service.ServiceError) as error:
+        raise SystemExit(f"{options.server}: {error}") from error
+
+
+def _print(results: Iterable[dict[str, Any]]) -> None:
+    for result in results:
+        print(json.dumps(result), flush=True)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
