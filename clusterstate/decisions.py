@@ -43,6 +43,14 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+class Turn(msgspec.Struct, frozen=True):
+    """Which decision it was: of which scheduler, in which of its lives, and which one of that."""
+
+    scheduler: int
+    epoch: int
+    number: int
+
+
 class Record(Decided, frozen=True, gc=False):
     """A decision as stored, with what the pod was called.
 
@@ -54,6 +62,9 @@ class Record(Decided, frozen=True, gc=False):
     namespace: str
     name: str
     table_digest: bytes | None
+    scheduler: int
+    epoch: int
+    number: int
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -109,18 +120,31 @@ def table(digest: bytes) -> bytes | None:
 def placed_before(record: Record) -> dict[int, str]:
     """Return where pods were put shortly before a decision, by pod id. Queries once.
 
+    By the same scheduler: what another one has in mind is not known to this one before it is bound.
     Not all of them were bound when the decision was made: the scheduler counts a pod from when it
-    has decided.
+    has decided. One that began anew still counts pods that were reserved before, so epochs follow
+    each other here.
     """
     rows = sql.fetch(
         """
         SELECT DISTINCT ON (pod_id) pod_id, outcome, node_name FROM decision
         WHERE id < %s::bigint AND id > %s::bigint
           AND at > %s::timestamptz AND at <= %s::timestamptz
-          AND pod_id <> %s::bigint
-        ORDER BY pod_id, id DESC
+          AND pod_id <> %s::bigint AND scheduler = %s::smallint
+          AND (epoch, number, id) < (%s::bigint, %s::bigint, %s::bigint)
+        ORDER BY pod_id, epoch DESC, number DESC, id DESC
         """,
-        (record.id, record.id - _MOST_BEFORE, record.at - _LATEST, record.at, record.pod_id),
+        (
+            record.id,
+            record.id - _MOST_BEFORE,
+            record.at - _LATEST,
+            record.at,
+            record.pod_id,
+            record.scheduler,
+            record.epoch,
+            record.number,
+            record.id,
+        ),
     )
     return {pod_id: node for pod_id, outcome, node in rows if outcome == "scheduled"}
 

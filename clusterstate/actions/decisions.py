@@ -14,7 +14,7 @@ import msgspec
 from django.conf import settings
 
 from clusterstate import sql
-from clusterstate.decisions import Decided
+from clusterstate.decisions import Decided, Turn
 
 PARTITION: Final = timedelta(hours=6)
 _ORIGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -44,18 +44,22 @@ _RECORD = """
              WITH ORDINALITY
              AS i(pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw,
                   start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
-                  message, body, table_digest, number)
+                  message, body, table_digest, place)
         JOIN pod p ON p.id = i.pod_id
-        ORDER BY i.number)
+        ORDER BY i.place)
     INSERT INTO decision (pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed,
         draw, start, outcome, node_name, total, margin, ties, node_count, evaluated, feasible,
-        message, body, table_digest, pod_uid, namespace, name)
+        message, body, table_digest, pod_uid, namespace, name, scheduler, epoch, number)
     SELECT pod_id, at, class_id, snapshot_revision, profile, profile_revision, seed, draw, start,
         outcome, node_name, total, margin, ties, node_count, evaluated, feasible, message, body,
-        table_digest, uid, namespace, name
+        table_digest, uid, namespace, name, %s::smallint, %s::bigint, %s::bigint + place - 1
     FROM news
 """
 _RECORD = " ".join(_RECORD.split())
+_BEGIN = """
+    INSERT INTO scheduler AS s (id, epoch) VALUES (%s::smallint, 1)
+    ON CONFLICT (id) DO UPDATE SET epoch = s.epoch + 1 RETURNING epoch
+"""
 _KEEP_TABLES = """
     INSERT INTO decision_table AS t (digest, at, body)
     SELECT digest, %s::timestamptz, body FROM unnest(%s, %s) AS i(digest, body)
@@ -89,8 +93,22 @@ class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
     table: Sequence[bytes | None]
 
 
-def record_many(decisions: Sequence[Made]) -> int:
-    """Record decisions, in their order; return how many rows were written."""
+def begin_epoch(scheduler: int) -> int:
+    """Return the number of a scheduler's new life. Queries once.
+
+    ``scheduler`` is the number of the scheduler: there may be several beside each other.
+    """
+    row = sql.fetch_one(_BEGIN, (scheduler,))
+    assert row is not None
+    epoch: int = row[0]
+    return epoch
+
+
+def record_many(decisions: Sequence[Made], first: Turn) -> int:
+    """Record decisions, in their order; return how many rows were written.
+
+    ``first`` is the turn of the first; the others have the numbers after it.
+    """
     return record_columns(
         MadeMany(
             **{
@@ -99,14 +117,16 @@ def record_many(decisions: Sequence[Made]) -> int:
                 if name != "message"
             },
             message=[one.message[:_LONGEST_MESSAGE].replace("\0", "") for one in decisions],
-        )
+        ),
+        first,
     )
 
 
-def record_columns(many: MadeMany) -> int:
+def record_columns(many: MadeMany, first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
-    Two or three statements for the whole batch, whatever its size.
+    ``first`` is the turn of the first; the others have the numbers after it. Two or three
+    statements for the whole batch, whatever its size.
     """
     if not many.pod_id:
         return 0
@@ -154,6 +174,9 @@ def record_columns(many: MadeMany) -> int:
             sql.Texts(many.message),
             sql.Byteas(many.body),
             sql.Byteas(digests),
+            first.scheduler,
+            first.epoch,
+            first.number,
         ],
     )
 

@@ -11,7 +11,12 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 
 from clusterstate.models.aside import SetAside
 from clusterstate.models.changes import Binder, Change, History
-from clusterstate.models.decisions import Decision, DecisionTable, SchedulerConfiguration
+from clusterstate.models.decisions import (
+    Decision,
+    DecisionTable,
+    Scheduler,
+    SchedulerConfiguration,
+)
 from clusterstate.models.documents import Document, SupersededDocument
 from clusterstate.models.events import Event
 from clusterstate.models.evictions import (
@@ -74,6 +79,7 @@ __all__ = [
     "Reservation",
     "ResourceQuota",
     "RuntimeClass",
+    "Scheduler",
     "SchedulerConfiguration",
     "SchedulingClass",
     "Service",

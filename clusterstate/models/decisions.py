@@ -13,6 +13,8 @@ class Decision(models.Model):
     could not be placed; both are packed by `scheduling.engine.record`. ``seed`` and ``draw`` name
     the dice. ``start``: where in the node order the search began. ``profile_revision``: the stored
     configuration, 0 for the default one. A ``stale`` decision came too late to be bound.
+    ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th; rows from before there
+    were numbers have 0 in all three, and their ids tell the order.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -39,6 +41,9 @@ class Decision(models.Model):
     message = models.TextField()
     body = models.BinaryField()
     table_digest = models.BinaryField(null=True)
+    scheduler = models.SmallIntegerField(db_default=0)
+    epoch = models.BigIntegerField(db_default=0)
+    number = models.BigIntegerField(db_default=0)
 
     class Meta:
         db_table = "decision"
@@ -66,6 +71,19 @@ class DecisionTable(models.Model):
 
     def __str__(self) -> str:
         return bytes(self.digest).hex()
+
+
+class Scheduler(models.Model):
+    """A row for each scheduler by its number; ``epoch`` counts how often it began anew."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    epoch = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "scheduler"
+
+    def __str__(self) -> str:
+        return f"scheduler {self.pk}, epoch {self.epoch}"
 
 
 class SchedulerConfiguration(models.Model):

@@ -101,6 +101,11 @@ def describe(record: Record) -> Manifest:
         "profile": {"schedulerName": record.profile, "revision": record.profile_revision},
         "seed": str(record.seed),
         "draw": record.draw,
+        "turn": {
+            "scheduler": record.scheduler,
+            "epoch": str(record.epoch),
+            "number": str(record.number),
+        },
         "schedulingClass": record.class_id,
     }
 

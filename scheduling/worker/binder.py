@@ -47,6 +47,8 @@ from scheduling.worker.refusals import Refused, moment, stage
 
 logger = structlog.get_logger(__name__)
 
+SCHEDULER = 0
+"""The number of the one scheduler that there is: what it holds and writes has the number in it."""
 _INLINE = 32
 """Up to so many pods are bound on the caller's thread: handing over would cost more."""
 _EVENTS_AT_ONCE = 2000
@@ -66,7 +68,7 @@ class Binder:
     ) -> None:
         self._mirror = mirror
         self._framework_of = framework_of
-        self.recorder = Recorder()
+        self.recorder = Recorder(SCHEDULER)
         self.refused = Refused()
         # A name of its own for each warm state: the rows tell whether somebody else bound since.
         self._name = f"scheduler-{uuid.uuid4()}"

@@ -3,6 +3,10 @@
 Binding comes first: decisions wait here, at most ``limit`` of them, and are recorded in bulk when
 the runner is idle or the limit is reached. Placed ones wait as they are, runs as columns; ones that
 placed nothing are packed at once, since their tables refer to rows of the snapshot as it is now.
+
+Each decision has a turn: the scheduler that made it, the epoch of that scheduler (a number from the
+database for each warm state, drawn when it first records), and a number within, in the order of the
+decisions. A replay asks by turns what the scheduler had in mind.
 """
 
 from collections import OrderedDict
@@ -13,7 +17,14 @@ from typing import cast
 import numpy as np
 import structlog
 
-from clusterstate.actions.decisions import Made, MadeMany, record_columns, record_many
+from clusterstate.actions.decisions import (
+    Made,
+    MadeMany,
+    begin_epoch,
+    record_columns,
+    record_many,
+)
+from clusterstate.decisions import Turn
 from scheduling.engine.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decisions, Run
 from scheduling.engine.record import pack, pack_table
 from scheduling.engine.snapshot import Snapshot
@@ -37,7 +48,10 @@ _Identity = tuple[int, int, int]
 class Recorder:
     """Decisions on their way to the database, in their order."""
 
-    def __init__(self, *, limit: int = 20_000) -> None:
+    def __init__(self, scheduler: int, *, limit: int = 20_000) -> None:
+        self._scheduler = scheduler
+        self._epoch = 0
+        self._number = 1
         self._limit = limit
         self._noted: list[_Noted] = []
         self._count = 0
@@ -134,23 +148,32 @@ class Recorder:
         stale = self._stale
         if not self._noted:
             self._stale = set()
+        if noted and not self._epoch:
+            self._epoch = begin_epoch(self._scheduler)
         written = 0
         several: list[Made] = []
         for moment, revision, one in noted:
             if isinstance(one, Run):
-                written += record_many(several) + record_columns(
-                    _columns(one, moment, revision, stale)
-                )
+                written += record_many(several, self._turn(len(several)))
                 several = []
+                written += record_columns(
+                    _columns(one, moment, revision, stale), self._turn(len(one.keys))
+                )
                 continue
             if isinstance(one, Decision):
                 late = bool(stale) and (one.key, one.seed, one.draw) in stale
                 one = _made(one, moment, revision, stale=late)  # noqa: PLW2901
             several.append(one)
             if len(several) >= _AT_ONCE:
-                written += record_many(several)
+                written += record_many(several, self._turn(len(several)))
                 several = []
-        return written + record_many(several)
+        return written + record_many(several, self._turn(len(several)))
+
+    def _turn(self, count: int) -> Turn:
+        """Return the next turn, and leave the ``count`` turns from it on to its caller."""
+        found = Turn(self._scheduler, self._epoch, self._number)
+        self._number += count
+        return found
 
 
 def _identities(part: Decision | Run) -> Iterator[_Identity]:

@@ -15,7 +15,7 @@ from tests.clusterstate.support import Worker, create_node, new_pod, pod
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OBJECTS = "as many rows as the cluster has objects of this kind"
-ONE = "one row, or one for each loop"
+ONE = "one row, or one for each loop or scheduler"
 PEOPLE = "as many as administrators make"
 TABLES = {
     "api_token": "deleted 30 days after it expired: housekeeping.drop_old_access",
@@ -60,6 +60,7 @@ TABLES = {
     "reservation": "one for each pod that is reserved, and goes with it",
     "resource_quota": OBJECTS,
     "runtime_class": OBJECTS,
+    "scheduler": ONE,
     "scheduler_configuration": "the last 100, those of kept decisions: housekeeping.drop_leftovers",
     "scheduling_class": "used by a pod, a change or a decision: housekeeping.drop_unused_classes",
     "service": OBJECTS,

@@ -113,3 +113,52 @@ def test_placements_are_known_as_they_were():
     assert found == {""}
     after = sql.fetch_one("SELECT max(revision) FROM change")[0]
     assert [p.node_name for p in decisions.placements_at(after)] == ["a", "a"]
+
+
+def turns():
+    return sql.fetch("SELECT name, scheduler, epoch, number FROM decision ORDER BY id")
+
+
+def test_a_decision_tells_which_scheduler_made_it_in_which_life_and_as_which_one():
+    create(make_node("a"), make_pod("p"), make_pod("q"), make_pod("r").asks(cpu="99"))
+    schedule()
+    create(make_pod("s"))
+    schedule()
+    assert turns() == [("p", 0, 1, 1), ("q", 0, 1, 2), ("r", 0, 1, 3), ("s", 0, 2, 1)]
+
+
+def test_numbers_go_on_across_what_is_recorded_together():
+    """Long runs are recorded as columns, short ones with their neighbours."""
+    create(make_node("a").offers(cpu="999", memory="999Gi", pods="999"))
+    create(*(make_pod(f"p{n:03}").asks(cpu="1m", memory="1Mi") for n in range(90)))
+    create(make_pod("large").asks(cpu="9999"))
+    schedule()
+    assert [row[3] for row in turns()] == list(range(1, 92))
+
+
+def test_only_what_the_same_scheduler_had_in_mind_is_known_before_a_decision():
+    create(make_node("a"), make_node("b"))
+    create(*(make_pod(name) for name in ("before", "other", "mine", "after")))
+    ids = dict(sql.fetch("SELECT name, id FROM pod"))
+
+    def made(name, node, scheduler, epoch, number):
+        decision = actions.Made(
+            pod_id=ids[name], at=NOW, class_id=1, snapshot_revision=1, profile="p",
+            profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name=node,
+            total=1, margin=None, ties=1, node_count=2, evaluated=2, feasible=2, message="",
+            body=b"",
+        )  # fmt: skip
+        assert actions.record_many([decision], decisions.Turn(scheduler, epoch, number)) == 1
+
+    made("before", "a", 0, 1, 7)
+    made("other", "b", 1, 4, 9)
+    made("after", "b", 0, 2, 2)
+    made("mine", "a", 0, 2, 1)
+    (mine,) = decisions.of_pod("default", "mine", limit=1)
+    assert decisions.placed_before(mine) == {ids["before"]: "a"}
+    # Rows from before there were numbers are told apart by their ids.
+    sql.run("UPDATE decision SET scheduler = 0, epoch = 0, number = 0")
+    (mine,) = decisions.of_pod("default", "mine", limit=1)
+    assert decisions.placed_before(mine) == {
+        ids["before"]: "a", ids["other"]: "b", ids["after"]: "b",
+    }  # fmt: skip

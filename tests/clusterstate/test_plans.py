@@ -16,6 +16,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.decisions import Turn
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.overcommitment import overcommitted_nodes
 from clusterstate.queries.pods import pods_by_id
@@ -120,7 +121,7 @@ def test_a_backlog_after_a_quiet_hour_is_marked_bound_and_told_row_by_row(
     refused = [Unschedulable(pod_id=pod_id, message="0/10 nodes") for pod_id in ids]
     set_unschedulable(refused, now=NOW)
     bind(ids)
-    assert decisions.record_many([decided(pod_id) for pod_id in ids]) == BACKLOG
+    assert decisions.record_many([decided(pod_id) for pod_id in ids], Turn(0, 1, 1)) == BACKLOG
     rows = pods_by_id(ids)
     news = [
         Occurrence(
