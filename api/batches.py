@@ -1,34 +1,38 @@
 """Requests that wait together are answered together.
 
-Creating a pod and reading one are what clients do thousands of times a second, and most of what
-one costs is the same for all: a thread woken, a round trip to the database, a commit. While a batch
-is at work the next requests wait, and the next batch takes them all: one statement inserts all
-their pods, one reads all the pods they ask for. A request that comes alone is a batch of one and
-waits for nobody.
+Creating, deleting and reading single objects is what clients do thousands of times a second, and
+most of what one such request costs is the same for all: a thread woken, a few round trips to the
+database, a commit. While a batch is at work the next requests wait, and the next batch takes them
+all: one statement inserts all their nodes, one reads all the pods they ask for. A request that
+comes alone is a batch of one and waits for nobody.
 
 A view that runs in a batch finds it in its request (``of``) and returns what the batch hands out
 in place of an answer: a ``Deferred``, which is completed when the batch is executed. Views work the
 same without one.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from api import clock, errors
-from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions import objects
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import not_found
 from clusterstate.queries.pods import find_pods
 
 KEY = "stowage.batch"
 """Where a request's WSGI environment holds its batch."""
+
+Wanted = TypeVar("Wanted")
+Result = TypeVar("Result")
 
 
 class Deferred(HttpResponseBase):
@@ -43,61 +47,36 @@ class Deferred(HttpResponseBase):
         self.accept = ""
 
 
-class Batch:
-    """What the views of one batch want done."""
+class _Group(Generic[Wanted, Result]):
+    """What requests of a batch want done by one action, and how each is answered."""
 
-    def __init__(self) -> None:
-        self._creations: dict[
-            User, list[tuple[Deferred, Manifest, Callable[[Stored], HttpResponse]]]
-        ] = {}
-        self._reads: list[tuple[Deferred, str, str, Callable[[bytes], HttpResponse]]] = []
+    def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | StatusError]]) -> None:
+        self._do = do
+        self._wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponse]]] = []
 
-    def create_pod(
-        self, manifest: Manifest, user: User, finish: Callable[[Stored], HttpResponse]
-    ) -> Deferred:
-        """Create a pod (its namespace is in the manifest) and answer what ``finish`` returns."""
+    def add(self, wanted: Wanted, finish: Callable[[Result], HttpResponse]) -> Deferred:
+        """Take one request's wish; the answer is what ``finish`` makes of the result."""
         deferred = Deferred()
-        self._creations.setdefault(user, []).append((deferred, manifest, finish))
-        return deferred
-
-    def read_pod(
-        self, namespace: str, name: str, finish: Callable[[bytes], HttpResponse]
-    ) -> Deferred:
-        """Read a pod and answer what ``finish`` returns."""
-        deferred = Deferred()
-        self._reads.append((deferred, namespace, name, finish))
+        self._wanted.append((deferred, wanted, finish))
         return deferred
 
     def execute(self) -> None:
-        """Do all of it; every ``Deferred`` has its answer afterwards. One statement for each."""
-        for user, wanted in self._creations.items():
-            self._create(user, wanted)
-        if self._reads:
-            self._read()
+        """Do all of it; every ``Deferred`` has its answer afterwards."""
+        self._execute(self._wanted)
 
-    def _create(
-        self,
-        user: User,
-        wanted: list[tuple[Deferred, Manifest, Callable[[Stored], HttpResponse]]],
+    def _execute(
+        self, wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponse]]]
     ) -> None:
         try:
-            results = create_pods(
-                [manifest for _, manifest, _ in wanted],
-                now=clock.now(),
-                user=user,
-                all_or_nothing=False,
-            )
-        except (OperationalError, InterfaceError) as error:  # no fault of one of them
-            for deferred, _, _ in wanted:
-                deferred.answer = errors.respond(error)
-            return
+            results = self._do([one for _, one, _ in wanted])
         except Exception as error:  # noqa: BLE001  # it becomes an answer
-            if len(wanted) == 1:
-                wanted[0][0].answer = errors.respond(error)
+            if len(wanted) == 1 or isinstance(error, OperationalError | InterfaceError):
+                for deferred, _, _ in wanted:  # the database failed, none of the requests
+                    deferred.answer = errors.respond(error)
                 return
-            # One pod that nothing foresaw must not fail the others; nothing was stored.
+            # One request that nothing foresaw must not fail the others; nothing was stored.
             for one in wanted:
-                self._create(user, [one])
+                self._execute([one])
             return
         for (deferred, _, finish), result in zip(wanted, results, strict=True):
             if isinstance(result, StatusError):
@@ -105,18 +84,52 @@ class Batch:
             else:
                 deferred.answer = _finished(finish, result)
 
-    def _read(self) -> None:
-        try:
-            found = find_pods([(space, name) for _, space, name, _ in self._reads])
-        except Exception as error:  # noqa: BLE001  # each request gets it as its answer
-            for deferred, _, _, _ in self._reads:
-                deferred.answer = errors.respond(error)
-            return
-        for (deferred, _, name, finish), body in zip(self._reads, found, strict=True):
-            if body is None:
-                deferred.answer = errors.respond(not_found("Pod", name))
-            else:
-                deferred.answer = _finished(finish, body)
+
+class Batch:
+    """What the views of one batch want done, by action and kind."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group[Any, Any]] = {}
+
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        manifest: Manifest,
+        user: User,
+        finish: Callable[[Stored], HttpResponse],
+    ) -> Deferred:
+        """Create an object and answer what ``finish`` returns."""
+
+        def do(wanted: Sequence[tuple[str, Manifest, User]]) -> Sequence[Stored | StatusError]:
+            return objects.create_each(kind, wanted, now=clock.now())
+
+        return self._group(f"create {kind.name}", do).add((namespace, manifest, user), finish)
+
+    def read_pod(
+        self, namespace: str, name: str, finish: Callable[[bytes], HttpResponse]
+    ) -> Deferred:
+        """Read a pod and answer what ``finish`` returns."""
+        return self._group("read Pod", _read_pods).add((namespace, name), finish)
+
+    def execute(self) -> None:
+        """Do all of it; every ``Deferred`` has its answer afterwards."""
+        for group in self._groups.values():
+            group.execute()
+
+    def _group(self, what: str, do: Callable[[Sequence[Any]], Sequence[Any]]) -> _Group[Any, Any]:
+        group = self._groups.get(what)
+        if group is None:
+            group = self._groups[what] = _Group(do)
+        return group
+
+
+def _read_pods(wanted: Sequence[tuple[str, str]]) -> list[bytes | StatusError]:
+    found = find_pods(wanted)
+    return [
+        not_found("Pod", name) if body is None else body
+        for (_, name), body in zip(wanted, found, strict=True)
+    ]
 
 
 def _finished(finish: Callable[[Any], HttpResponse], result: Any) -> HttpResponse:

@@ -44,6 +44,7 @@ from api.hub import hub
 from api.lanes import Calls, Lane
 from api.viewsets import MAX_OBJECT_BYTES, ResourceView
 from clusterstate import catalogue
+from clusterstate.actions import objects
 from clusterstate.admission.request import User
 from clusterstate.middleware import SESSION_USER
 from clusterstate.objects.errors import BadRequest, TooLarge, TooManyRequests
@@ -376,17 +377,19 @@ class Application:
         await self._on_thread(scope, receive, send)
 
     def _lane(self, scope: Scope, body: bytes) -> "Lane[Work, Answer]":
-        """Return the lane of a request: single pods, which come in thousands, have their own."""
+        """Return the lane of a request: what comes in thousands is answered in batches."""
         path: str = scope["path"]
-        if path.startswith("/api/v1/namespaces/"):
+        if path.startswith(("/api/", "/apis/")):
             method = scope["method"]
             if method == "GET":
                 # Only the pod itself: what lies below one may be another view's.
                 name = path.partition("/pods/")[2]
-                if name and "/" not in name:
+                if name and "/" not in name and path.startswith("/api/v1/namespaces/"):
                     return self._reads
-            elif method == "POST" and path.endswith("/pods") and len(body) < MAX_SINGLE_BYTES:
-                return self._creations
+            elif method == "POST" and len(body) < MAX_SINGLE_BYTES:
+                target = routes.resolve(path)
+                if target is not None and not target.name and objects.is_batched(target.kind):
+                    return self._creations
         elif path.startswith(_BROWSER):
             return self._pages
         return self._general

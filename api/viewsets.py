@@ -246,8 +246,8 @@ class ResourceView(StatusView):
             )
 
         batch = batches.of(request)
-        if batch is not None and kind.name == "Pod":
-            return batch.create_pod(manifest, self.user, created)
+        if batch is not None and objects.is_batched(kind):
+            return batch.create(kind, target.namespace, manifest, self.user, created)
         stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
         return created(stored)
 

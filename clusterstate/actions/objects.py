@@ -15,7 +15,7 @@ import msgspec
 
 from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import departures, events, nodes, storing
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pod, create_pods, create_pods_each
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.update import update_pod
 from clusterstate.actions.storing import Deleted, Row, Stored
@@ -78,7 +78,7 @@ def create(
     if kind.name == "Event":
         with storing.work(dry_run=dry_run):
             return events.create_event(namespace, manifest, now=now, user=user)
-    if dry_run or kind.name in catalogue.KINDS or kind.name == "Node":
+    if dry_run or kind.name in catalogue.KINDS:
         with storing.work(dry_run=dry_run):
             return _create(kind, [(namespace, manifest)], now, user)[0]
     return _create(kind, [(namespace, manifest)], now, user)[0]
@@ -130,71 +130,150 @@ def _groups(
 def _create_pods(
     items: list[tuple[str, Manifest]], now: datetime, user: User, *, dry_run: bool
 ) -> list[Stored]:
-    manifests = []
-    for namespace, manifest in items:
-        metadata = manifest.get("metadata") or {}
-        if namespace and metadata.get("namespace") != namespace:
-            metadata = {**metadata, "namespace": namespace}
-        manifests.append({**manifest, "metadata": metadata})
+    manifests = [_placed(namespace, manifest) for namespace, manifest in items]
     stored = create_pods(manifests, now=now, user=user, dry_run=dry_run)
     return [one for one in stored if isinstance(one, Stored)]
+
+
+def _placed(namespace: str, manifest: Manifest) -> Manifest:
+    """Return the manifest with the namespace it is created in, if that is given."""
+    metadata = manifest.get("metadata") or {}
+    if not namespace or metadata.get("namespace") == namespace:
+        return manifest
+    return {**manifest, "metadata": {**metadata, "namespace": namespace}}
+
+
+def is_batched(kind: Kind) -> bool:
+    """Return whether objects of the kind are created by one statement for many (``create_each``).
+
+    Those that admission looks up are written under its lock, and events count their repetitions.
+    """
+    return kind.name not in catalogue.KINDS and kind.name != "Event"
+
+
+def create_each(
+    kind: Kind, wanted: Sequence[tuple[str, Manifest, User]], *, now: datetime
+) -> list[Stored | StatusError]:
+    """Create objects of a kind that ``is_batched``: namespace, manifest, and who wants it.
+
+    Returns each one's result, in order. What fails has its error there and spoils nothing for the
+    others, which are inserted by one statement, in the order of the list; by a second one when a
+    name turns out to be taken. Whatever else is raised, nothing was stored.
+    """
+    if kind.name == "Pod":
+        return create_pods_each(wanted, now=now)
+    return _create_each(kind, wanted, now, all_or_nothing=False)
 
 
 def _create(
     kind: Kind, items: Sequence[tuple[str, Manifest]], now: datetime, user: User
 ) -> list[Stored]:
     """Create objects of one kind by one statement, all or none."""
-    writes_catalogue = kind.name in catalogue.KINDS
-    if writes_catalogue:
+    if kind.name in catalogue.KINDS:
         catalogue.lock_for_writing()
+    wanted = [(namespace, manifest, user) for namespace, manifest in items]
+    stored = _create_each(kind, wanted, now, all_or_nothing=True)
+    return [one for one in stored if isinstance(one, Stored)]
+
+
+def _create_each(
+    kind: Kind,
+    wanted: Sequence[tuple[str, Manifest, User]],
+    now: datetime,
+    *,
+    all_or_nothing: bool,
+) -> list[Stored | StatusError]:
+    """Create objects of one kind; with ``all_or_nothing`` the first error is raised instead."""
+    writes_catalogue = kind.name in catalogue.KINDS
     context = catalogue.current()
+    results: list[Stored | StatusError | None] = [None] * len(wanted)
+    remaining: Sequence[int] = range(len(wanted))
     for attempt in range(_MAX_TRIES):
-        admitted: list[admission.Admitted] = []
-        generated = False
-        try:
-            for namespace, manifest in items:
-                new, named = storing.prepare(
-                    kind, namespace, manifest, now=now, uid=storing.new_uid()
-                )
-                generated = generated or named
-                admitted.append(admission.admit(kind.name, CREATE, new, None, "", context, user))
-        except StatusError:
-            # A rule that is out of date may refuse what the current one admits.
-            if catalogue.is_current(context):
-                raise
+        prepared, refused = _admit_new(kind, wanted, remaining, now, context)
+        # A rule that is out of date may refuse what the current one admits.
+        if refused and not catalogue.is_current(context):
             context = catalogue.reload()
             continue
-        manifests = [one.manifest for one in admitted]
-        if kind.name == "Node":
-            manifests = [nodes.settle_taints(manifest, None, now) for manifest in manifests]
+        if refused and all_or_nothing:
+            raise next(iter(refused.values()))
+        for place, error in refused.items():
+            results[place] = error
+        if not prepared:
+            break
         try:
             inserted = storing.insert_rows(
-                kind, manifests, now=now, epoch=None if writes_catalogue else context.epoch
+                kind,
+                [one.admitted.manifest for one in prepared],
+                now=now,
+                epoch=None if writes_catalogue else context.epoch,
             )
-        except AlreadyExists:
-            if not generated or attempt == _MAX_TRIES - 1:
+        except AlreadyExists as error:
+            taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])
+            last = attempt == _MAX_TRIES - 1
+            for position, one in enumerate(prepared):
+                if position in taken and (last or not one.generated):
+                    name = one.admitted.manifest["metadata"]["name"]
+                    error = storing.already_exists(kind, name)
+                    if all_or_nothing:
+                        raise error from None
+                    results[one.place] = error
+            if last and all_or_nothing:
                 raise
+            remaining = [place for place in remaining if results[place] is None]
             continue
         if inserted is None:
             context = catalogue.reload()
             continue
-        if kind.name == "Node":
-            nodes.write_taints(
-                (row.id, manifest) for row, manifest in zip(inserted, manifests, strict=True)
-            )
         if writes_catalogue:
             catalogue.advance()
         changes.announce(inserted[-1].revision, (kind.name,))
-        return [
-            Stored(
+        for row, one in zip(inserted, prepared, strict=True):
+            results[one.place] = Stored(
                 document.compose(row.text, row.revision),
                 row.revision,
-                one.warnings,
-                one.manifest["metadata"]["uid"],
+                one.admitted.warnings,
+                one.admitted.manifest["metadata"]["uid"],
             )
-            for row, one in zip(inserted, admitted, strict=True)
-        ]
-    raise TooManyRequests("namespaces and classes change too quickly; try again")
+        break
+    late = TooManyRequests("namespaces and classes change too quickly; try again")
+    if all_or_nothing and None in results:
+        raise late
+    return [late if result is None else result for result in results]
+
+
+class _New(msgspec.Struct, frozen=True):
+    """An admitted object, and the place in the list of the request for it."""
+
+    place: int
+    admitted: admission.Admitted
+    generated: bool
+
+
+def _admit_new(
+    kind: Kind,
+    wanted: Sequence[tuple[str, Manifest, User]],
+    places: Sequence[int],
+    now: datetime,
+    context: catalogue.Catalogue,
+) -> tuple[list[_New], dict[int, StatusError]]:
+    """Return what admission makes of new objects, and what it refuses, by place."""
+    prepared: list[_New] = []
+    refused: dict[int, StatusError] = {}
+    for place in places:
+        namespace, manifest, user = wanted[place]
+        try:
+            new, generated = storing.prepare(
+                kind, namespace, manifest, now=now, uid=storing.new_uid()
+            )
+            admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
+        except StatusError as error:
+            refused[place] = error
+            continue
+        if kind.name == "Node":
+            settled = nodes.settle_taints(admitted.manifest, None, now)
+            admitted = admission.Admitted(settled, admitted.warnings)
+        prepared.append(_New(place, admitted, generated))
+    return prepared, refused
 
 
 def update(
@@ -423,4 +502,13 @@ def delete_collection(
     return result
 
 
-__all__ = ["DeleteOptions", "create", "create_all", "delete", "delete_collection", "update"]
+__all__ = [
+    "DeleteOptions",
+    "create",
+    "create_all",
+    "create_each",
+    "delete",
+    "delete_collection",
+    "is_batched",
+    "update",
+]

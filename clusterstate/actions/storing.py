@@ -384,6 +384,23 @@ def _node_columns(manifest: Manifest) -> Columns:
     }
 
 
+def _new_columns(kind: Kind, manifest: Manifest) -> Columns:
+    """Return the columns of a new object, and a new node's taints, which are rows of their own."""
+    columns = columns_of(kind, manifest)
+    if kind.name == "Node":
+        columns["taints"] = [
+            {
+                "key": taint.get("key") or "",
+                "value": taint.get("value") or "",
+                "effect": taint.get("effect") or "",
+                "added_at": time and document.parse_time(time).isoformat(),
+            }
+            for taint in (manifest.get("spec") or {}).get("taints") or ()
+            for time in (taint.get("timeAdded"),)
+        ]
+    return columns
+
+
 def _bigint(value: int) -> int:
     return max(-(2**63), min(2**63 - 1, value))
 
@@ -445,6 +462,15 @@ def labels_json(manifest: Manifest) -> str:
     return _json(labels) if labels else "{}"
 
 
+_INSERT_TAINTS: Final = """
+    tainted AS (
+        INSERT INTO taint (node_id, position, key, value, effect, added_at)
+        SELECT n.id, t.position::smallint, t.taint ->> 'key', t.taint ->> 'value',
+               t.taint ->> 'effect', (t.taint ->> 'added_at')::timestamptz
+        FROM numbered n, jsonb_array_elements(n.extra::jsonb -> 'taints') WITH ORDINALITY
+             AS t(taint, position)),"""
+
+
 @lru_cache(maxsize=64)
 def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
     columns = _TYPES.get(kind_name, ())
@@ -452,6 +478,7 @@ def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
     values = "".join(f", {_from_json(name, type_)}" for name, type_ in columns)
     namespace = "namespace, " if namespaced else ""
     placement = ("placement_revision, ", "revision, ") if kind_name == "Node" else ("", "")
+    taints = _INSERT_TAINTS if kind_name == "Node" else ""
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}),
     numbered AS MATERIALIZED (
@@ -466,7 +493,7 @@ def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
             {placement[0]}revision{names})
         SELECT id, uid, {namespace}name, labels::jsonb, %s::timestamptz, document_id,
             {placement[1]}revision{values}
-        FROM (SELECT *, extra::jsonb AS e FROM numbered) n),
+        FROM (SELECT *, extra::jsonb AS e FROM numbered) n),{taints}
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
         SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, namespace, name,
@@ -499,7 +526,8 @@ def insert_rows(
     ``None`` when ``epoch`` is given and is not the current one: nothing was written.
 
     Raises:
-        AlreadyExists: a name is taken, also twice in the list; nothing was written.
+        AlreadyExists: a name is taken, also twice in the list; nothing was written. It names the
+            first of the list; which are taken is told by ``taken_names``.
     """
     metadata = [manifest["metadata"] for manifest in manifests]
     namespaces = [one.get("namespace", "") if kind.namespaced else "" for one in metadata]
@@ -511,38 +539,40 @@ def insert_rows(
         sql.Texts(names),
         sql.Texts([labels_json(manifest) for manifest in manifests]),
         sql.Texts(texts),
-        sql.Texts([_json(columns_of(kind, manifest)) for manifest in manifests]),
+        sql.Texts([_json(_new_columns(kind, manifest)) for manifest in manifests]),
         epoch,
         epoch,
         now,
         now,
         changes.KINDS[kind.name],
     )
-    try:
-        with unique_names(kind, names[0]):
-            rows = sql.fetch(_insert_statement(kind.name, namespaced=kind.namespaced), parameters)
-    except AlreadyExists:
-        if len(names) == 1:
-            raise
-        raise already_exists(kind, _first_taken(kind, namespaces, names)) from None
+    with unique_names(kind, names[0]):
+        rows = sql.fetch(_insert_statement(kind.name, namespaced=kind.namespaced), parameters)
     if not rows:
         return None
     return [Inserted(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
 
 
-def _first_taken(kind: Kind, namespaces: list[str], names: list[str]) -> str:
-    """Return the first name of a list that is taken, or stands in it twice."""
+def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
+    """Return the positions of new objects whose name is taken, or stands earlier in the list."""
+    keys = [
+        (one["metadata"].get("namespace", "") if kind.namespaced else "", one["metadata"]["name"])
+        for one in manifests
+    ]
     namespace = "t.namespace" if kind.namespaced else "''"
+    match = "AND t.namespace = k.namespace" if kind.namespaced else ""
     rows = sql.fetch(
-        f"SELECT {namespace}, t.name FROM {TABLES[kind.name]} t WHERE t.name = ANY(%s)",
-        (sql.Texts(names),),
+        f"SELECT {namespace}, t.name FROM {TABLES[kind.name]} t"
+        f" JOIN unnest(%s, %s) AS k(namespace, name) ON t.name = k.name {match}",
+        (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
     )
     seen = {(row[0], row[1]) for row in rows}
-    for key in zip(namespaces, names, strict=True):
+    taken = set()
+    for position, key in enumerate(keys):
         if key in seen:
-            return key[1]
+            taken.add(position)
         seen.add(key)
-    return names[0]
+    return taken
 
 
 @lru_cache(maxsize=64)
@@ -728,6 +758,7 @@ __all__ = [
     "prepare",
     "rehearsal",
     "same",
+    "taken_names",
     "unique_names",
     "update_row",
     "work",

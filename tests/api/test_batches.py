@@ -9,7 +9,9 @@ from django.core.wsgi import get_wsgi_application
 
 from api.lanes import Lane
 from api.serving import Application, Work
-from tests.api.builders import PODS, pod
+from clusterstate import sql
+from tests import roundtrips
+from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,9 @@ def work(api, method, path, body=None, token=None):
         (b"content-type", b"application/json"),
         (b"authorization", f"Bearer {token or api.token}".encode()),
     ]  # fmt: skip
+    path, _, query = path.partition("?")
     scope = {
-        "type": "http", "method": method, "path": path, "query_string": b"",
+        "type": "http", "method": method, "path": path, "query_string": query.encode(),
         "http_version": "1.1", "headers": headers,
     }  # fmt: skip
     return Work(scope, b"" if body is None else json.dumps(body).encode())
@@ -60,6 +63,68 @@ def test_each_creation_gets_its_own_answer(api, reader, application):
     for status, body in answers:
         if status == 201 and body["kind"] == "Pod":
             assert api.get(f"{PODS}/{body['metadata']['name']}").ok() == body
+
+
+def test_objects_of_any_kind_are_created_together_and_answered_alone(api, reader, application):
+    leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    tainted = node("c", taints=[{"key": "a", "effect": "NoExecute"}])
+    answers = together(
+        application,
+        work(api, "POST", NODES, node("a")),
+        work(api, "POST", NODES, node("BAD_name")),
+        work(api, "POST", NODES, node("a")),
+        work(api, "POST", DEPLOYMENTS, deployment("web")),
+        work(api, "POST", NODES, node("b"), token=reader.token),
+        work(api, "POST", f"{NODES}?dryRun=All", node("d")),
+        work(api, "POST", NODES, tainted),
+        work(api, "POST", DEPLOYMENTS.replace("/ns/", "/nowhere/"), deployment("web")),
+        work(api, "POST", leases, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h"}}),
+        work(api, "POST", classes, {"metadata": {"name": "p"}, "value": 1}),
+        work(api, "POST", NODES, {"metadata": {"generateName": "e-"}}),
+    )
+    assert [status for status, _ in answers] == [
+        201, 422, 409, 201, 403, 201, 201, 404, 201, 201, 201,
+    ]  # fmt: skip
+    assert answers[2][1]["message"] == 'nodes "a" already exists'
+    made = [body for status, body in answers if status == 201]
+    assert [body["kind"] for body in made] == [
+        "Node", "Deployment", "Node", "Node", "Lease", "PriorityClass", "Node",
+    ]  # fmt: skip
+    names = {item["metadata"]["name"] for item in api.get(NODES).ok()["items"]}
+    assert names == {"a", "c", made[-1]["metadata"]["name"]}
+    for body in made:
+        metadata = body["metadata"]
+        paths = {
+            "Node": NODES, "Deployment": DEPLOYMENTS, "Lease": leases, "PriorityClass": classes,
+        }  # fmt: skip
+        if metadata["name"] != "d":
+            assert api.get(f"{paths[body['kind']]}/{metadata['name']}").ok() == body
+    rows = sql.fetch("SELECT key, effect, added_at IS NOT NULL FROM taint WHERE key = 'a'")
+    assert rows == [("a", "NoExecute", True)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nodes_that_wait_together_are_created_by_one_statement(api, application):
+    together(application, work(api, "POST", NODES, node("first")))
+    with roundtrips.counted() as trips:
+        answers = together(
+            application, *(work(api, "POST", NODES, node(f"n{i}")) for i in range(16))
+        )
+    assert [status for status, _ in answers] == [201] * 16
+    assert trips.number == 1
+    revisions = [int(body["metadata"]["resourceVersion"]) for _, body in answers]
+    assert revisions == sorted(set(revisions))  # in the order of the requests
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_taken_name_costs_a_batch_two_more_statements(api, application):
+    together(application, work(api, "POST", NODES, node("taken")))
+    names = ["a", "taken", "b", "a"]
+    with roundtrips.counted() as trips:
+        answers = together(application, *(work(api, "POST", NODES, node(name)) for name in names))
+    assert [status for status, _ in answers] == [201, 409, 201, 409]
+    assert trips.number == 3
 
 
 def test_each_read_gets_its_own_answer(api, application):

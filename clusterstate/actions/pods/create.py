@@ -125,10 +125,18 @@ def create_pods(
         StatusError: whatever admission says; AlreadyExists for a name that is taken, also twice
             in the list.
     """
+    wanted = [(namespace, manifest, user) for manifest in manifests]
     if dry_run:
         with storing.work(dry_run=True):
-            return _create(manifests, namespace, now, user, all_or_nothing=all_or_nothing)
-    return _create(manifests, namespace, now, user, all_or_nothing=all_or_nothing)
+            return _create(wanted, now, all_or_nothing=all_or_nothing)
+    return _create(wanted, now, all_or_nothing=all_or_nothing)
+
+
+def create_pods_each(
+    wanted: Sequence[tuple[str, Manifest, User]], *, now: datetime
+) -> list[Stored | StatusError]:
+    """Create pods (namespace, manifest, who wants it) as `objects.create_each` says."""
+    return _create(wanted, now, all_or_nothing=False)
 
 
 def create_pod(
@@ -146,23 +154,22 @@ def create_pod(
 
 
 def _create(
-    manifests: Sequence[Manifest],
-    namespace: str,
+    wanted: Sequence[tuple[str, Manifest, User]],
     now: datetime,
-    user: User,
     *,
     all_or_nothing: bool,
 ) -> list[Stored | StatusError]:
-    results: list[Stored | StatusError | None] = [None] * len(manifests)
-    remaining = range(len(manifests))
+    results: list[Stored | StatusError | None] = [None] * len(wanted)
+    remaining = range(len(wanted))
     tries = 0
     context = catalogue.current()
     while remaining:
         prepared: list[Prepared] = []
         places: list[int] = []
         for place in remaining:
+            namespace, manifest, user = wanted[place]
             try:
-                prepared.append(prepare_pod(manifests[place], namespace, now, user, context))
+                prepared.append(prepare_pod(manifest, namespace, now, user, context))
                 places.append(place)
             except StatusError as error:
                 # A rule that is out of date may refuse what the current one admits.
@@ -184,7 +191,7 @@ def _create(
                     results[place] = outcome
                 remaining = range(0)
                 if again and all_or_nothing:
-                    remaining = range(len(manifests))
+                    remaining = range(len(wanted))
                 elif again:
                     remaining = again  # type: ignore[assignment]
                 tries += 1
