@@ -19,6 +19,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from api import clock
+from clusterstate import memory
 from clusterstate.admission.request import User
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
@@ -141,6 +142,7 @@ def _look_up(digest: bytes) -> User | None:
 
 
 tokens = TokenCache(_look_up, seconds=REMEMBER_SECONDS, size=_REMEMBERED_TOKENS)
+memory.when_replaced(tokens.forget)
 
 
 def remembered(authorization: str) -> tuple[User | None, str]:

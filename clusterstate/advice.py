@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clusterstate import sql
+from clusterstate import memory, sql
 from clusterstate.objects.labels import SelectorError, selector_from_label_selector
 from clusterstate.objects.matching import tolerates
 from clusterstate.objects.meta import Manifest
@@ -31,11 +31,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 Known = TypeVar("Known")
 _remembered: dict[tuple[str, str], tuple[float, Any]] = {}
-
-
-def forget() -> None:
-    """Drop what is remembered of the nodes."""
-    _remembered.clear()
+memory.when_replaced(_remembered.clear)
 
 
 def about(kind: str, manifest: Manifest, now: float) -> list[str]:

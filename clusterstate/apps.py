@@ -11,6 +11,8 @@ from django.db import connection
 from django.db.models.signals import post_migrate
 from django.utils import timezone
 
+from clusterstate import memory
+
 _NEEDED = (
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -42,7 +44,7 @@ def fill_database(**_: Any) -> None:
     """Create system namespaces and classes after a migration, and after the tests' flush."""
     from clusterstate.actions import bootstrap
 
-    bootstrap.forget()
+    memory.forget()
     if "history" in connection.introspection.table_names():
         bootstrap.ensure(now=timezone.now())  # noqa: TID251 - the edge: a command runs
 

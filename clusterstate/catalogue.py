@@ -23,7 +23,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 
-from clusterstate import changes, sql
+from clusterstate import changes, memory, sql
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects import document
 from clusterstate.objects.meta import Manifest
@@ -116,10 +116,11 @@ class _Memory:
         self.ids: list[Callable[[], None]] = []
 
     def belongs_to(self, history: uuid.UUID | None, epoch: int) -> None:
-        """Let ids be forgotten that were learned from another history, or at another epoch.
+        """Forget what was learned from another history, and ids learned at another epoch.
 
         Rows may have been deleted since: `actions.housekeeping`.
         """
+        memory.belongs_to(history)
         with self.lock:
             known, self.learned_at = self.learned_at, (history, epoch)
         if known not in (None, (history, epoch)):
@@ -183,19 +184,18 @@ def remember(found: Catalogue) -> None:
             _memory.catalogue = found
 
 
-def forget() -> None:
-    """Drop what is remembered, as after the tables were emptied behind its back."""
+@memory.when_replaced
+def _forget() -> None:
     with _memory.lock:
         _memory.catalogue = None
 
 
-def with_history(forget_ids: Callable[[], None]) -> Callable[[], None]:
-    """Let a function be called when the database was replaced: ids mean other rows then.
+def with_epoch(forget_ids: Callable[[], None]) -> None:
+    """Let a function be called whenever a catalogue of another epoch is read.
 
-    A restore advances the epoch, so whoever creates something comes by here first.
+    Whoever deletes rows whose ids creators remember advances the epoch.
     """
     _memory.ids.append(forget_ids)
-    return forget_ids
 
 
 def lock_for_writing() -> None:

@@ -378,6 +378,7 @@ def read_since(
         return Changes([], cursor, more=False)
     trimmed: int = rows[0][0] or 0
     if cursor < trimmed:
+        lineage.kept_after()  # another history may have begun: ids mean other rows then
         raise Expired(f"too old resource version: {cursor} ({trimmed})")
     if rows[0][1] is None:
         return Changes([], mark, more=False)

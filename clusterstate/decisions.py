@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import sql
+from clusterstate import lineage, sql
 from clusterstate.objects.errors import Expired
 
 _LATEST = timedelta(minutes=20)
@@ -173,9 +173,9 @@ def placements_at(revision: int) -> list[Placement]:
         Expired: the change log no longer reaches back so far.
     """
     rows = sql.fetch(_PLACEMENTS, (revision, revision))
-    trimmed = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
-    if trimmed is not None and trimmed[0] > revision:
-        raise Expired(f"too old resource version: {revision} ({trimmed[0]})")
+    kept_after = lineage.kept_after()
+    if kept_after > revision:
+        raise Expired(f"too old resource version: {revision} ({kept_after})")
     return [Placement(*row) for row in rows]
 
 

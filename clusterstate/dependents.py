@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate import changes, sql
+from clusterstate import changes, lineage, sql
 from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -97,8 +97,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
     mark = changes.watermark()
     if mark <= cursor:
         return News(cursor, [], [], [], [])
-    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
-    if row is not None and cursor < row[0]:
+    if cursor < lineage.kept_after():
         return None
     end = changes.window(cursor, mark, limit=limit)
     window = (cursor, end)

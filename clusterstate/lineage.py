@@ -29,7 +29,7 @@ from typing import Any
 import psycopg
 from django.db import OperationalError, connection, transaction
 
-from clusterstate import sql
+from clusterstate import memory, sql
 from clusterstate.objects.errors import Expired
 
 BLOCK = 1 << 20
@@ -203,6 +203,20 @@ def require(revision: int) -> None:
         raise expired_beyond(revision, last)
     if revision < first:
         raise Expired(f"too old resource version: {revision} ({first})")
+
+
+def kept_after() -> int:
+    """Return the revision after which the change log is complete. Queries once.
+
+    Whoever reads rows by a cursor asks this first, so this is also where the process finds out
+    that the database was replaced, and forgets what it remembers of the rows before.
+    """
+    row = sql.fetch_one("SELECT trimmed_revision, uid FROM history WHERE id = 1")
+    if row is None:
+        return 0
+    memory.belongs_to(row[1])
+    kept: int = row[0]
+    return kept
 
 
 def identity() -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from clusterstate import memory
 from tests.live import Service, state_folder
 
 
@@ -16,6 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order with --no-loadscope-reorder.
     """
     items.sort(key=lambda item: (item.path.name != "test_soak.py", "faults" not in item.path.parts))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    """Let no test meet what another test's rows left in this process's memories."""
+    memory.forget()
 
 
 @pytest.fixture(scope="session")

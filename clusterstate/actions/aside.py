@@ -29,7 +29,7 @@ from django.db import (
     transaction,
 )
 
-from clusterstate import aside, sql
+from clusterstate import aside, memory, sql
 from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.kinds import KINDS
@@ -68,10 +68,7 @@ def node(name: str) -> Which:
 _with_rows: dict[str, bool] = {}
 """Which followers of this process have set something aside, as far as it knows."""
 
-
-def forget() -> None:
-    """Drop what this process remembers, as after the tables were emptied behind its back."""
-    _with_rows.clear()
+memory.when_replaced(_with_rows.clear)
 
 
 def is_an_objects_fault(error: BaseException) -> bool:

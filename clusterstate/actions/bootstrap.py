@@ -5,9 +5,8 @@ from typing import Any
 
 from django.db import transaction
 
-from clusterstate import catalogue, lineage, sql
+from clusterstate import lineage, sql
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.errors import AlreadyExists
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -67,9 +66,3 @@ def _create(kind: str, manifest: dict[str, Any], now: datetime) -> bool:
     except AlreadyExists:
         return False
     return True
-
-
-def forget() -> None:
-    """Drop what this process remembers of the database, after its tables were emptied."""
-    catalogue.forget()
-    forget_classes()

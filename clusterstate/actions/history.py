@@ -6,7 +6,7 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate import changes, sql
+from clusterstate import changes, lineage, sql
 
 EVENT_SECONDS = 3600
 """How long an event is kept after it happened last (kube-apiserver ``--event-ttl``)."""
@@ -76,8 +76,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
         if count < _BATCH:
             break
     events = _trim_events(now)
-    trimmed = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
-    return Trimmed(dropped, documents, events, trimmed[0] if trimmed else 0)
+    return Trimmed(dropped, documents, events, lineage.kept_after())
 
 
 def _trim_events(now: datetime) -> int:

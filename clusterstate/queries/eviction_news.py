@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import changes, sql
+from clusterstate import changes, lineage, sql
 from clusterstate.objects.node import Node, Taint
 from clusterstate.queries.stays import EXECUTION_FIELD
 
@@ -69,8 +69,7 @@ def eviction_news(cursor: int, *, limit: int = 20_000) -> News | None:
     mark = changes.watermark()
     if mark <= cursor:
         return News(nodes=[], pod_ids=[], cursor=cursor, more=False)
-    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
-    if row is not None and cursor < row[0]:
+    if cursor < lineage.kept_after():
         return None
     end = changes.window(cursor, mark, limit=limit)
     nodes = [

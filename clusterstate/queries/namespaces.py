@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from clusterstate import changes, sql
+from clusterstate import changes, lineage, sql
 
 
 def terminating_namespaces() -> list[str]:
@@ -17,8 +17,7 @@ def changed_namespaces(cursor: int, mark: int, kinds: Sequence[str]) -> list[str
     """
     if mark <= cursor:
         return []
-    row = sql.fetch_one("SELECT trimmed_revision FROM history WHERE id = 1")
-    if row is not None and cursor < row[0]:
+    if cursor < lineage.kept_after():
         return None
     rows = sql.fetch(
         "SELECT DISTINCT namespace FROM change"

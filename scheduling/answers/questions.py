@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from clusterstate import catalogue, changes, decisions
+from clusterstate import catalogue, changes, decisions, memory
 from clusterstate.actions import evictions, scheduler_configuration
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects.document import format_time
@@ -58,10 +58,7 @@ _MOST_CLASSES = 100_000
 _UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
 
 
-def forget() -> None:
-    """Drop the mirror, as after the tables were emptied behind its back."""
-    with _lock:
-        _warm.clear()
+memory.when_replaced(_warm.clear)
 
 
 def live_snapshot() -> Snapshot:

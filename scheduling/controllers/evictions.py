@@ -22,7 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate import changes
+from clusterstate import changes, memory
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.evictions import Fired, Plan
 from clusterstate.objects.countdowns import Countdown, countdowns, deadline
@@ -65,12 +65,14 @@ class _Class(msgspec.Struct, frozen=True):
 _classes: dict[int, _Class] = {}
 _told_at: dict[str, datetime] = {}
 """When a cursor was last written that nothing of note led to, by name."""
+memory.when_replaced(_classes.clear)
+memory.when_replaced(_told_at.clear)
 
 
 def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
     """Return the classes' rules; queries for those never met."""
     wanted = set(class_ids)
-    known = {class_id: _classes[class_id] for class_id in wanted & _classes.keys()}
+    known = {id_: rules for id_ in wanted if (rules := _classes.get(id_)) is not None}
     missing = wanted - known.keys()
     if missing:
         found = {id_: _rules_of(spec) for id_, spec in class_specs(sorted(missing)).items()}
@@ -94,12 +96,6 @@ def _rules_of(spec: str) -> _Class:
         for requirement in term.match_expressions
     )
     return _Class(pod.spec.tolerations, NodeSelectorMatcher(selector), keys)
-
-
-def forget() -> None:
-    """Drop the remembered classes, as after the tables were emptied behind its back."""
-    _classes.clear()
-    _told_at.clear()
 
 
 # Judging --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from functools import partial
 
 import structlog
 
-from clusterstate import changes, dependents
+from clusterstate import changes, dependents, memory
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.dependents import Key, Told
@@ -115,11 +115,7 @@ _MetadataChange = Callable[[Manifest], Manifest]
 
 _graphs: list[_Graph] = []
 """This process's memory: none, or one."""
-
-
-def forget() -> None:
-    """Drop what is remembered, as after the tables were emptied behind its back."""
-    _graphs.clear()
+memory.when_replaced(_graphs.clear)
 
 
 def has_work(seen: Glance) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes
+from clusterstate import changes, memory
 from clusterstate.actions import aside, evictions, heartbeats, objects
 from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
@@ -61,12 +61,8 @@ _known: dict[int, _Known] = {}
 
 _unreadable: dict[int, int] = {}
 """Nodes that were set aside, by id, and at which revision."""
-
-
-def forget() -> None:
-    """Drop the remembered nodes, as after the tables were emptied behind its back."""
-    _known.clear()
-    _unreadable.clear()
+memory.when_replaced(_known.clear)
+memory.when_replaced(_unreadable.clear)
 
 
 def _nodes(now: datetime) -> list[_Known]:
@@ -99,10 +95,10 @@ def _nodes(now: datetime) -> list[_Known]:
     )
     present = {row[0] for row in rows}
     for gone in _known.keys() - present:
-        del _known[gone]
+        _known.pop(gone, None)
     for gone in _unreadable.keys() - present:
-        del _unreadable[gone]
-    return [_known[row[0]] for row in rows if row[0] in _known]
+        _unreadable.pop(gone, None)
+    return [node for row in rows if (node := _known.get(row[0])) is not None]
 
 
 def limits() -> Settings:

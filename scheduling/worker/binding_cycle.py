@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes, reservations, sql, wake
+from clusterstate import changes, lineage, memory, reservations, sql, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
 from clusterstate.objects.errors import StatusError
@@ -50,6 +50,7 @@ def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
+    lineage.kept_after()
     try:
         while not stopping():
             with _claimed() as reservation:
@@ -156,10 +157,16 @@ def _framework(revision: int, name: str) -> Framework:
     return build_framework(profile, waiting_pods=StoredWaitingPods())
 
 
+memory.when_replaced(_framework.cache_clear)
+
+
 @lru_cache(maxsize=4096)
 def _info(class_id: int) -> PodInfo:
     (row,) = load_classes([class_id])
     return from_class(row.id.to_bytes(8, "big"), row.spec)
+
+
+memory.when_replaced(_info.cache_clear)
 
 
 # Waiting pods, seen from a worker --------------------------------------------------------------

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import structlog
 
-from clusterstate import decisions
+from clusterstate import decisions, memory
 from clusterstate.decisions import StoredConfiguration
 from clusterstate.objects.errors import Expired, Invalid
 from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
@@ -47,6 +47,9 @@ def _at(revision: int) -> KubeSchedulerConfiguration:
     if stored is None:
         raise Expired(f"scheduler configuration {revision} is no longer kept")
     return parsed(stored)
+
+
+memory.when_replaced(_at.cache_clear)
 
 
 def parsed(stored: StoredConfiguration) -> KubeSchedulerConfiguration:

@@ -19,8 +19,6 @@ PAGE = "/admin/clusterstate/eviction/"
 
 def leaving() -> None:
     """Two pods that must leave: one for a taint in an hour, one for a label at once."""
-    evictions.forget()
-    questions.forget()
     moment = now()
     make_node("n1")
     make_node("n2", labels={"zone": "a"})

@@ -6,8 +6,6 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from api import auth
-from clusterstate import advice, catalogue
 from clusterstate.actions import tokens
 from tests.clock import NOW
 
@@ -106,9 +104,6 @@ def make_token(name, groups):
 @pytest.fixture
 def api(db):
     """The API with the token of somebody who may do everything, and a namespace ``ns``."""
-    advice.forget()
-    auth.tokens.forget()
-    catalogue.forget()
     caller = Api(make_token("operator", ["system:masters"]))
     caller.post("/api/v1/namespaces", {"metadata": {"name": "ns"}}).ok(201)
     return caller
@@ -132,6 +127,4 @@ def web_process(django_db_setup, django_db_blocker):
 @pytest.fixture
 def server(web_process, transactional_db):
     """The server on an empty database."""
-    auth.tokens.forget()
-    catalogue.forget()
     return web_process

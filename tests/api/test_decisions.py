@@ -7,20 +7,11 @@ import pytest
 from api import clock
 from clusterstate import sql
 from clusterstate.actions import history
-from scheduling.answers import questions
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_mirror():
-    questions.forget()
-    profiles._at.cache_clear()
-    yield
-    questions.forget()
 
 
 class Runner:

@@ -15,7 +15,7 @@ from django.urls import URLPattern
 
 from api import batches, clock, urls
 from api.viewsets import StatusView
-from clusterstate import catalogue, changes, sql
+from clusterstate import changes, memory, sql
 from clusterstate.actions import objects, reservations
 from clusterstate.actions.reservations import Held
 from clusterstate.objects.kinds import ALL_KINDS
@@ -247,7 +247,7 @@ def check(api, call: Call, *, writes: bool = True) -> None:
         assert done.status == answer.status, (call[:2], done.raw[:600])
         assert (digest() != before) == writes, f"{call[:2]}: the example writes nothing itself"
         transaction.set_rollback(True)
-    catalogue.forget()
+    memory.forget()
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)

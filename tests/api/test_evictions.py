@@ -4,10 +4,9 @@ import pytest
 
 from api import clock
 from api import evictions as evictions_api
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.queries.objects import find_object
 from clusterstate.queries.pods import find_pods
-from scheduling.controllers import evictions
+from scheduling.controllers import evictions, node_lifecycle
 from tests.api.conftest import TABLE
 from tests.clock import moment
 from tests.controllers.support import (
@@ -25,8 +24,6 @@ EVICTIONS = "/apis/stowage.dev/v1/evictions"
 
 @pytest.fixture
 def waiting(api, monkeypatch):
-    evictions.forget()
-    forget_classes()
     make_node("n1")
     make_node("n2")
     for number, seconds in enumerate((300, 100, 200)):
@@ -163,9 +160,6 @@ def test_where_would_it_land(waiting):
 
 
 def test_the_zones_are_there_to_see(waiting):
-    from scheduling.controllers import node_lifecycle
-
-    node_lifecycle.forget()
     node_lifecycle.run(NOW)
     (zone,) = waiting.get("/apis/stowage.dev/v1/zones").ok()["items"]
     assert zone["status"] == {"state": "Normal", "taintsPerSecond": 0.1, "tokens": 1.0}

@@ -2,7 +2,6 @@
 
 import pytest
 
-from clusterstate.actions.pods.classes import forget_classes
 from tests.api.conftest import Api, make_token
 from tests.controllers.support import make_node, make_pod
 
@@ -11,7 +10,6 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 @pytest.fixture
 def node(api):
-    forget_classes()
     for name in ("n1", "n2"):
         make_node(name)
     make_pod("mine", "n1")

@@ -5,7 +5,6 @@ import pytest
 from api import clock
 from clusterstate import changes
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.queries.objects import get_manifest
 from scheduling.controllers import node_lifecycle, pressure
 from tests.api.conftest import Api, make_token
@@ -17,7 +16,6 @@ PATH = "/apis/stowage.dev/v1/nodes/n1/usage"
 
 @pytest.fixture
 def node(api, monkeypatch):
-    forget_classes()
     make_node("n1")
     for name, request in (("greedy", "10Mi"), ("modest", "200Mi"), ("tiny", "1Mi")):
         containers = [

@@ -7,7 +7,6 @@ import pytest
 from django.db import transaction
 
 from clusterstate import changes, sql
-from scheduling.answers import questions
 from tests.api.conftest import Api
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import Worker
@@ -16,13 +15,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 SIMULATIONS = "/apis/stowage.dev/v1/simulations"
 TAINT = {"spec": {"taints": [{"key": "closed", "effect": "NoSchedule"}]}}
-
-
-@pytest.fixture(autouse=True)
-def _fresh_mirror():
-    questions.forget()
-    yield
-    questions.forget()
 
 
 class Holder:

@@ -102,16 +102,11 @@ def start(api, package, tmp_path):
         runners.append(Runner())
         return runners[-1]
 
-    questions.forget()
-    profiles._at.cache_clear()
-    binding_cycle._framework.cache_clear()
-    binding_cycle._info.cache_clear()
     for name in ("a", "b"):
         api.post("/api/v1/nodes", make_node(name).offers(cpu="1").manifest).ok(201)
     yield begin
     for runner in runners:
         runner.scheduler.binder.close()
-    questions.forget()
 
 
 @pytest.fixture

@@ -9,13 +9,6 @@ SIMULATIONS = "/apis/stowage.dev/v1/simulations"
 HEADROOM = "/apis/stowage.dev/v1/headroom"
 
 
-@pytest.fixture(autouse=True)
-def _fresh_mirror():
-    questions.forget()
-    yield
-    questions.forget()
-
-
 @pytest.fixture
 def cluster(api):
     """Two nodes of 4 CPU; a pod of 3 CPU on the first, with name ``ns/taken``."""

@@ -10,11 +10,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _cluster():
-    advice.forget()
     create_node("a", labels={"zone": "one", "disk": "ssd"})
     create_node("b", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
-    yield
-    advice.forget()
 
 
 def said(*, kind="Pod", now=0.0, **spec):

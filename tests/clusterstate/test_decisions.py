@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from clusterstate import catalogue, decisions, sql
+from clusterstate import decisions, sql
 from clusterstate.actions import decisions as actions
 from clusterstate.actions import objects
 from clusterstate.admission.request import User
@@ -16,11 +16,6 @@ from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db
 ROOT = User(name="root", groups=("system:masters",))
-
-
-@pytest.fixture(autouse=True)
-def _fresh_catalogue():
-    catalogue.forget()
 
 
 def create(*builders):

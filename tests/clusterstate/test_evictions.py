@@ -7,7 +7,6 @@ from django.db import transaction
 
 from clusterstate import sql
 from clusterstate.actions import bootstrap, evictions
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.update import update_pod
@@ -145,7 +144,6 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
 @pytest.mark.django_db
 def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     bootstrap.add_missing(now=AT)
-    forget_classes()
     ids = [support.new_pod(name, nodeName="n") for name in ("a", "b")]
     before = list_page("Pod", "default")
     listed = support.items(before)

@@ -3,7 +3,6 @@
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects.errors import TooManyRequests
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, count_timers, waiting_timers
@@ -26,12 +25,6 @@ from tests.controllers.support import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    evictions.forget()
-    forget_classes()
 
 
 def make_budget(name="pdb", **spec):

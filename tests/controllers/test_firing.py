@@ -4,7 +4,6 @@ import pytest
 
 from clusterstate import sql
 from clusterstate.actions import bootstrap
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.queries.eviction_timers import count_timers, timer_totals
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -18,9 +17,6 @@ PODS = 60
 def condemned(transactional_db, monkeypatch):
     """Pods on three nodes that are due ten seconds after NOW; batches of four."""
     monkeypatch.setattr(evictions, "BATCH", 4)
-    evictions.forget()
-    bootstrap.forget()
-    forget_classes()
     bootstrap.ensure(now=NOW)
     for number in range(3):
         make_node(f"n{number}")
@@ -32,8 +28,7 @@ def condemned(transactional_db, monkeypatch):
         set_taints(f"n{number}", taint())
     evictions.follow(NOW)
     assert count_timers() == PODS
-    yield ids
-    bootstrap.forget()
+    return ids
 
 
 def departures():

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from clusterstate import aside, catalogue, changes, sql
+from clusterstate import aside, changes, memory, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import bind_pod
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.objects.errors import NotFound
 from clusterstate.queries.lists import list_page
@@ -18,15 +17,6 @@ from tests.controllers.support import NOW, after, make_node, make_owner, make_po
 pytestmark = pytest.mark.django_db
 
 WORKLOADS = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet")
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    garbage.forget()
-    forget_classes()
-    yield
-    garbage.forget()
-    catalogue.forget()
 
 
 def settle(rounds=6):
@@ -391,7 +381,7 @@ def test_a_collector_that_starts_anew_finds_what_another_left():
     delete("ReplicationController", "rc")
     owned_pod("lost", reference("ReplicaSet", "gone", uid="0c1f3c63-0000-4000-8000-000000000000"))
     for _ in range(6):
-        garbage.forget()
+        memory.forget()
         garbage.follow(NOW)
     assert names("Deployment") == names("ReplicaSet") == names("ReplicationController") == []
     assert names("Pod") == ["free"]
@@ -418,7 +408,7 @@ def test_a_pass_that_finds_nothing_writes_nothing():
     settle()
     mark = changes.watermark()
     garbage.follow(after(1))
-    garbage.forget()
+    memory.forget()
     garbage.follow(after(2))
     assert changes.watermark() == mark
 

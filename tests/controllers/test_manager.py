@@ -6,7 +6,6 @@ from django.db import DatabaseError, connection
 
 from clusterstate import sql
 from clusterstate.actions import objects, usage
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.queries.lists import list_page
 from scheduling.controllers import (
     disruption,
@@ -20,12 +19,6 @@ from scheduling.controllers import (
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    evictions.forget()
-    forget_classes()
 
 
 def namespace_left(name):

@@ -4,12 +4,11 @@ import datetime as dt
 
 import pytest
 
-from clusterstate import changes
+from clusterstate import changes, memory
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.document import format_time
 from clusterstate.queries.objects import find_object, get_manifest
-from scheduling.controllers import evictions, node_lifecycle
+from scheduling.controllers import node_lifecycle
 from tests.controllers.support import (
     NOW,
     after,
@@ -25,13 +24,6 @@ pytestmark = pytest.mark.django_db
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    evictions.forget()
-    node_lifecycle.forget()
-    forget_classes()
 
 
 def micro(moment: dt.datetime) -> str:
@@ -285,7 +277,7 @@ def test_taints_come_at_the_rate_of_the_zone():
         condition(name, "Ready", "False", 1)
     counts = []
     for moment in range(1, 32, 5):
-        node_lifecycle.forget()
+        memory.forget()
         node_lifecycle.run(after(moment))
         counts.append(sum((NOT_READY, "NoExecute") in taints(name) for name in names))
     assert counts == [1, 1, 2, 2, 3, 3, 3]

@@ -4,7 +4,6 @@ import pytest
 
 from clusterstate import aside, changes, sql
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import pod_overlay
@@ -12,12 +11,6 @@ from scheduling.controllers import manager, node_lifecycle, pod_deletion, pod_gc
 from tests.controllers.support import NOW, after, bind, make_node, make_pod, pod, set_taints, taint
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    forget_classes()
-    node_lifecycle.forget()
 
 
 def delete(kind, name, seconds=0.0, **options):

@@ -5,22 +5,14 @@ from django.db import connection
 
 from clusterstate import changes
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id
-from scheduling.controllers import evictions, garbage, replicas
+from scheduling.controllers import garbage, replicas
 from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    evictions.forget()
-    garbage.forget()
-    forget_classes()
 
 
 def scale(kind, name, count):

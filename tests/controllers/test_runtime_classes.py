@@ -3,9 +3,8 @@
 import pytest
 from django.test import override_settings
 
-from clusterstate import catalogue, sql
+from clusterstate import sql
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.admission.runtime_class import WAIT_GATE
 from clusterstate.queries.lists import list_page
@@ -20,11 +19,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _waiting_is_on():
-    forget_classes()
     with override_settings(ADMISSION={"wait_for_runtime_class": True}):
-        catalogue.forget()
         yield
-    catalogue.forget()
 
 
 def create_class(name="kata", **more):

@@ -9,7 +9,6 @@ from django.test import Client
 
 from api import hub
 from clusterstate import changes, sql
-from clusterstate.actions import aside
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.answers import questions
@@ -29,15 +28,6 @@ from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-def forget() -> None:
-    """Drop what this process remembers of another test's rows."""
-    aside.forget()
-    evictions.forget()
-    garbage.forget()
-    node_lifecycle.forget()
-    questions.forget()
 
 
 def follow(now: datetime) -> None:

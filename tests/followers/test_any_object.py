@@ -100,7 +100,6 @@ def path_of(kind: str) -> str:
 @pytest.mark.parametrize("seed", range(2))
 def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     rng = random.Random(seed)
-    everybody.forget()
     create(api, node("n1", taints=[TAINT]), plural="nodes", base="/api/v1")
     create(api, node("n2"), plural="nodes", base="/api/v1")
     create(api, pod("neighbour", nodeName="n1", **tolerates(5)))

@@ -5,7 +5,7 @@ from django.db import OperationalError
 
 from api import health, metrics
 from clusterstate import aside as reads
-from clusterstate import changes, sql
+from clusterstate import changes, memory, sql
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.queries.objects import TABLES, decode_object, find_object
@@ -24,14 +24,8 @@ from tests.controllers.support import (
     tolerate_too,
     tolerates,
 )
-from tests.followers import everybody
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    everybody.forget()
 
 
 def spoil_class(name: str) -> None:
@@ -42,7 +36,7 @@ def spoil_class(name: str) -> None:
         ('{"spec":{"tolerations":[{"tolerationSeconds":"x"}]}}', name),
     )
     assert changed == 1
-    everybody.forget()
+    memory.forget()
 
 
 def spoil(kind: str, name: str, old: str, new: str) -> None:
@@ -169,7 +163,7 @@ def test_a_due_pod_that_cannot_be_judged_lets_the_others_go() -> None:
         make_pod(name, "n1", tolerations=[tolerates(seconds=10)], metadata={"labels": {"of": name}})
     assert timer("bad") == 10
     spoil_class("bad")
-    everybody.forget()
+    memory.forget()
     assert evict(11) == ["a", "c"]
     assert kept("evictions") == [("Pod", "bad")]
     assert evict(12) == [], "and is not asked again and again"

@@ -6,10 +6,8 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from api import auth, clock
-from clusterstate import advice, catalogue
+from api import clock
 from clusterstate.actions import heartbeats
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.queries.objects import decode_object, find_object
 from tests.admin.conftest import person
 from tests.api.conftest import Api, make_token
@@ -28,10 +26,6 @@ LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 @pytest.fixture
 def api(db: None) -> Api:
-    for module in (advice, auth.tokens, catalogue):
-        module.forget()
-    forget_classes()
-    everybody.forget()
     caller = Api(make_token("operator", ["system:masters"]))
     for name in ("n1", "n2"):  # whose agents are slow to end pods, and do not go silent here
         lease = {"metadata": {"name": name}, "spec": {"holderIdentity": name}}

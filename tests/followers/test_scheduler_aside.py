@@ -8,7 +8,6 @@ from django.db import DataError
 from clusterstate import sql
 from scheduling.worker import scheduler
 from tests.controllers.support import make_node, make_pod, pod, tolerate_too, tolerates
-from tests.followers import everybody
 from tests.followers.test_aside import kept, spoil, told_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def fresh():
-    everybody.forget()
     yield
     scheduler.discard()
 

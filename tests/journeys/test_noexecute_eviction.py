@@ -2,8 +2,8 @@
 
 import pytest
 
+from clusterstate import memory
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
@@ -31,12 +31,6 @@ from tests.controllers.support import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    evictions.forget()
-    forget_classes()
 
 
 def test_a_pod_that_does_not_tolerate_leaves_at_once():
@@ -249,7 +243,7 @@ def test_a_restart_and_late_notice_do_not_move_a_timer():
     bind(pod_id, "n1", now=after(20))
     evictions.follow(after(3600))
     assert timer("p") == 6020
-    evictions.forget()
+    memory.forget()
     evictions.replan_everything(after(5000))
     assert timer("p") == 6020
 

@@ -15,9 +15,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from clusterstate import catalogue
+from clusterstate import memory
 from clusterstate.actions import objects
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.queries.eviction_timers import waiting_timers
@@ -56,8 +55,7 @@ class Timers(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        evictions.forget()
-        forget_classes()
+        memory.forget()
         self.world = transaction.atomic()
         self.world.__enter__()
         self.now = NOW
@@ -70,7 +68,6 @@ class Timers(RuleBasedStateMachine):
         if hasattr(self, "world"):
             transaction.set_rollback(True)
             self.world.__exit__(None, None, None)
-        catalogue.forget()
 
     def _pods(self, *, bound=None):
         found = [decode_object(item) for item in list_page("Pod", "default").items]
@@ -116,7 +113,7 @@ class Timers(RuleBasedStateMachine):
 
     @rule()
     def the_controller_restarts_from_nothing(self):
-        evictions.forget()
+        memory.forget()
         evictions.replan_everything(self.now)
 
     @rule()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clusterstate import catalogue, changes, sql
+from clusterstate import changes, sql
 from clusterstate.actions import objects
 from scheduling.framework.configuration import default_configuration
 from scheduling.worker.scheduler import Scheduler
@@ -22,11 +22,6 @@ from tests.clusterstate.support import everything_since
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 ZONE = "topology.kubernetes.io/zone"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_catalogue():
-    catalogue.forget()
 
 
 def create(*builders) -> None:

@@ -1,12 +1,10 @@
 """The warm state that follows the change log is what loading everything anew gives."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from clusterstate.actions import bootstrap
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue import Backoff
@@ -18,14 +16,10 @@ MANY, FEW = 40, 3
 
 
 @pytest.fixture
-def cluster(db: None) -> Iterator[None]:
-    bootstrap.forget()
-    forget_classes()
+def cluster(db: None) -> None:
     bootstrap.add_missing(now=NOW)
     for number in range(4):
         make_node(f"n{number}")
-    yield
-    bootstrap.forget()
 
 
 def arrive(first: int, count: int) -> list[int]:

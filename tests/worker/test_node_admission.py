@@ -1,14 +1,11 @@
 """Pods that somebody else put on a node: what its agent would take, and what not (R102)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from clusterstate.actions import aside as aside_actions
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.pods.classes import forget_classes
 from clusterstate.actions.pods.create import create_pod
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -21,14 +18,6 @@ from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _cluster(db: None) -> Iterator[None]:
-    forget_classes()
-    aside_actions.forget()
-    yield
-    aside_actions.forget()
 
 
 @pytest.fixture

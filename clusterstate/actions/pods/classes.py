@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from django.db import connection, transaction
 
-from clusterstate import catalogue, sql
+from clusterstate import catalogue, memory, sql
 from clusterstate.objects import resources
 from clusterstate.objects.pod import Pod
 
@@ -26,12 +26,8 @@ class KnownClass(msgspec.Struct, frozen=True):
 
 
 known_classes: dict[bytes, KnownClass] = {}
-
-
-@catalogue.with_history
-def forget_classes() -> None:
-    """Drop the remembered class ids, as after the tables were emptied behind its back."""
-    known_classes.clear()
+memory.when_replaced(known_classes.clear)
+catalogue.with_epoch(known_classes.clear)
 
 
 @lru_cache(maxsize=4096)

@@ -7,8 +7,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
-from clusterstate import archive
-from clusterstate.actions import archives, bootstrap
+from clusterstate import archive, memory
+from clusterstate.actions import archives
 from clusterstate.local import preparation
 from clusterstate.local.progress import Progress
 from clusterstate.management.commands import prepare
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{path} cannot be read: {error.strerror or error}.") from error
-        bootstrap.forget()
+        memory.forget()
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
         if not options["verbosity"]:
