@@ -64,11 +64,12 @@ def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
 @shared_task(name="scheduling.tasks.run_controllers", ignore_result=True)
 def run_controllers(**_: object) -> None:
     """Let the controllers look at what is new; see ``controllers.manager``."""
-    from scheduling.controllers import manager, node_lifecycle
+    from scheduling.controllers import manager
+    from scheduling.controllers.nodes import lifecycle
 
     if not _nudged(manager.NAME):
         manager.run(_now())
-        node_lifecycle.run(_now())
+        lifecycle.run(_now())
 
 
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)

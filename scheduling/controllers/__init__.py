@@ -1,7 +1,17 @@
-"""What reacts to the change log besides the scheduler: who must leave, which nodes are alive.
+"""Controllers: each follows the change log and corrects what it finds, as Kubernetes' ones do.
 
-Each controller is two modules. The rules (``*_rules``) are pure: state and time in, verdict out, as
-Kubernetes' controllers decide. The other one follows the log, asks the rules and calls actions. A
-controller keeps nothing that a restart could lose: cursors, timers and token buckets are rows, and
-Celery only wakes somebody up.
+::
+
+    evictions, timekeeper    pods that NoExecute taints or broken labels send away, and when
+    nodes                    which nodes are alive; which run out of memory, disk or processes
+    budgets                  the status of PodDisruptionBudgets
+    pods                     pods that no agent ends, and pods of nodes that are gone
+    replicas                 pods for ReplicaSets and ReplicationControllers
+    garbage                  dependents of owners that are gone
+    runtime_classes          the gate of pods that wait for their RuntimeClass
+    manager                  runs those that need a look once a second
+
+A ``rules`` module is pure: state and time in, verdict out, with the Kubernetes file that it
+follows. The other modules read the log and rows, ask the rules and call actions. A controller keeps
+nothing in memory that a restart could lose: cursors, timers and token buckets are rows.
 """

@@ -18,7 +18,10 @@ from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
 from clusterstate.queries.controllers import Glance, glance
 from clusterstate.queries.namespaces import terminating_namespaces
-from scheduling.controllers import disruption, garbage, pod_gc, pressure, replicas, runtime_classes
+from scheduling.controllers import garbage, replicas, runtime_classes
+from scheduling.controllers.budgets import statuses
+from scheduling.controllers.nodes import pressure
+from scheduling.controllers.pods import podgc
 
 logger = structlog.get_logger(__name__)
 
@@ -45,9 +48,9 @@ def _finish_namespaces(now: datetime) -> None:
 
 
 CONTROLLERS: Final[dict[str, Controller]] = {
-    disruption.NAME: Controller(
-        disruption.follow,
-        lambda seen, now: seen.is_behind(disruption.NAME) or disruption.must_recheck(seen, now),
+    statuses.NAME: Controller(
+        statuses.follow,
+        lambda seen, now: seen.is_behind(statuses.NAME) or statuses.must_recheck(seen, now),
     ),
     pressure.NAME: Controller(pressure.run, lambda seen, now: seen.unjudged),
     runtime_classes.NAME: Controller(
@@ -55,7 +58,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     ),
     replicas.NAME: Controller(replicas.follow, lambda seen, now: seen.is_behind(replicas.NAME)),
     garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
-    pod_gc.NAME: Controller(pod_gc.collect, pod_gc.has_work),
+    podgc.NAME: Controller(podgc.collect, podgc.has_work),
     "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),
     "aside": Controller(aside.sweep, lambda seen, now: seen.set_aside),
 }

@@ -25,7 +25,8 @@ from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.queries.eviction_timers import next_due
-from scheduling.controllers import evictions, firing, pod_deletion
+from scheduling.controllers import evictions, firing
+from scheduling.controllers.pods import deletion
 
 logger = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ def run(
                     changes.keep_mark()
                     marked_at = seconds
                 evictions.follow(now)
-                pod_deletion.finish(now)
+                deletion.finish(now)
                 if news:
                     # A few at a time: something may be due.
                     events.record_many(news[:_EVENTS_AT_ONCE], now=now)

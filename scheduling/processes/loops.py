@@ -30,7 +30,8 @@ from django.db import InterfaceError, OperationalError, connection
 from clusterstate import heartbeats, reservations, sessions, sql
 from clusterstate.actions import decisions, history, housekeeping, progress
 from clusterstate.queries.eviction_timers import unforeseen
-from scheduling.controllers import manager, node_lifecycle, timekeeper
+from scheduling.controllers import manager, timekeeper
+from scheduling.controllers.nodes import lifecycle
 from scheduling.worker import binding_cycle
 
 logger = structlog.get_logger(__name__)
@@ -148,7 +149,7 @@ def _controllers(loop: Loop) -> None:
     foreseeing = threading.Lock()
     duties = (
         _Duty(_LOOK_SECONDS, lambda: manager.run(_now(), progress=loop.busy)),
-        _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: node_lifecycle.run(_now())),
+        _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(_now())),
         _Duty(_LOOK_SECONDS, lambda: _bind(loop, threads)),
         _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
         _Duty(_TRIM_SECONDS, trim),

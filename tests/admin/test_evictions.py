@@ -12,7 +12,7 @@ from scheduling.controllers import evictions
 from tests.admin.conftest import person
 from tests.admin.pages import text
 from tests.controllers.support import make_node, make_pod, set_labels, set_taints, taint, tolerates
-from tests.controllers.test_disruption import during_execution
+from tests.controllers.test_budgets import during_execution
 
 PAGE = "/admin/clusterstate/eviction/"
 

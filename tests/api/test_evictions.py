@@ -6,7 +6,8 @@ from api import clock
 from api import evictions as evictions_api
 from clusterstate.queries.objects import find_object
 from clusterstate.queries.pods import find_pods
-from scheduling.controllers import evictions, node_lifecycle
+from scheduling.controllers import evictions
+from scheduling.controllers.nodes import lifecycle
 from tests.api.conftest import TABLE
 from tests.clock import moment
 from tests.controllers.support import (
@@ -160,7 +161,7 @@ def test_where_would_it_land(waiting):
 
 
 def test_the_zones_are_there_to_see(waiting):
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     (zone,) = waiting.get("/apis/stowage.dev/v1/zones").ok()["items"]
     assert zone["status"] == {"state": "Normal", "taintsPerSecond": 0.1, "tokens": 1.0}
 

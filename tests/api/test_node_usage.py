@@ -6,7 +6,7 @@ from api import clock
 from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.queries.objects import get_manifest
-from scheduling.controllers import node_lifecycle, pressure
+from scheduling.controllers.nodes import lifecycle, pressure
 from tests.api.conftest import Api, make_token
 from tests.controllers.support import NOW, after, make_node, make_pod, pod
 
@@ -171,6 +171,6 @@ def test_reports_are_no_heartbeats_of_an_agent_that_nobody_plays(node, monkeypat
     for second, available in ((0, 90), (10, 500), (400, 500), (410, 90)):
         monkeypatch.setattr(clock, "now", lambda second=second: after(second))
         node.put(PATH, usage(available)).ok()
-        node_lifecycle.run(after(second))
-    node_lifecycle.run(after(1000))
+        lifecycle.run(after(second))
+    lifecycle.run(after(1000))
     assert memory_pressure()[0] == "True"

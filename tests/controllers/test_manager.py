@@ -7,15 +7,9 @@ from django.db import DatabaseError, connection
 from clusterstate import sql
 from clusterstate.actions import objects, usage
 from clusterstate.queries.lists import list_page
-from scheduling.controllers import (
-    disruption,
-    evictions,
-    garbage,
-    manager,
-    pod_gc,
-    replicas,
-    runtime_classes,
-)
+from scheduling.controllers import evictions, garbage, manager, replicas, runtime_classes
+from scheduling.controllers.budgets import statuses
+from scheduling.controllers.pods import podgc
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
 
 pytestmark = pytest.mark.django_db
@@ -45,14 +39,14 @@ def test_one_that_fails_is_passed_over(failing, monkeypatch):
 
 def _looked(now):
     """Return who looked because something happened; the collector of pods looks at times."""
-    return [name for name in manager.run(now) if name != pod_gc.NAME]
+    return [name for name in manager.run(now) if name != podgc.NAME]
 
 
 def test_the_collector_of_pods_looks_at_times():
     while manager.run(NOW):
         pass
     assert manager.run(after(4)) == []
-    assert manager.run(after(5)) == [pod_gc.NAME]
+    assert manager.run(after(5)) == [podgc.NAME]
     assert manager.run(after(6)) == []
 
 
@@ -62,13 +56,13 @@ def test_nobody_looks_when_nothing_happened():
     assert _looked(after(60)) == []
     make_node("n")
     make_pod("p", "n")
-    followers = [disruption.NAME, runtime_classes.NAME, replicas.NAME, garbage.NAME]
+    followers = [statuses.NAME, runtime_classes.NAME, replicas.NAME, garbage.NAME]
     assert _looked(after(61)) == followers
     assert _looked(after(62)) == []
     objects.create("Namespace", "", {"metadata": {"name": "old", "finalizers": ["a/b"]}}, now=NOW)
     objects.delete("Namespace", "", "old", now=NOW)
     assert _looked(after(63)) == [*followers, "namespaces"]
-    while disruption.NAME in (looked := _looked(after(64))):
+    while statuses.NAME in (looked := _looked(after(64))):
         pass  # the namespace's status is a change, too
     assert looked == ["namespaces"]
     usage.report("n", {"memory": {"available": 9, "threshold": 1}}, now=after(64))
@@ -79,6 +73,6 @@ def test_nobody_looks_when_nothing_happened():
 def test_a_budget_that_waits_for_the_time_is_looked_at_then():
     while _looked(NOW):
         pass
-    evictions.evictions.set_state(disruption.NAME, {"default": after(10).isoformat()})
+    evictions.evictions.set_state(statuses.NAME, {"default": after(10).isoformat()})
     assert _looked(after(9)) == []
-    assert _looked(after(10)) == [disruption.NAME]
+    assert _looked(after(10)) == [statuses.NAME]

@@ -8,7 +8,7 @@ from clusterstate import changes, memory
 from clusterstate.actions import objects
 from clusterstate.objects.document import format_time
 from clusterstate.queries.objects import find_object, get_manifest
-from scheduling.controllers import node_lifecycle
+from scheduling.controllers.nodes import lifecycle
 from tests.controllers.support import (
     NOW,
     after,
@@ -85,13 +85,13 @@ def test_a_node_whose_agent_falls_silent_is_unreachable_after_the_grace_period()
                                    "conditions": [{"type": "Ready", "status": "True"}]}},
         subresource="status", now=NOW,
     )  # fmt: skip
-    node_lifecycle.run(after(0))
+    lifecycle.run(after(0))
     for moment in (15, 30):
         beat("n2", moment)
-        node_lifecycle.run(after(moment))
+        lifecycle.run(after(moment))
     assert ready("n1") == "True"
     beat("n2", 41)
-    node_lifecycle.run(after(41))
+    lifecycle.run(after(41))
     assert ready("n1") == "Unknown"
     assert taints("n1") == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
     assert ready("n2") == "True"
@@ -108,17 +108,17 @@ def test_recovery_removes_the_taints_and_the_timers():
         beat(name, 0)
         condition(name, "Ready", "True")
     make_pod("p", "n1")
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     beat("n2", 15)
-    node_lifecycle.run(after(15))
+    lifecycle.run(after(15))
     beat("n2", 30)
-    node_lifecycle.run(after(30))
-    node_lifecycle.run(after(45))
+    lifecycle.run(after(30))
+    lifecycle.run(after(45))
     assert timer("p") == 345
     beat("n1", 50)
     condition("n1", "Ready", "True", 50)
     beat("n2", 50)
-    node_lifecycle.run(after(51))
+    lifecycle.run(after(51))
     assert taints("n1") == set()
     assert timer("p") is None
 
@@ -128,7 +128,7 @@ def test_a_node_without_an_agent_is_not_missed_and_keeps_foreign_taints():
                                                       "NoSchedule")])  # fmt: skip
     before = node("n1")
     for moment in (0, 10, 20, 30, 60, 600):
-        node_lifecycle.run(after(moment))
+        lifecycle.run(after(moment))
     assert node("n1") == before
 
 
@@ -145,7 +145,7 @@ def test_cordon_shows_as_a_taint_and_uncordon_removes_it():
     cordon(True)
     assert taints("n1") == {("node.kubernetes.io/unschedulable", "NoSchedule")}
     mark = changes.watermark()
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     assert changes.watermark() == mark
     cordon(False)
     assert taints("n1") == set()
@@ -179,7 +179,7 @@ def test_conditions_become_taints(kind, key):
     wanted = {("mine", "NoSchedule"), (f"node.kubernetes.io/{key}", "NoSchedule")}
     assert taints("n1") == wanted
     mark = changes.watermark()
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     assert changes.watermark() == mark
     condition("n1", kind, "False", 1)
     assert taints("n1") == {("mine", "NoSchedule")}
@@ -243,7 +243,7 @@ def test_a_condition_that_vanishes_takes_its_taints_along(kind, status, key):
     condition("n2", "Ready", "True")
     condition("n1", "DiskPressure", "False")
     condition("n1", kind, status)
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     full = f"node.kubernetes.io/{key}"
     assert (full, "NoSchedule") in taints("n1")
     assert ((full, "NoExecute") in taints("n1")) == (kind == "Ready")
@@ -253,7 +253,7 @@ def test_a_condition_that_vanishes_takes_its_taints_along(kind, status, key):
 
     objects.update("Node", "", "n1", without, subresource="status", now=after(1))
     assert taints("n1") == {("mine", "NoExecute")}
-    node_lifecycle.run(after(2))
+    lifecycle.run(after(2))
     assert taints("n1") == {("mine", "NoExecute")}
 
 
@@ -278,7 +278,7 @@ def test_taints_come_at_the_rate_of_the_zone():
     counts = []
     for moment in range(1, 32, 5):
         memory.forget()
-        node_lifecycle.run(after(moment))
+        lifecycle.run(after(moment))
         counts.append(sum((NOT_READY, "NoExecute") in taints(name) for name in names))
     assert counts == [1, 1, 2, 2, 3, 3, 3]
 
@@ -290,12 +290,12 @@ def test_a_rate_above_one_a_pass_is_reached(settings):
     for name in names:
         make_node(name)
         condition(name, "Ready", "True")
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     for name in names[:20]:
         condition(name, "Ready", "False", 1)
     counts = []
     for moment in (2, 4, 6, 8):
-        node_lifecycle.run(after(moment))
+        lifecycle.run(after(moment))
         counts.append(sum((NOT_READY, "NoExecute") in taints(name) for name in names))
     assert counts == [6, 12, 18, 20]
 
@@ -314,13 +314,13 @@ def test_silence_while_nobody_listened_says_nothing():
         make_node(name)
         beat(name, 0)
         condition(name, "Ready", "True")
-    node_lifecycle.run(after(0))
-    node_lifecycle.run(after(3600))
+    lifecycle.run(after(0))
+    lifecycle.run(after(3600))
     assert ready("n1") == "True"
     for moment in (3610, 3620, 3630):
-        node_lifecycle.run(after(moment))
+        lifecycle.run(after(moment))
         assert ready("n1") == "True"
-    node_lifecycle.run(after(3641))
+    lifecycle.run(after(3641))
     assert ready("n1") == "Unknown"
 
 

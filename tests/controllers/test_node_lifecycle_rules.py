@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.node_taints import NOT_READY, UNREACHABLE
-from scheduling.controllers.node_lifecycle_rules import (
+from scheduling.controllers.nodes.lifecycle_rules import (
     Settings,
     TokenBucket,
     ZoneState,

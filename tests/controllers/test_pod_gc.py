@@ -7,7 +7,9 @@ from clusterstate.actions import objects
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import pod_overlay
-from scheduling.controllers import manager, node_lifecycle, pod_deletion, pod_gc
+from scheduling.controllers import manager
+from scheduling.controllers.nodes import lifecycle
+from scheduling.controllers.pods import deletion, podgc
 from tests.controllers.support import NOW, after, bind, make_node, make_pod, pod, set_taints, taint
 
 pytestmark = pytest.mark.django_db
@@ -47,10 +49,10 @@ def test_pods_of_a_deleted_node_fail_and_go(settings):
     make_pod("waiting")
     set_status("done", phase="Succeeded")
     delete("Node", "n1")
-    assert pod_gc.collect(NOW) == 0
-    assert pod_gc.collect(after(39)) == 0
+    assert podgc.collect(NOW) == 0
+    assert podgc.collect(after(39)) == 0
     mark = changes.watermark()
-    assert pod_gc.collect(after(40)) == 3
+    assert podgc.collect(after(40)) == 3
     assert names() == ["elsewhere", "waiting"]
     read = changes.read_since(mark, kinds=["Pod"], limit=50, documents=None)
     last = {one.name: decode_object(_text(one))["status"] for one in read.items}
@@ -76,8 +78,8 @@ def test_a_restart_does_not_begin_to_count_again(settings):
     make_pod("a", "n1")
     delete("Node", "n1")
     for second in range(0, 40, 5):
-        assert pod_gc.collect(after(second)) == 0
-    assert pod_gc.collect(after(40)) == 1
+        assert podgc.collect(after(second)) == 0
+    assert podgc.collect(after(40)) == 1
 
 
 def test_a_node_that_comes_back_finds_its_pods(settings):
@@ -85,25 +87,25 @@ def test_a_node_that_comes_back_finds_its_pods(settings):
     make_node("n1")
     make_pod("a", "n1")
     delete("Node", "n1")
-    pod_gc.collect(NOW)
+    podgc.collect(NOW)
     make_node("n1", now=after(20))
-    pod_gc.collect(after(50))
+    podgc.collect(after(50))
     delete("Node", "n1", 60)
-    pod_gc.collect(after(60))
-    assert pod_gc.collect(after(99)) == 0
+    podgc.collect(after(60))
+    assert podgc.collect(after(99)) == 0
     assert names() == ["a"]
-    assert pod_gc.collect(after(100)) == 1
+    assert podgc.collect(after(100)) == 1
 
 
 def test_a_pod_that_names_a_node_that_never_was_goes_too(settings):
     """R101: in some cases it is deleted; each has the time of the quarantine."""
     settings.POD_GC_QUARANTINE_SECONDS = 40
     make_pod("first", nodeName="never")
-    pod_gc.collect(NOW)
+    podgc.collect(NOW)
     make_pod("second", nodeName="never", now=after(30))
-    pod_gc.collect(after(40))
+    podgc.collect(after(40))
     assert names() == ["second"]
-    pod_gc.collect(after(70))
+    podgc.collect(after(70))
     assert names() == []
 
 
@@ -112,26 +114,26 @@ def test_a_finalizer_keeps_a_pod_of_a_deleted_node(settings):
     make_node("n1")
     make_pod("kept", "n1", metadata={"finalizers": ["example.com/hold"]})
     delete("Node", "n1")
-    pod_gc.collect(NOW)
+    podgc.collect(NOW)
     found = pod("kept")
     assert found is not None
     assert found["metadata"]["deletionTimestamp"]
     assert found["status"]["phase"] == "Failed"
     mark = changes.watermark()
-    assert pod_gc.collect(after(10)) == 0
+    assert podgc.collect(after(10)) == 0
     assert changes.watermark() == mark
 
 
 def test_many_go_in_bursts(settings, monkeypatch):
     settings.POD_GC_QUARANTINE_SECONDS = 0
-    monkeypatch.setattr(pod_gc, "BURST", 3)
+    monkeypatch.setattr(podgc, "BURST", 3)
     make_node("n1")
     for number in range(7):
         make_pod(f"p{number}", "n1")
     delete("Node", "n1")
     left = []
     for second in range(4):
-        if pod_gc.NAME in manager.run(after(second)):
+        if podgc.NAME in manager.run(after(second)):
             left.append(len(names()))
     assert left == [4, 1, 0]
 
@@ -148,10 +150,10 @@ def test_finished_pods_are_kept_up_to_a_number(settings):
         make_pod(f"p{number}", now=after(number))
         set_status(f"p{number}", number, phase=phase, reason=reason)
     make_pod("alive")
-    assert pod_gc.collect(after(10)) == 2
+    assert podgc.collect(after(10)) == 2
     assert names() == ["alive", "p1", "p3"]
     settings.TERMINATED_POD_THRESHOLD = 0
-    assert pod_gc.collect(after(100)) == 0
+    assert podgc.collect(after(100)) == 0
 
 
 # Deletions that no agent ends ---------------------------------------------------------------
@@ -170,7 +172,7 @@ def heartbeat(node, seconds):
         node, seconds, kind="Node",
         conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": stamp}],
     )  # fmt: skip
-    node_lifecycle.run(after(seconds))
+    lifecycle.run(after(seconds))
 
 
 def test_a_pod_goes_at_once_where_nobody_plays_the_agent():
@@ -181,7 +183,7 @@ def test_a_pod_goes_at_once_where_nobody_plays_the_agent():
     delete("Pod", "a")
     delete("Pod", "b")
     assert pod("a") is not None
-    assert pod_deletion.finish(NOW) == 2
+    assert deletion.finish(NOW) == 2
     assert names() == []
 
 
@@ -196,16 +198,16 @@ def test_an_agent_is_given_the_grace_period(agent, settings):
             heartbeat("n1", seconds)
     make_pod("a", "n1")
     delete("Pod", "a")
-    assert pod_deletion.finish(after(59)) == 0
+    assert deletion.finish(after(59)) == 0
     assert pod("a") is not None
-    assert pod_deletion.finish(after(60)) == 1, "the agent did not act"
+    assert deletion.finish(after(60)) == 1, "the agent did not act"
 
 
 def test_a_finalizer_keeps_a_pod_where_nobody_plays_the_agent():
     make_node("n1")
     make_pod("a", "n1", metadata={"finalizers": ["example.com/hold"]})
     delete("Pod", "a")
-    assert pod_deletion.finish(NOW) == 0
+    assert deletion.finish(NOW) == 0
     assert pod("a") is not None
 
 
@@ -218,7 +220,7 @@ def test_a_node_that_is_out_of_service_gives_its_pods_up():
         set_status(name, kind="Node", conditions=[{"type": "Ready", "status": "Unknown"}])
         delete("Pod", f"on-{name}")
     set_taints("n1", taint("node.kubernetes.io/out-of-service"))
-    assert pod_gc.collect(NOW) == 1
+    assert podgc.collect(NOW) == 1
     assert names() == ["on-n2"]
 
 
@@ -230,8 +232,8 @@ def test_bound_and_evicted_pods_are_counted_from_their_binding(settings):
     make_pod("early", "n1")
     bind(pod_id, "n1", now=after(20))
     delete("Node", "n1", 21)
-    pod_gc.collect(after(21))
-    assert pod_gc.collect(after(61)) == 2
+    podgc.collect(after(21))
+    assert podgc.collect(after(61)) == 2
 
 
 def test_a_pod_that_cannot_be_read_does_not_keep_the_others(settings):
@@ -244,7 +246,7 @@ def test_a_pod_that_cannot_be_read_does_not_keep_the_others(settings):
         " WHERE id = (SELECT document_id FROM pod WHERE name = 'broken')"
     )
     delete("Node", "n1")
-    assert pod_gc.collect(NOW) == 2
+    assert podgc.collect(NOW) == 2
     assert sql.fetch("SELECT name FROM pod") == [("broken",)]
-    assert pod_gc.collect(after(10)) == 0
+    assert podgc.collect(after(10)) == 0
     assert len(aside.objects("pod-gc")) == 1

@@ -5,7 +5,7 @@ import pytest
 
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import qos_class
-from scheduling.controllers.pressure_rules import (
+from scheduling.controllers.nodes.pressure_rules import (
     Pressure,
     Usage,
     candidate,

@@ -12,17 +12,10 @@ from clusterstate import changes, sql
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.answers import questions
-from scheduling.controllers import (
-    disruption,
-    evictions,
-    garbage,
-    manager,
-    node_lifecycle,
-    pod_deletion,
-    pod_gc,
-    replicas,
-    runtime_classes,
-)
+from scheduling.controllers import evictions, garbage, manager, replicas, runtime_classes
+from scheduling.controllers.budgets import statuses
+from scheduling.controllers.nodes import lifecycle
+from scheduling.controllers.pods import deletion, podgc
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
@@ -36,14 +29,14 @@ def follow(now: datetime) -> None:
     if unforeseen(now + timedelta(seconds=30), limit=1):
         questions.foresee(now)
     support.fire(now)
-    pod_deletion.finish(now)
-    disruption.follow(now)
+    deletion.finish(now)
+    statuses.follow(now)
     runtime_classes.follow(now)
     replicas.follow(now)
     garbage.follow(now)
-    pod_gc.collect(now)
+    podgc.collect(now)
     manager.run(now)
-    node_lifecycle.run(now)
+    lifecycle.run(now)
     evictions.follow(now)
 
 

@@ -9,8 +9,11 @@ from clusterstate import changes, memory, sql
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.queries.objects import TABLES, decode_object, find_object
-from scheduling.controllers import disruption, manager, node_lifecycle, pod_deletion, replicas
 from scheduling.controllers import evictions as controller
+from scheduling.controllers import manager, replicas
+from scheduling.controllers.budgets import statuses
+from scheduling.controllers.nodes import lifecycle
+from scheduling.controllers.pods import deletion
 from tests.clock import NOW, after
 from tests.controllers.support import (
     evict,
@@ -179,11 +182,11 @@ def test_a_deletion_that_cannot_be_ended_holds_up_no_other() -> None:
         " $$BEGIN IF OLD.name = 'bad' THEN RAISE data_exception; END IF; RETURN OLD; END$$"
     )
     sql.run("CREATE TRIGGER refuse BEFORE DELETE ON pod FOR EACH ROW EXECUTE FUNCTION refuse()")
-    assert pod_deletion.finish(after(60)) == 2
+    assert deletion.finish(after(60)) == 2
     assert pod("a") is None
     assert pod("c") is None
     assert kept("pod-deletion") == [("Pod", "bad")]
-    assert pod_deletion.finish(after(61)) == 0
+    assert deletion.finish(after(61)) == 0
 
 
 def test_a_node_that_cannot_be_read_is_passed_over() -> None:
@@ -196,7 +199,7 @@ def test_a_node_that_cannot_be_read_is_passed_over() -> None:
         return {**manifest, "status": {**manifest["status"], "conditions": lost}}
 
     objects.update("Node", "", "good", lose, subresource="status", now=NOW)
-    node_lifecycle.run(NOW)
+    lifecycle.run(NOW)
     assert kept("node-lifecycle") == [("Node", "bad")]
     assert "node.kubernetes.io/not-ready" in str(
         decode_object(find_object("Node", "", "good"))["spec"]
@@ -222,7 +225,7 @@ def test_a_budget_that_cannot_be_counted_leaves_the_others() -> None:
     for name in ("a", "bad", "c"):
         budget(name)
     spoil("PodDisruptionBudget", "bad", '"minAvailable":1', '"minAvailable":[1]')
-    disruption.follow(NOW)
+    statuses.follow(NOW)
     assert expected("a") == expected("c") == 0
     assert kept("disruption") == [("PodDisruptionBudget", "bad")]
     assert evictions.cursor("disruption") is not None

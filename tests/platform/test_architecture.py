@@ -184,6 +184,7 @@ PLANTED = {
     "clusterstate/objects/planted.py": "import clusterstate.models\nimport scheduling.tasks\n",
     "scheduling/framework/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/engine/planted.py": "import django\nimport clusterstate.sql\n",
+    "scheduling/controllers/planted.py": "import scheduling.controllers.manager\n",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
     "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",

@@ -4,7 +4,7 @@ A pod's node may be deleted under it, and a pod may name one that never was (R10
 ever say what became of it, so it fails, for whoever counts on it, and is removed. A node that comes
 back within the quarantine finds its pods as they were. Finished pods are kept up to a number, the
 evicted and the oldest go first. Rule: pkg/controller/podgc/gc_controller.go, v1.36. Pods that end
-without ever having had a node are ended by ``pod_deletion``.
+without ever having had a node are ended by ``deletion``.
 
 Since when a node is missed stands in a row, so that a restart does not begin to count again.
 """

@@ -1,6 +1,6 @@
 """The life of nodes: silence becomes conditions, conditions become taints, as fast as zones allow.
 
-A pass every few seconds loads nodes and heartbeats, calls ``node_lifecycle_rules.monitor`` and
+A pass every few seconds loads nodes and heartbeats, calls ``lifecycle_rules.monitor`` and
 writes what differs. Zones and their token buckets stand in a row, so that a restart does not give
 a limiter its burst again. Heartbeats by Lease are no changes: nobody is woken by them.
 
@@ -27,7 +27,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, NodeCondition, Taint
 from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
 from clusterstate.queries.nodes import node_revisions, nodes_by_id
-from scheduling.controllers.node_lifecycle_rules import (
+from scheduling.controllers.nodes.lifecycle_rules import (
     Looked,
     NodeChange,
     Pass,

@@ -2,7 +2,7 @@
 
 A follower of the change log with a cursor in a row, called every second: namespaces in which pods,
 budgets or controllers changed have the status of their budgets computed again
-(``disruption_rules``). An eviction charges the budget in its own transaction, so a status that is a
+(``rules``). An eviction charges the budget in its own transaction, so a status that is a
 second old never lets two pods go for one; it is only late to allow the next.
 """
 
@@ -25,7 +25,7 @@ from clusterstate.queries.controllers import Glance
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.namespaces import budget_namespaces, changed_namespaces
 from clusterstate.queries.objects import decode_object, find_object
-from scheduling.controllers.disruption_rules import Budget, BudgetStatus, budget_status
+from scheduling.controllers.budgets.rules import Budget, BudgetStatus, budget_status
 
 logger = structlog.get_logger(__name__)
 

@@ -8,7 +8,9 @@ from clusterstate.objects.errors import TooManyRequests
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, count_timers, waiting_timers
 from clusterstate.queries.objects import get_manifest
 from scheduling.answers import questions
-from scheduling.controllers import disruption, evictions, pod_deletion
+from scheduling.controllers import evictions
+from scheduling.controllers.budgets import statuses
+from scheduling.controllers.pods import deletion
 from tests.clock import moment
 from tests.controllers.support import (
     NOW,
@@ -58,19 +60,19 @@ def status(name="pdb"):
 def test_the_status_follows_the_pods():
     make_node("n1")
     make_budget(minAvailable=1)
-    disruption.follow(NOW)
+    statuses.follow(NOW)
     assert status()["expectedPods"] == 0
     make_ready("a")
     make_ready("b")
     make_ready("c")
-    assert disruption.follow(NOW) == 1
+    assert statuses.follow(NOW) == 1
     found = status()
     assert (found["currentHealthy"], found["desiredHealthy"], found["disruptionsAllowed"]) == (
         3, 1, 2,
     )  # fmt: skip
     assert found["observedGeneration"] == 1
     assert found["conditions"][0]["reason"] == "SufficientPods"
-    assert disruption.follow(NOW) == 0
+    assert statuses.follow(NOW) == 0
 
 
 def test_evictions_spend_the_budget_and_then_are_refused():
@@ -78,14 +80,14 @@ def test_evictions_spend_the_budget_and_then_are_refused():
     make_budget(minAvailable=2)
     for name in "abc":
         make_ready(name)
-    disruption.follow(NOW)
+    statuses.follow(NOW)
     evict_pod("default", "a", {}, now=NOW)
     with pytest.raises(TooManyRequests) as refused:
         evict_pod("default", "b", {}, now=NOW)
     assert "needs 2 healthy pods and has 3 currently" in str(refused.value.details)
-    pod_deletion.finish(after(31))
+    deletion.finish(after(31))
     assert pod("a") is None
-    disruption.follow(after(1))
+    statuses.follow(after(1))
     assert "disruptedPods" not in status()
     with pytest.raises(TooManyRequests):
         evict_pod("default", "b", {}, now=NOW)
@@ -101,7 +103,7 @@ def test_a_percentage_counts_what_the_controller_wants():
     }  # fmt: skip
     for name in "ab":
         make_pod(name, "n1", metadata={"labels": {"app": "a"}, "ownerReferences": [owner]})
-    disruption.follow(NOW)
+    statuses.follow(NOW)
     assert status()["expectedPods"] == 2
     assert status()["desiredHealthy"] == 1
 
@@ -163,7 +165,7 @@ def test_a_budget_holds_pods_back_and_the_timer_says_so():
     make_budget(minAvailable=1)
     for name in "ab":
         make_ready(name, affinity=during_execution("zone", "a"))
-    disruption.follow(NOW)
+    statuses.follow(NOW)
     evictions.follow(NOW)
     set_labels("n1", zone="b")
     assert len(evict(0)) == 1

@@ -23,7 +23,7 @@ from clusterstate.objects.pod import Pod
 from clusterstate.objects.resources import qos_class
 from clusterstate.queries.pods import pod_manifests, pods_on_node
 from clusterstate.queries.usage import PodUsage, Reported, unjudged_reports
-from scheduling.controllers.pressure_rules import (
+from scheduling.controllers.nodes.pressure_rules import (
     REASON,
     Candidate,
     Pressure,

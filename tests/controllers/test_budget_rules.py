@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from clusterstate.objects.pod import Pod
-from scheduling.controllers.disruption_rules import (
+from scheduling.controllers.budgets.rules import (
     Answer,
     Budget,
     BudgetStatus,

@@ -1,0 +1,1 @@
+"""PodDisruptionBudgets: ``statuses`` follows pods and budgets, ``rules`` computes a status."""
