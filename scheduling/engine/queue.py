@@ -279,6 +279,7 @@ class PriorityQueue:
         self._changed: OrderedDict[int, None] = OrderedDict()
         self._event_count = 0
         self._tokens = 0
+        self._latest = -math.inf
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -379,6 +380,7 @@ class PriorityQueue:
         entry.since = place.since or now
         entry.attempts = place.attempts
         entry.not_before = place.not_before
+        self._limit_times(entry, now)
         entry.rejected_by = frozenset(place.rejected_by)
         entry.refused = place.attempts > 0
         self._entries[pod.pod_id] = entry
@@ -855,6 +857,9 @@ class PriorityQueue:
 
     def _promote(self, now: float) -> None:
         """Make active what was woken or waited long enough, some at a time."""
+        if now < self._latest:
+            self._follow_clock_back(now)
+        self._latest = now
         self._wake(now)
         moved = 0
         heap = self._waiting_backoff
@@ -870,6 +875,30 @@ class PriorityQueue:
             self._enqueue(entry, now)
             self._changed[first[1]] = None
             moved += 1
+
+    def _follow_clock_back(self, now: float) -> None:
+        """Let no pod wait for the time that the clock was set back by.
+
+        Moments that lie further ahead than a backoff were noted before the clock was set.
+        """
+        for entry in self._entries.values():
+            if not self._limit_times(entry, now) or entry.stage is Stage.IN_FLIGHT:
+                continue
+            if entry.members is None:
+                self._enqueue(entry, now)
+            else:
+                stage = entry.stage
+                self._leave_group(entry)
+                self._wait(entry, stage)
+
+    def _limit_times(self, entry: _Entry, now: float) -> bool:
+        """Take back moments that cannot lie so far ahead; return whether there were any."""
+        not_before = min(entry.not_before, now + self._backoff.after(entry.attempts))
+        if entry.queued_at <= now and entry.not_before == not_before:
+            return False
+        entry.queued_at = min(entry.queued_at, now)
+        entry.not_before = not_before
+        return True
 
     def _drop_stale(self) -> None:
         for heap in (self._fresh, self._waiting_backoff, self._flush):

@@ -106,6 +106,38 @@ def test_a_failed_attempt_is_repeated_after_its_backoff():
         assert q.pop_batch(now + wait - 0.01, 1) == []
 
 
+def test_a_clock_that_is_set_back_delays_no_pod_beyond_its_backoff():
+    """The clock ran 90 s ahead while a pod was refused, a pod failed and two pods came."""
+    q = rejected(1, by=("A",), now=90.0)
+    q.add(pod(2, class_id=2), 90.0)
+    assert ids(q.pop_batch(90.0, 9)) == [2]
+    q.requeue_failed(2, 90.0)
+    q.add(pod(3), 90.0)
+    q.add(pod(4), 91.0)
+    assert ids(q.pop_batch(0.0, 1)) == [3]
+    q.add(pod(5), 0.5)
+    q.move_on_event(added(a="1"), 0.5)
+    popped = ids(q.pop_batch(1.5, 9))
+    assert sorted(popped) == [1, 2, 4, 5]
+    assert popped.index(4) < popped.index(5), "who came first is tried first"
+
+
+def test_the_flush_counts_from_the_time_that_the_clock_was_set_to():
+    q = rejected(1, by=("A",), now=1000.0)
+    assert q.pop_batch(0.0, 9) == []
+    assert q.next_due(0.0) == 300.0
+    assert ids(q.pop_batch(300.0, 9)) == [1]
+
+
+def test_a_place_from_before_the_clock_was_set_back_is_limited_after_a_restart():
+    q = rejected(1, by=(), now=1000.0)
+    place = q.place(1)
+    assert place.not_before == 1001.0
+    q = queue()
+    q.restore(pod(1), place, 5.0)
+    assert ids(q.pop_batch(6.0, 9)) == [1]
+
+
 def test_a_rejected_pod_waits_for_its_plugins_and_not_for_time():
     q = rejected()
     assert q.place(1).rejected_by == ("A",)
