@@ -5,7 +5,7 @@ changes these, so that nobody sees a cordoned node without its taint, and a bind
 before meets a node that has changed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -74,22 +74,32 @@ def settle_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Ma
     out, as clients that send the whole list do; so a countdown does not start again.
     """
     manifest = _govern(_initialize(manifest, old), old)
+    spec: Manifest = manifest.get("spec") or {}
     taints = taints_of(manifest)
-    if not any(
-        taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded") for taint in taints
-    ):
+    if not taints:
+        if "taints" not in spec:
+            return manifest
+        return {**manifest, "spec": {key: spec[key] for key in spec if key != "taints"}}
+    times = {(one.get("key"), one.get("effect")): one.get("timeAdded") for one in taints_of(old)}
+    settled = [_settled(taint, times, now) for taint in taints]
+    if settled == taints:
         return manifest
-    times = {
-        (taint.get("key"), taint.get("effect")): taint.get("timeAdded") for taint in taints_of(old)
-    }
-    stamped = []
-    for taint in taints:
-        if taint.get("effect") == NO_EXECUTE and not taint.get("timeAdded"):
-            known = times.get((taint.get("key"), NO_EXECUTE))
-            stamped.append({**taint, "timeAdded": known or document.format_time(now)})
-        else:
-            stamped.append(taint)
-    return {**manifest, "spec": {**manifest["spec"], "taints": stamped}}
+    return {**manifest, "spec": {**spec, "taints": settled}}
+
+
+def _settled(
+    taint: dict[str, Any], times: Mapping[tuple[Any, Any], str | None], now: datetime
+) -> dict[str, Any]:
+    """Return the taint as its row says it: no other members, no empty value, whole seconds."""
+    key, effect, added = taint.get("key"), taint.get("effect"), taint.get("timeAdded")
+    if not added and effect == NO_EXECUTE:
+        added = times.get((key, effect)) or document.format_time(now)
+    result = {"effect": effect, "key": key}
+    if added:
+        result["timeAdded"] = document.format_time(document.parse_time(added))
+    if value := taint.get("value"):
+        result["value"] = value
+    return result
 
 
 _INSERT = """

@@ -4,6 +4,12 @@ Every stored object is a narrow row beside an immutable document. The row has wh
 and sort by, and is written only by the action that writes the document; the document has the
 manifest as canonical JSON text and is passed through reads unparsed.
 
+Two facts have rows or columns that anybody may write, taints and what RuntimeClasses ask for. The
+database itself composes these into documents, by triggers that run when a transaction commits:
+nothing else sees a write that does not come through an action, and a taint that only SQL knows of
+would be a copy. Composing them on each read instead would cost a join in every LIST and, for the
+history, a copy of the taints in every entry of the log.
+
 Columns named ``document`` and ``scheduling_class`` are references without a foreign key: a checked
 reference would lock the referred row for every pod inserted, and every pod of a class refers to
 the same one. The statements in ``actions`` write both ends in one transaction.

@@ -1,5 +1,7 @@
 """Nodes and their taints."""
 
+from typing import Final
+
 from django.db import models
 
 from clusterstate.models.base import ClusterObject
@@ -27,13 +29,28 @@ class Node(ClusterObject):
         db_table = "node"
 
 
+_PART: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PREFIX: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+
+
 class Taint(models.Model):
-    """One taint of a node; a taint's identity is its key and effect (R112)."""
+    """One taint of a node; a taint's identity is its key and effect (R112).
+
+    These rows are what counts. A transaction that writes some in any way (SQL, this model) changes
+    the node: at its commit the database composes the node's taints, in the order of ``position``,
+    into a new version of its document, with a revision and an entry in the change log. So reads,
+    watches, the scheduler and the eviction timers see the same taints, and earlier versions keep
+    those of their time. An action that writes a node's document writes the rows with it, after
+    which there is nothing to compose.
+
+    Rows written by hand may leave out ``position`` (the taint comes last) and ``added_at``, which
+    is in whole seconds and set for NoExecute, whose countdowns begin there (R123).
+    """
 
     node = models.ForeignKey(Node, models.CASCADE, db_index=False, related_name="taints")
     position = models.SmallIntegerField()
     key = models.TextField()
-    value = models.TextField(default="")
+    value = models.TextField(default="", db_default="")
     effect = models.TextField()
     added_at = models.DateTimeField(null=True)
 
@@ -45,6 +62,12 @@ class Taint(models.Model):
             models.CheckConstraint(
                 condition=models.Q(effect__in=["NoSchedule", "PreferNoSchedule", "NoExecute"]),
                 name="taint_effect_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(key__regex=f"^({_PREFIX}/)?{_PART}$"), name="taint_key_valid"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(value__regex=f"^({_PART})?$"), name="taint_value_valid"
             ),
         ]
 

@@ -22,9 +22,15 @@ class Namespace(ClusterObject):
 
 
 class RuntimeClass(ClusterObject):
-    """A RuntimeClass."""
+    """A RuntimeClass; the columns are the members of its manifest, ``None`` for one it lacks.
+
+    At commit the database fills them from a new document, and composes a new version of the
+    document when they were written by themselves, with a revision and an entry in the change log.
+    """
 
     handler = models.TextField()
+    scheduling = models.JSONField(null=True)
+    overhead = models.JSONField(null=True)
 
     class Meta(ClusterObject.Meta):
         db_table = "runtime_class"
