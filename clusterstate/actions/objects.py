@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import departures, events, nodes, storing
+from clusterstate.actions import events, eviction_warnings, nodes, storing
 from clusterstate.actions.pods.create import create_pod, create_pods, create_pods_each
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.update import update_pod
@@ -329,7 +329,7 @@ def update(
             text, _ = document.encode(kind.name, new)
         warnings = admitted.warnings
         if kind.name == "Node" and storing.is_rehearsal():
-            warnings = [*warnings, *departures.foretell(old, new, now)]
+            warnings = [*warnings, *eviction_warnings.for_node(old, new, now)]
         revision = _write(kind, row, old, new, text, now)
         return Stored(document.compose(text, revision), revision, warnings, row.uid)
 

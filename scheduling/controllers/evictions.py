@@ -2,7 +2,7 @@
 
 A follower of the change log with a cursor in a row. It looks at nodes whose NoExecute taints or
 labels changed, and at pods that came to a node that evicts, whose tolerations changed, or that have
-a timer already; judges each pair of node and class once (``objects.countdowns``); and states the
+a timer already; judges each pair of node and class once (``objects.eviction``); and states the
 timers in bulk (``actions.evictions.replan``). What it states follows from the rows alone, so doing
 it twice, or after a crash, or from nothing, gives the same timers (C22).
 
@@ -25,9 +25,9 @@ from django.db import transaction
 from clusterstate import changes, memory
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.evictions import Fired, Plan
-from clusterstate.objects.countdowns import Countdown, countdowns, deadline
-from clusterstate.objects.matching import NodeSelectorMatcher, node_fields
-from clusterstate.objects.pod import Pod, Toleration
+from clusterstate.objects import eviction
+from clusterstate.objects.eviction import Countdown, Rules
+from clusterstate.objects.pod import Pod
 from clusterstate.queries.eviction_news import NodeNews, eviction_news
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT, DueTaint, is_execution_due
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints, node_labels
@@ -54,22 +54,14 @@ _CLASSES = 100_000
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
-class _Class(msgspec.Struct, frozen=True):
-    """What of a scheduling class matters here. ``keys`` are the labels its terms name."""
-
-    tolerations: tuple[Toleration, ...]
-    terms: NodeSelectorMatcher | None
-    keys: frozenset[str]
-
-
-_classes: dict[int, _Class] = {}
+_classes: dict[int, Rules] = {}
 _told_at: dict[str, datetime] = {}
 """When a cursor was last written that nothing of note led to, by name."""
 memory.when_replaced(_classes.clear)
 memory.when_replaced(_told_at.clear)
 
 
-def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
+def _known(class_ids: Iterable[int]) -> Mapping[int, Rules]:
     """Return the classes' rules; queries for those never met."""
     wanted = set(class_ids)
     known = {id_: rules for id_ in wanted if (rules := _classes.get(id_)) is not None}
@@ -84,18 +76,8 @@ def _known(class_ids: Iterable[int]) -> Mapping[int, _Class]:
 
 
 @lru_cache(maxsize=4096)
-def _rules_of(spec: str) -> _Class:
-    pod = _decode_pod(spec)
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    selector = affinity.required_during_scheduling_required_during_execution if affinity else None
-    if selector is None:
-        return _Class(pod.spec.tolerations, None, frozenset())
-    keys = frozenset(
-        requirement.key
-        for term in selector.node_selector_terms
-        for requirement in term.match_expressions
-    )
-    return _Class(pod.spec.tolerations, NodeSelectorMatcher(selector), keys)
+def _rules_of(spec: str) -> Rules:
+    return eviction.rules_of(_decode_pod(spec))
 
 
 # Judging --------------------------------------------------------------------------------------
@@ -118,10 +100,10 @@ def plans(stays: Sequence[Stay]) -> list[Plan]:
             continue
         place = stay.place
         if place not in counted:
-            counted[place] = countdowns(
+            counted[place] = eviction.countdowns(
                 known[place.class_id].tolerations, on_node, added_at=_LONG_AGO
             )
-        found = deadline(counted[place], stay.bound_at)
+        found = eviction.deadline(counted[place], stay.bound_at)
         if found is not None:
             result.append(
                 Plan(
@@ -150,26 +132,13 @@ def broken(places: Sequence[Place]) -> set[Place]:
         return set()
     labels = node_labels(sorted({place.node_name for place in places}))
     known = _known(place.class_id for place in places)
-    result = set()
-    for place in places:
-        one = known.get(place.class_id)
-        if one is None or one.terms is None or place.node_name not in labels:
-            continue
-        if not one.terms.matches(labels[place.node_name], node_fields(place.node_name)):
-            result.add(place)
-    return result
-
-
-def leaving(node_name: str, labels: Mapping[str, str]) -> list[Place]:
-    """Return the places on a node that would have to leave if it had these labels."""
-    places = executing_places(node_names=[node_name])
-    known = _known(place.class_id for place in places)
-    return [
+    return {
         place
         for place in places
-        if (terms := known[place.class_id].terms) is not None
-        and not terms.matches(labels, node_fields(node_name))
-    ]
+        if place.class_id in known
+        and place.node_name in labels
+        and eviction.is_broken(known[place.class_id], place.node_name, labels[place.node_name])
+    }
 
 
 def _grace() -> timedelta:

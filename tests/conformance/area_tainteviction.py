@@ -1,12 +1,16 @@
 """Area tainteviction: what NoExecute taints do to a pod (R112-R123)."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from clusterstate.objects import eviction
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
-from scheduling.controllers import taint_eviction_rules as rules
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+"""When the taints were added and the pod was bound."""
 
 
 def check(case: dict[str, Any]) -> str | None:
@@ -19,21 +23,39 @@ def check(case: dict[str, Any]) -> str | None:
     return f"unknown op {case['op']}"
 
 
+def _seconds_until_due(counted: list[eviction.Countdown]) -> int | None:
+    due = eviction.deadline(counted, NOW)
+    return None if due is None else int((due.due_at - NOW).total_seconds())
+
+
 def _min_toleration_time(case: dict[str, Any], tolerations: list[Toleration]) -> str | None:
-    seconds = rules.min_toleration_seconds(tolerations)
+    """Compare the time that all these tolerations together leave, each used for a taint."""
+    counted = [
+        eviction.Countdown(Taint(), NOW, seconds)
+        for used in tolerations or [None]
+        if (seconds := eviction.tolerated_seconds(used)) is not None
+    ]
+    seconds = _seconds_until_due(counted)
     # Upstream writes forever as minus one nanosecond.
     wanted = None if case["forever"] else case["seconds"]
     return None if seconds == wanted else f"seconds: {seconds}, wanted {wanted}"
 
 
 def _process_pod(case: dict[str, Any], tolerations: list[Toleration]) -> str | None:
-    taints = msgspec.convert(case.get("taints") or [], list[Taint])
-    outcome = rules.process_pod(tolerations, taints)
+    taints = [
+        msgspec.structs.replace(taint, time_added=None)
+        for taint in msgspec.convert(case.get("taints") or [], list[Taint])
+    ]
+    used = [one for _, one in eviction.used_tolerations(tolerations, taints)]
+    tolerated = None not in used
+    counted = eviction.countdowns(tolerations, taints, added_at=NOW)
+    seconds = _seconds_until_due(list(counted))
+    outcome = "never" if seconds is None else "evictAfter" if tolerated else "evictNow"
     found = {
-        "allTolerated": outcome.all_tolerated,
-        "outcome": outcome.decision.value,
-        "seconds": outcome.seconds,
-        "usedTolerations": list(outcome.used),
+        "allTolerated": tolerated,
+        "outcome": outcome,
+        "seconds": seconds if outcome == "evictAfter" else None,
+        "usedTolerations": used if tolerated else [],
     }
     wanted = {
         "allTolerated": case["allTolerated"],

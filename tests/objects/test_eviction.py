@@ -6,15 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects import countdowns
+from clusterstate.objects import eviction
 from clusterstate.objects.matching import find_untolerated
+from clusterstate.objects.matching import tolerates as tolerates_
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
-from scheduling.controllers.taint_eviction_rules import (
-    Decision,
-    min_toleration_seconds,
-    process_pod,
-)
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_AGO = T0 - timedelta(days=365)
@@ -22,8 +18,24 @@ LONG_AGO = T0 - timedelta(days=365)
 
 def deadline(tolerations, taints, *, added_at, bound_at=LONG_AGO):
     """Return when a pod must leave that was there before the taints, unless told otherwise."""
-    counted = countdowns.countdowns(tolerations, taints, added_at=added_at)
-    return countdowns.deadline(counted, bound_at)
+    counted = eviction.countdowns(tolerations, taints, added_at=added_at)
+    return eviction.deadline(counted, bound_at)
+
+
+def seconds_left(tolerations, taints):
+    """Return how long a pod stays under taints that come now, ``None`` for ever."""
+    found = deadline(tolerations, taints, added_at=T0)
+    return None if found is None else (found.due_at - T0).total_seconds()
+
+
+def kubernetes(tolerations, taints):
+    """Return the same by taint_eviction.go: getMinTolerationTime of GetMatchingTolerations."""
+    evicting = [taint for taint in taints if taint.effect == "NoExecute"]
+    used = [next((t for t in tolerations if tolerates_(t, taint)), None) for taint in evicting]
+    if None in used:
+        return 0
+    limits = [one.toleration_seconds for one in used if one.toleration_seconds is not None]
+    return max(min(limits), 0) if limits else None
 
 
 def taint(key="key1", effect="NoExecute", value="", at=T0):
@@ -37,24 +49,23 @@ def tolerates(key="key1", seconds=None, effect="NoExecute", operator="Exists", v
 
 
 @pytest.mark.parametrize(
-    ("tolerations", "decision", "seconds"),
+    ("tolerations", "seconds"),
     [
-        ([], Decision.EVICT_NOW, None),
-        ([tolerates()], Decision.NEVER, None),
-        ([tolerates(seconds=3600)], Decision.EVICT_AFTER, 3600),
-        ([tolerates(seconds=0)], Decision.EVICT_AFTER, 0),
-        ([tolerates(seconds=-5)], Decision.EVICT_AFTER, 0),
-        ([tolerates(effect="NoSchedule")], Decision.EVICT_NOW, None),
-        ([tolerates(effect="", seconds=7)], Decision.EVICT_AFTER, 7),
-        ([Toleration(operator="Exists")], Decision.NEVER, None),
-        ([tolerates(seconds=9), tolerates()], Decision.EVICT_AFTER, 9),
-        ([tolerates(), tolerates(seconds=9)], Decision.NEVER, None),
+        ([], 0),
+        ([tolerates()], None),
+        ([tolerates(seconds=3600)], 3600),
+        ([tolerates(seconds=0)], 0),
+        ([tolerates(seconds=-5)], 0),
+        ([tolerates(effect="NoSchedule")], 0),
+        ([tolerates(effect="", seconds=7)], 7),
+        ([Toleration(operator="Exists")], None),
+        ([tolerates(seconds=9), tolerates()], 9),
+        ([tolerates(), tolerates(seconds=9)], None),
     ],
 )
-def test_one_taint(tolerations, decision, seconds):
+def test_one_taint(tolerations, seconds):
     """R122, R117, R118: at once, never, or for so long; only the first match counts."""
-    outcome = process_pod(tolerations, [taint()])
-    assert (outcome.decision, outcome.seconds) == (decision, seconds)
+    assert seconds_left(tolerations, [taint()]) == seconds
 
 
 def test_both_forms_of_toleration_match_the_taint():
@@ -65,9 +76,9 @@ def test_both_forms_of_toleration_match_the_taint():
         tolerates(operator="", value="value1"),
         tolerates(),
     ):
-        assert process_pod([toleration], tainted).decision is Decision.NEVER
+        assert seconds_left([toleration], tainted) is None
     other = tolerates(operator="Equal", value="value2")
-    assert process_pod([other], tainted).decision is Decision.EVICT_NOW
+    assert seconds_left([other], tainted) == 0
 
 
 def test_the_worked_example_of_the_seeds():
@@ -82,14 +93,12 @@ def test_the_worked_example_of_the_seeds():
         tolerates("key1", effect="NoExecute", operator="Equal", value="value1"),
     ]
     assert find_untolerated(taints, tolerations, ("NoSchedule", "NoExecute")) == taints[2]
-    assert process_pod(tolerations, taints).decision is Decision.NEVER
     assert deadline(tolerations, taints, added_at=T0) is None
 
 
 def test_effects_that_do_not_evict_do_not_evict():
     """R113, R119, R120."""
     taints = [taint(effect="NoSchedule"), taint(effect="PreferNoSchedule")]
-    assert process_pod([], taints).decision is Decision.NEVER
     assert deadline([], taints, added_at=T0) is None
 
 
@@ -143,10 +152,10 @@ def test_the_later_of_taint_and_binding_begins_the_count(bound, due):
     assert found.due_at == T0 + timedelta(seconds=due)
 
 
-def test_the_shortest_toleration():
-    assert min_toleration_seconds([]) == 0
-    assert min_toleration_seconds([tolerates()]) is None
-    assert min_toleration_seconds([tolerates(seconds=2), tolerates(), tolerates(seconds=1)]) == 1
+def test_how_long_a_taint_is_borne():
+    assert eviction.tolerated_seconds(None) == 0
+    assert eviction.tolerated_seconds(tolerates()) is None
+    assert eviction.tolerated_seconds(tolerates(seconds=-5)) == 0
 
 
 SECONDS = st.one_of(st.none(), st.integers(-5, 100))
@@ -160,11 +169,4 @@ TAINTS = st.lists(st.sampled_from("abc"), max_size=3, unique=True).map(
 
 @given(TOLERATIONS, TAINTS)
 def test_taints_of_one_moment_give_the_deadline_that_kubernetes_gives(tolerations, taints):
-    outcome = process_pod(tolerations, taints)
-    found = deadline(tolerations, taints, added_at=T0)
-    if outcome.decision is Decision.NEVER:
-        assert found is None
-    elif outcome.decision is Decision.EVICT_NOW:
-        assert found.due_at == T0
-    else:
-        assert found.due_at == T0 + timedelta(seconds=outcome.seconds)
+    assert seconds_left(tolerations, taints) == kubernetes(tolerations, taints)
