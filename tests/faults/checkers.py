@@ -47,10 +47,12 @@ HEAL = "healed late"
 READY = "ready untrue"
 BOUNDS = "unbounded"
 ENDED = "ended"
+COPIES = "copies"
 ANSWERED_500 = "answered 500"
 COLUMNS = (
     LOST, REFUSED_YET_DONE, BOUND_TWICE, OVERCOMMITTED, WRONG_NODE, QUEUE, TIMERS, WATCH, REVISIONS,
     BUDGETS, PREEMPTION, EVICTED_TWICE, REPLICAS, STUCK, HEAL, READY, BOUNDS, ENDED, ANSWERED_500,
+    COPIES,
 )  # fmt: skip
 """The columns of the report: what must stay at zero."""
 

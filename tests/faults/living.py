@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 import re
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -392,6 +393,7 @@ class Living:
             follower.violations.clear()
         self._judge_history()
         self._judge_rest()
+        self._judge_copies()
         full = clients.fullness(self._view())
         self.outcome.fullness.append(full)
         return time.monotonic() - began
@@ -506,6 +508,18 @@ class Living:
         ]
         for violation in checkers.patch_violations(operations, world.MARK, objects):
             self._found(violation)
+
+    def _judge_copies(self) -> None:
+        """Let the service compare what its database says twice: exact at any moment."""
+        try:
+            done = self._system.audit()
+        except subprocess.TimeoutExpired:
+            self._found(Violation(checkers.COPIES, "the audit does not come to an end"))
+            return
+        if done.returncode:
+            told = done.stdout.splitlines() or done.stderr.splitlines()[-3:]
+            for line in told[:6]:
+                self._found(Violation(checkers.COPIES, line))
 
     def _lasting(self, look: Callable[[], list[Violation]]) -> list[Violation]:
         """Return the violations that do not go away. Pods that come and go cause short ones."""

@@ -191,6 +191,13 @@ class System:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
+    def audit(self) -> "subprocess.CompletedProcess[str]":
+        """Run `manage.py audit` to its end."""
+        return subprocess.run(
+            [sys.executable, "manage.py", "audit", "-v", "0"], cwd=ROOT, env=self.environment(),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
     # The servers of the topology `apart`
 
     def _account(self) -> dict[str, Any]:
