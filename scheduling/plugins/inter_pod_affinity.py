@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.framework.footprints import term_counter
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -314,6 +315,10 @@ class InterPodAffinity:
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
         """Return the count of pods that match the required affinity."""
         return [self._near_counter(pod, snapshot)] if pod.affinity else []
+
+    def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
+        """Return the names of the counts that required affinity and anti-affinity look at."""
+        return frozenset(term_counter(term) for term in (*pod.affinity, *pod.anti_affinity))
 
     # --- caching ---------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from clusterstate.objects.footprint import counter_id
 from clusterstate.objects.labels import (
     EQUALS,
     NOTHING,
@@ -477,6 +478,11 @@ class PodTopologySpread:
         if not pod.pod.spec.topology_spread_constraints and not self._defaults:
             return []
         return [self._counter(one, pod, snapshot) for one in self._plan(pod, snapshot).hard]
+
+    def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
+        """Return the names of the counts that hard constraints look at."""
+        hard = self._plan(pod, snapshot).hard
+        return frozenset(counter_id(one.selector, (pod.namespace,)) for one in hard)
 
     # --- caching ---------------------------------------------------------------------------------
 

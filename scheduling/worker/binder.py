@@ -19,7 +19,7 @@ scores are not asked again: a stale score is not wrong.
 """
 
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -186,10 +186,14 @@ class Binder:
             if pod_id in self._reserved:
                 self._outcomes[pod_id] = True
             self._mirror.queue.done(pod_id)
-        if result.stale:
-            self._come_back(result.stale, now)
-            logger.info("bindings_came_back", stale=len(result.stale), bound=len(result.bound))
-        return len(result.stale)
+        if result.refused:
+            self._come_back(result.refused, now)
+            logger.info(
+                "bindings_refused",
+                bound=len(result.bound),
+                refused=dict(Counter(str(why) for why in result.refused.values())),
+            )
+        return len(result.refused)
 
     def _come_back(self, pod_ids: Iterable[int], now: float) -> None:
         """Take decisions back that are not carried out: their pods keep their turn.

@@ -615,6 +615,9 @@ class Mirror:
             self._leave_queue(pod_id)
         elif known is None:
             self._join_queue(change, class_id, now)
+        elif pod_id in self.queue:
+            # Its bind is refused if it was decided as of another class than it is now.
+            self.queue.update(self._pending_pod(pod_id, class_id), now)
 
     def _place(self, change: Change, info: PodInfo, node_name: str, now: float) -> None:
         """Apply a change of a pod that is on a node; most are what this worker assumed."""

@@ -33,6 +33,7 @@ from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, R
 from scheduling.engine import reliance
 from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.decision import ERROR, UNSCHEDULABLE, Decision, Rejection
+from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.status import Code, Status
@@ -339,7 +340,10 @@ class Reserved:
     def _binding(self, pod: Pod) -> Binding:
         framework = pod.framework
         leans = framework is not None and reliance.leans(framework, pod.pod, self._mirror.snapshot)
-        return Binding(pod.pod_id, pod.node_name, leans)
+        footprint = None
+        if framework is not None:
+            footprint = footprint_of(pod.pod, framework, self._mirror.snapshot)
+        return Binding(pod.pod_id, pod.node_name, footprint, leans=leans)
 
     def _tell_plugins_answers(self, now: float) -> None:
         """Write down what plugins allowed or rejected, and what is overdue."""

@@ -33,6 +33,7 @@ from clusterstate import changes, collector, heartbeats, sql, wake
 from clusterstate.actions import progress
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
+from clusterstate.objects.footprint import Footprint
 from scheduling.engine import class_cache, reliance
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import (
@@ -52,6 +53,7 @@ from scheduling.engine.queue import (
 )
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.events import Registration
+from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.plugins.catalogue import build_plugins
@@ -78,6 +80,7 @@ _NEWS_AT_ONCE = 200
 """Decisions, or events, that are told at a time: no pod waits for a long list."""
 _RECORDED_AT_ONCE = 2 * BATCH
 """Decisions that are recorded with each batch of a backlog, once very many wait for it."""
+_MOST_FOOTPRINTS = 100_000
 _LAST_NEWS = 1.0
 """Seconds for what is left to be told at the end: another runner waits for its turn."""
 _LOAD_SECONDS = 600.0
@@ -150,6 +153,7 @@ class Scheduler:
         self._looked_at = 0.0
         self._starts: dict[str, int] = {}
         self._caches: dict[str, Cache] = {}
+        self._footprints: dict[int, Footprint] = {}
         self._earlier: dict[tuple[int, str], Framework | None] = {}
         self._meter = SlowPlugins()
         try:
@@ -238,7 +242,7 @@ class Scheduler:
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
-        self._starts, self._caches = {}, {}
+        self._starts, self._caches, self._footprints = {}, {}, {}
         with sql.patience(_LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.reserved.load(now)
@@ -311,11 +315,12 @@ class Scheduler:
             self.binder.refuse((), now)
             return self.binder.write_refused(now)
         leaning = self._leaning(batch)
+        footprints = {pod.pod_id: self._footprint(pod) for pod in batch}
         decisions = self._decide(batch, now)
         recorder = self.binder.recorder
         recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
         placed = [
-            Binding(cast(int, key), node_name, key in leaning)
+            Binding(cast(int, key), node_name, footprints[cast(int, key)], leans=key in leaning)
             for key, node_name in decisions.placed()
             if key not in self.reserved
         ]
@@ -327,6 +332,18 @@ class Scheduler:
         if recorder.full:
             recorder.record(_RECORDED_AT_ONCE)
         return len(batch) + len(ready) or going
+
+    def _footprint(self, pod: PendingPod) -> Footprint:
+        """Return what the pod's class takes and relies on, worked out once for each class."""
+        found = self._footprints.get(pod.class_id)
+        if found is None:
+            if len(self._footprints) >= _MOST_FOOTPRINTS:
+                self._footprints.clear()
+            framework = self._profiles.frameworks[pod.spec.spec.scheduler_name]
+            info = self.mirror.info(pod.class_id)
+            found = footprint_of(info, framework, self.mirror.snapshot)
+            self._footprints[pod.class_id] = found
+        return found
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
         """Return the pods of a batch whose decisions may lean on those of others."""

@@ -2,16 +2,18 @@
 
 import threading
 
+import msgspec
 import pytest
 from django.db import transaction
 
 from clusterstate import bulk, changes, sql
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Binding, BindResult, bind_pod, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindResult, Refused, bind_pod, bind_pods
 from clusterstate.actions.pods.create import create_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.errors import Conflict, NotFound
+from clusterstate.objects.footprint import Footprint
 from clusterstate.queries.loading import load_nodes
 from clusterstate.queries.overcommitment import overcommitted_nodes
 from clusterstate.queries.queue import load_pending
@@ -48,7 +50,7 @@ def test_a_batch_binds_with_one_change_each_and_no_new_document() -> None:
     documents = sql.fetch("SELECT count(*) FROM document")
     start = changes.watermark()
     result = bind_all([(ids[i], f"n{1 + i % 2}") for i in range(4)], start)
-    assert result.stale == []
+    assert result.refused == {}
     log = everything_since(start)
     assert sorted(result.bound) == sorted((c.object_id, c.revision) for c in log)
     assert {(c.previous_node_name, c.verb) for c in log} == {("", changes.MODIFIED)}
@@ -82,7 +84,13 @@ def test_bound_terminating_finished_and_vanished_pods_and_nodes_are_stale() -> N
     everything = [(bound, "n1"), (gone, "n1"), (terminating, "n1"), (failed, "n1"), (free, "none")]
     result = bind_all(everything, changes.watermark())
     assert result.bound == []
-    assert result.stale == [bound, gone, terminating, failed, free]
+    assert result.refused == {
+        bound: Refused.PLACED,
+        gone: Refused.GONE,
+        terminating: Refused.GONE,
+        failed: Refused.PLACED,
+        free: Refused.NO_NODE,
+    }
 
 
 def test_a_node_that_changed_its_offer_since_the_snapshot_refuses() -> None:
@@ -90,8 +98,8 @@ def test_a_node_that_changed_its_offer_since_the_snapshot_refuses() -> None:
     pod_id = new_pod("a")
     snapshot = changes.watermark()
     objects.update("Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
-    assert bind_all([(pod_id, "n1")], snapshot).stale == [pod_id]
-    assert bind_all([(pod_id, "n1")], changes.watermark()).stale == []
+    assert bind_all([(pod_id, "n1")], snapshot).refused == {pod_id: Refused.NODE_CHANGED}
+    assert bind_all([(pod_id, "n1")], changes.watermark()).refused == {}
 
 
 def test_a_heartbeat_does_not_refuse() -> None:
@@ -109,7 +117,7 @@ def test_a_heartbeat_does_not_refuse() -> None:
         subresource="status",
         now=NOW,
     )
-    assert bind_all([(pod_id, "n1")], snapshot).stale == []
+    assert bind_all([(pod_id, "n1")], snapshot).refused == {}
 
 
 @pytest.mark.parametrize("how", ["create", "binding", "node"])
@@ -145,7 +153,7 @@ def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None
     assert binder.is_alive(), "the bind did not wait"
     go_on.set()
     stranger.result()
-    assert binder.result().stale == [pod_id]
+    assert binder.result().refused == {pod_id: Refused.NODE_CHANGED}
 
 
 def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
@@ -154,7 +162,7 @@ def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
     snapshot = changes.watermark()
     assert bind_all([(first, "n1")], snapshot, "one").bound
     assert bind_all([(second, "n1")], snapshot, "one").bound
-    assert bind_all([(third, "n1")], snapshot, "two").stale == [third]
+    assert bind_all([(third, "n1")], snapshot, "two").refused == {third: Refused.OVERTAKEN}
     assert bind_all([(third, "n1")], changes.watermark(), "two").bound
 
 
@@ -242,13 +250,13 @@ def test_a_pod_that_leans_on_the_batch_is_bound_with_all_of_it_or_not_at_all() -
     cordon("n1")
     result = bind_pods(batch, snapshot_revision=start, now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [ids[1]]
-    assert result.stale == [ids[3]]
+    assert result.refused == {ids[3]: Refused.NODE_CHANGED}
     assert sorted(result.held) == sorted([ids[0], ids[2]])
 
     again = [batch[1], batch[3]]
     result = bind_pods(again, snapshot_revision=start, now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [ids[2], ids[0]], "in the order of decisions"
-    assert (result.stale, result.held) == ([], [])
+    assert (result.refused, result.held) == ({}, [])
     assert [change.object_id for change in everything_since(start)][-2:] == [ids[2], ids[0]]
 
 
@@ -272,7 +280,7 @@ def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone
         until(lambda: blocked() > 0)
     result = worker.result()
     if gone == "deleted":
-        assert (result.bound, result.stale, result.held) == ([], [first], [second])
+        assert (result.bound, result.refused, result.held) == ([], {first: Refused.GONE}, [second])
     else:
         assert [pod_id for pod_id, _ in result.bound] == [first, second]
         revisions = [c.revision for c in everything_since(start) if c.object_id == first]
@@ -288,3 +296,43 @@ def blocked() -> int:
     """How many sessions wait for a row that another one writes."""
     ((count,),) = sql.fetch("SELECT count(*) FROM pg_locks WHERE NOT granted")
     return int(count)
+
+
+def test_groups_are_bound_whole_or_not_at_all_each_for_itself() -> None:
+    create_node("n1")
+    create_node("n2")
+    ids = [new_pod(f"p{i}") for i in range(5)]
+    batch = [
+        Binding(ids[0], "n1", group=1, leans=True),
+        Binding(ids[1], "n2", group=2, leans=True),
+        Binding(ids[2], "n2", group=1, leans=True),
+        Binding(ids[3], "n2", group=2, leans=True),
+        Binding(ids[4], "n1", group=3, leans=True),
+    ]
+    start = changes.watermark()
+    cordon("n1")
+    result = bind_pods(batch, snapshot_revision=start, now=NOW)
+    assert [pod_id for pod_id, _ in result.bound] == [ids[1], ids[3]]
+    assert result.refused == {ids[0]: Refused.NODE_CHANGED, ids[4]: Refused.NODE_CHANGED}
+    assert result.held == [ids[2]]
+
+
+def class_of(pod_id: int) -> int:
+    ((class_id,),) = sql.fetch("SELECT class_id FROM pod WHERE id = %s::bigint", (pod_id,))
+    found: int = class_id
+    return found
+
+
+def test_a_pod_of_another_class_than_it_was_decided_as_is_not_bound() -> None:
+    """Its amounts, labels or rules are others, on which the decision about it relied."""
+    create_node("n1")
+    same, other = new_pod("same"), new_pod("p0")
+    batch = [Binding(one, "n1", Footprint(class_id=class_of(one))) for one in (same, other)]
+    objects.update("Pod", "default", "p0", label, now=NOW)
+    result = bind_pods(batch, snapshot_revision=changes.watermark(), now=NOW)
+    assert [pod_id for pod_id, _ in result.bound] == [same]
+    assert result.refused == {other: Refused.CHANGED}
+    leaning = [msgspec.structs.replace(batch[1], leans=True), Binding(new_pod("late"), "n1")]
+    result = bind_pods(leaning, snapshot_revision=changes.watermark(), now=NOW)
+    assert result.refused == {other: Refused.CHANGED}
+    assert len(result.bound) == 1

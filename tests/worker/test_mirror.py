@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from clusterstate.actions import bootstrap
-from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions import bootstrap, objects
+from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue import Backoff
 from scheduling.engine.snapshot import Snapshot
@@ -51,3 +51,47 @@ def test_pods_that_arrive_are_counted_as_if_loaded(cluster: None) -> None:
     loaded.load(NOW.timestamp())
     assert told(followed.snapshot) == told(loaded.snapshot)
     assert sorted(followed.arrivals) == sorted(arrived)
+
+
+def test_a_pod_that_changes_while_it_is_being_bound_is_decided_anew_as_what_it_is(
+    cluster: None,
+) -> None:
+    """Its bind is refused, since it was decided as of another class."""
+    create_pod(pod_manifest("p"), now=NOW)
+    seconds = NOW.timestamp()
+    mirror = Mirror({"default-scheduler": {}}, Backoff())
+    mirror.load(seconds)
+    (before,) = mirror.queue.pop_batch(seconds, 10)
+    mirror.snapshot.assume(before.pod_id, mirror.info(before.class_id), 0)
+    objects.update(
+        "Pod",
+        "default",
+        "p",
+        lambda m: {**m, "metadata": {**m["metadata"], "labels": {"new": "label"}}},
+        now=NOW,
+    )
+    mirror.refresh(seconds)
+    mirror.snapshot.forget(before.pod_id)
+    mirror.queue.requeue_stale(before.pod_id, seconds)
+    (after,) = mirror.queue.pop_batch(seconds, 10)
+    assert after.pod_id == before.pod_id
+    assert after.spec.metadata.labels == {"new": "label"}
+
+
+def test_a_pod_that_was_bound_does_not_come_back_by_an_older_change(cluster: None) -> None:
+    create_pod(pod_manifest("p"), now=NOW)
+    seconds = NOW.timestamp()
+    mirror = Mirror({"default-scheduler": {}}, Backoff())
+    mirror.load(seconds)
+    (popped,) = mirror.queue.pop_batch(seconds, 10)
+    mirror.snapshot.assume(popped.pod_id, mirror.info(popped.class_id), 0)
+    objects.update(
+        "Pod",
+        "default",
+        "p",
+        lambda m: {**m, "metadata": {**m["metadata"], "labels": {"new": "label"}}},
+        now=NOW,
+    )
+    mirror.queue.done(popped.pod_id)
+    mirror.refresh(seconds)
+    assert popped.pod_id not in mirror.queue

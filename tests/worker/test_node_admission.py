@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
 from clusterstate.actions.pods.create import create_pod
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -199,7 +199,7 @@ def test_who_was_only_assumed_there_gives_way(mirror: Mirror) -> None:
     judged(mirror)
     assert failures() == {}
     bound = bind_pods([Binding(waiting.id, "n1")], snapshot_revision=before, now=NOW)
-    assert bound.stale == [waiting.id]
+    assert bound.refused == {waiting.id: Refused.NODE_CHANGED}
 
 
 def test_who_waits_for_a_node_is_judged_when_it_comes(mirror: Mirror) -> None:

@@ -1,7 +1,29 @@
-"""Bind pods to nodes: the scheduler's batches, and a client's Binding."""
+"""Bind pods to nodes: the scheduler's batches, and a client's Binding.
 
+The contract between who decides and who writes
+-----------------------------------------------
+A ``Binding`` says which pod goes to which node, what it takes there and what the decision relied on
+(its ``Footprint``, one for each scheduling class), and with which others it stands or falls. The
+answer tells of each pod that was not bound why (``Refused``), so that its scheduler knows whether
+to follow the log, to decide again or to give the pod up.
+
+``bind_pods`` checks what one scheduler beside foreign placements needs: that the pod still is what
+it was decided as (its class, and with it the amounts, ports and labels), that its node's rules have
+not changed (``placement_revision``), and that nobody else bound pods meanwhile (the row of
+``binder``; see the package). Several schedulers beside each other need the last replaced by the
+rest of the footprint: amounts taken from what is left on the node, and a stamp for each counter and
+node fact that was read. No caller knows how any of this is locked.
+
+*Groups.* A batch is decided in sequence, each pod assuming the ones before it. A binding that
+``leans`` may hold only because of others of its group: it is bound together with all of the group
+or not at all (``BindResult.held``). The members it leans on need not lean themselves. A group in
+which all lean is bound whole or not at all, as a gang is.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -15,17 +37,37 @@ from clusterstate.admission.request import CREATE, NOBODY, User
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import Conflict
+from clusterstate.objects.footprint import Footprint
+
+
+class Refused(StrEnum):
+    """Why a pod was not bound."""
+
+    GONE = "gone"
+    """It was deleted, or is being deleted."""
+    PLACED = "placed"
+    """It is on a node, or has finished."""
+    CHANGED = "changed"
+    """It is of another scheduling class than the one it was decided as."""
+    NO_NODE = "no node"
+    """There is no such node."""
+    NODE_CHANGED = "node changed"
+    """Since the snapshot the node's rules changed, or somebody else placed a pod there."""
+    OVERTAKEN = "overtaken"
+    """Another scheduler bound pods that the snapshot does not know."""
 
 
 class Binding(msgspec.Struct, frozen=True):
     """A decision: this pod to that node.
 
-    ``leans``: it may hold only because other pods of the batch go where they were decided to go, so
-    it is bound together with all of them or not at all.
+    ``footprint``: what it takes and relied on; ``None`` where nobody knows, as for a client's.
+    ``group`` and ``leans``: see the module.
     """
 
     pod_id: int
     node_name: str
+    footprint: Footprint | None = None
+    group: int = 0
     leans: bool = False
 
 
@@ -33,12 +75,12 @@ class BindResult(msgspec.Struct, frozen=True):
     """What became of a batch of bindings.
 
     ``bound`` pairs pod ids with the revision of their binding, in the order of the decisions.
-    ``stale`` are the pods that could not be bound: gone, bound or terminating by now, or their node
-    changed since the snapshot. ``held`` could have been, but lean, and others are stale.
+    ``refused`` are the pods that could not be bound. ``held`` could have been, but lean, and others
+    of their groups could not be.
     """
 
     bound: list[tuple[int, int]]
-    stale: list[int]
+    refused: dict[int, Refused] = {}
     held: list[int] = []
 
 
@@ -47,13 +89,16 @@ _LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({changes.PLACEMENT_LOCK})"
 _LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})"
 
 
+_AS_DECIDED = "(i.class_id = p.class_id OR i.class_id = 0)"
+
+
 def _bind_statement(*, leaning: bool) -> str:
     """Return the statement that binds a batch; it answers pod ids and the revisions of bindings.
 
-    ``leaning``: some pods are bound only if all can be. Whether all can must not change any more
-    once it was asked, so the rows are locked first, in the order of their ids. Revisions are then
-    taken in the order of the decisions, so that the log tells of no pod before one it leans on; the
-    answer also has the pods that were locked and not bound.
+    ``leaning``: some pods are bound only if all of their group can be. Whether all can must not
+    change any more once it was asked, so the rows are locked first, in the order of their ids.
+    Revisions are then taken in the order of the decisions, so that the log tells of no pod before
+    one it leans on; the answer also has the pods that were locked and not bound.
     """
     gate = f"""
     gate AS MATERIALIZED (
@@ -62,17 +107,18 @@ def _bind_statement(*, leaning: bool) -> str:
     if leaning:
         bound = f"""
     able AS MATERIALIZED (
-        SELECT p.id, i.node_name, i.leans, i.position
-        FROM gate, unnest(%s, %s, %s) WITH ORDINALITY AS i(pod_id, node_name, leans, position)
+        SELECT p.id, i.node_name, i.together, i.team, i.position
+        FROM gate, unnest(%s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(pod_id, node_name, class_id, together, team, position)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         JOIN pod p ON p.id = i.pod_id
-        WHERE gate.opened = 1 AND {PENDING} AND p.deletion_at IS NULL
+        WHERE gate.opened = 1 AND {PENDING} AND p.deletion_at IS NULL AND {_AS_DECIDED}
         ORDER BY p.id FOR UPDATE OF p),
     numbered AS MATERIALIZED (
         SELECT id, node_name, {changes.NEXT} AS revision
-        FROM (SELECT * FROM able
-              WHERE leans = 0 OR (SELECT count(*) FROM able) = %s::bigint
-              ORDER BY position) ordered),
+        FROM (SELECT *, count(*) OVER (PARTITION BY team) AS size FROM able) sized
+        WHERE together <= size
+        ORDER BY position),
     bound AS (
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
@@ -90,9 +136,10 @@ def _bind_statement(*, leaning: bool) -> str:
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
             unschedulable = NULL, revision = {changes.NEXT}
-        FROM gate, unnest(%s, %s) AS i(pod_id, node_name)
+        FROM gate, unnest(%s, %s, %s) AS i(pod_id, node_name, class_id)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {PENDING} AND p.deletion_at IS NULL
+              AND {_AS_DECIDED}
         {returning_versions()})"""
         answer = "SELECT id, revision FROM bound ORDER BY revision"
     statement = f"""
@@ -113,6 +160,20 @@ _BIND = _bind_statement(leaning=False)
 
 _BIND_LEANING = _bind_statement(leaning=True)
 
+_WHY = f"""
+    SELECT i.pod_id, p.id IS NULL OR p.deletion_at IS NOT NULL, NOT ({PENDING}),
+           NOT {_AS_DECIDED}, n.id IS NULL, n.placement_revision > %s::bigint
+    FROM unnest(%s, %s, %s) AS i(pod_id, node_name, class_id)
+    LEFT JOIN pod p ON p.id = i.pod_id LEFT JOIN node n ON n.name = i.node_name
+"""
+_REASONS = (
+    Refused.GONE,
+    Refused.PLACED,
+    Refused.CHANGED,
+    Refused.NO_NODE,
+    Refused.NODE_CHANGED,
+)
+
 
 def bind_pods(
     bindings: Sequence[Binding],
@@ -125,43 +186,56 @@ def bind_pods(
 
     ``bindings`` are in the order of the decisions. ``snapshot_revision`` is the revision up to
     which the deciding snapshot had followed the log; binds by the same ``binder`` need not be in
-    it, since it made them itself. A pod is bound if it is unbound, pending and not terminating, and
-    its node exists and had no foreign placement after the snapshot (see the module); one that leans
-    is bound if that holds for all of ``bindings``.
+    it, since it made them itself. A pod is bound if it is unbound, pending, not terminating and of
+    the class that it was decided as, and its node exists and had no foreign placement after the
+    snapshot (see the package); one that leans is bound if that holds for all of its group.
     """
     if not bindings:
-        return BindResult([], [])
-    statement = _BIND
-    ordered = bindings
-    parameters: list[Any] = [now, binder, snapshot_revision]
-    if len(bindings) > 1 and any(binding.leans for binding in bindings):
-        statement = _BIND_LEANING
-    else:
-        # Sorted, so that two writers of many pods do not wait for each other crosswise.
-        ordered = sorted(bindings, key=lambda binding: binding.pod_id)
-    parameters += [
-        sql.Int8s([binding.pod_id for binding in ordered]),
-        sql.Texts([binding.node_name for binding in ordered]),
+        return BindResult([])
+    leaning = len(bindings) > 1 and any(binding.leans for binding in bindings)
+    # Sorted, so that two writers of many pods do not wait for each other crosswise.
+    ordered = bindings if leaning else sorted(bindings, key=lambda one: one.pod_id)
+    what: list[Any] = [
+        sql.Int8s([one.pod_id for one in ordered]),
+        sql.Texts([one.node_name for one in ordered]),
+        sql.Int8s([0 if one.footprint is None else one.footprint.class_id for one in ordered]),
     ]
-    if statement is _BIND_LEANING:
-        parameters.append(sql.Int4s([int(binding.leans) for binding in ordered]))
-    parameters.append(snapshot_revision)
-    if statement is _BIND_LEANING:
-        parameters.append(len(ordered))
-    parameters += [binder, now]
-
+    groups: list[Any] = []
+    if leaning:
+        sizes = Counter(one.group for one in ordered)
+        groups = [
+            sql.Int4s([sizes[one.group] if one.leans else 0 for one in ordered]),
+            sql.Int8s([one.group for one in ordered]),
+        ]
+    statement = _BIND_LEANING if leaning else _BIND
+    parameters = [now, binder, snapshot_revision, *what, *groups, snapshot_revision, binder, now]
     _, rows = again_after_deadlock(
         lambda: sql.fetch_together((_LOCK_PLACEMENT, ()), (statement, parameters))
     )
     bound = [(row[0], row[1]) for row in rows if row[1] is not None]
     if bound:
         changes.announce(bound[-1][1], ("Pod",))
-    able = {row[0] for row in rows}
-    return BindResult(
-        bound,
-        [binding.pod_id for binding in bindings if binding.pod_id not in able],
-        [row[0] for row in rows if row[1] is None],
-    )
+    refused: dict[int, Refused] = {}
+    if len(rows) < len(bindings):
+        able = {row[0] for row in rows}
+        why = _why(what, snapshot_revision)
+        refused = {one.pod_id: why[one.pod_id] for one in bindings if one.pod_id not in able}
+    return BindResult(bound, refused, [row[0] for row in rows if row[1] is None])
+
+
+def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, Refused]:
+    """Return why pods cannot be bound, as it stands a moment later. Queries once.
+
+    Where nothing speaks against a pod, another scheduler's binds did.
+    """
+    rows = sql.fetch(_WHY, (snapshot_revision, *what))
+    return {
+        row[0]: next(
+            (reason for reason, holds in zip(_REASONS, row[1:], strict=True) if holds),
+            Refused.OVERTAKEN,
+        )
+        for row in rows
+    }
 
 
 def bind_pod(

@@ -1,0 +1,40 @@
+"""What a class takes and relies on, as its profile's plugins say (``objects.footprint``)."""
+
+from typing import Protocol, runtime_checkable
+
+from clusterstate.objects.footprint import Counter, Footprint, counter_id
+from scheduling.framework.interface import NodeTable
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import AffinityTerm, PodInfo
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A plugin whose hard rules look at counters of pods."""
+
+    def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[Counter]:
+        """Return the names of the counters that the class's own hard rules look at."""
+        ...
+
+
+def term_counter(term: AffinityTerm, *, bearers: bool = False) -> Counter:
+    """Return the name of the counter of pods that a term means, or of those that bear it."""
+    about = None if term.namespace_selector.nothing else term.namespace_selector
+    return counter_id(term.selector, term.namespaces, about, bearers=bearers)
+
+
+def footprint_of(info: PodInfo, framework: Framework, snapshot: NodeTable) -> Footprint:
+    """Return the footprint of a class under a profile."""
+    reads: set[Counter] = set()
+    for plugin in framework.filter_plugins:
+        if isinstance(plugin, Counting):
+            reads |= plugin.counters_read(info, snapshot)
+    return Footprint(
+        class_id=int.from_bytes(info.digest, "big"),
+        amounts=tuple(sorted(info.requests.items())),
+        reads=frozenset(reads),
+        bears=frozenset(term_counter(term, bearers=True) for term in info.anti_affinity),
+        ports=bool(info.host_ports),
+        priority=info.priority,
+        complete=not framework.filters_by_itself,
+    )
