@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from api import auth, clock, errors
-from api.routes import resolve
+from api.routes import Route
 from clusterstate import aside, progress
 from clusterstate.queries.eviction_timers import LATENESS_BOUNDS, timer_totals
 from clusterstate.queries.queue import oldest_untried, pending_counts
@@ -171,8 +171,8 @@ REGISTRY.register(_Progress())
 _known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
 
-def _resource(path: str) -> str:
-    target = resolve(path)
+def _resource(route: Route) -> str:
+    target = route.target
     if target is None:
         return "other"
     if target.subresource:
@@ -180,9 +180,9 @@ def _resource(path: str) -> str:
     return target.kind.plural
 
 
-def observe(method: str, path: str, code: int, started: float) -> None:
+def observe(method: str, route: Route, code: int, started: float) -> None:
     """Count one answer. ``started`` is ``time.perf_counter()`` when the request was complete."""
-    key = (method if method in _METHODS else "other", _resource(path), code)
+    key = (method if method in _METHODS else "other", _resource(route), code)
     children = _known.get(key)
     if children is None:
         children = (requests.labels(key[0], key[1], str(code)), durations.labels(key[0], key[1]))

@@ -1,13 +1,22 @@
 """Which kind, object and subresource a path names.
 
-Views (threads) and watches (event loop) share this reading of a path, so it is plain text work
-without Django's resolver. A trailing slash means nothing: clients write both forms, and a redirect
-would turn their PATCH into a GET.
+``of`` reads the path of a request once and keeps the ``Route`` in its ASGI scope; limits, lanes,
+watches and metrics ask it there, and the WSGI environment hands it to the view. ``urls`` only names
+the views of the paths that no kind has. A trailing slash means nothing: clients write both forms,
+and a redirect would turn their PATCH into a GET.
 """
 
+from collections.abc import MutableMapping
+from typing import Any
+
 import msgspec
+from django.conf import settings
+from django.http import HttpRequest
 
 from clusterstate.objects.kinds import KINDS, Kind
+
+ROUTE = "stowage.route"
+"""The key of the ``Route`` in an ASGI scope and in a WSGI environment."""
 
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 
@@ -19,6 +28,42 @@ class Target(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+
+
+class Route(msgspec.Struct, frozen=True, gc=False):
+    """What a path is for.
+
+    ``target``: what it names, where it names objects of a kind. ``is_api``: below ``/api`` or
+    ``/apis``, so that a token is needed. ``is_page``: a page of the admin or a file of one.
+    """
+
+    target: Target | None = None
+    is_api: bool = False
+    is_page: bool = False
+
+
+_PAGES = tuple(settings.BROWSER_PATHS)
+
+
+def of(scope: MutableMapping[str, Any]) -> Route:
+    """Return the route of an ASGI request, read at the first call and kept in the scope."""
+    found: Route | None = scope.get(ROUTE)
+    if found is None:
+        found = scope[ROUTE] = read(scope["path"])
+    return found
+
+
+def target_of(request: HttpRequest) -> Target | None:
+    """Return what the path of a request names; read before the request came to a thread."""
+    found: Route | None = request.META.get(ROUTE)
+    return resolve(request.path_info) if found is None else found.target
+
+
+def read(path: str) -> Route:
+    """Return what a path is for."""
+    if path.startswith(("/api/", "/apis/")):
+        return Route(resolve(path), is_api=True)
+    return Route(is_page=path.startswith(_PAGES))
 
 
 def split(path: str) -> tuple[str, str, list[str]] | None:

@@ -56,7 +56,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 Answer = tuple[int, Headers, bytes]
-_BROWSER = tuple(settings.BROWSER_PATHS)
 
 _resources = ResourceView.as_view()
 
@@ -147,7 +146,7 @@ def _may_send(user: User, scope: Scope) -> int:
     method = scope["method"]
     if method in ("GET", "HEAD", "OPTIONS"):
         return SMALL_BYTES
-    target = routes.resolve(scope["path"])
+    target = routes.of(scope).target
     if target is None:
         # What else there is asks by itself; only nodes send it more than a few lines.
         return MAX_OBJECT_BYTES if auth.NODES in user.groups else SMALL_BYTES
@@ -187,6 +186,7 @@ def _environ(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
         auth.USER: user,
+        routes.ROUTE: routes.of(scope),
     }
     for raw_name, raw_value in scope["headers"]:
         name = raw_name.decode("latin-1")
@@ -378,21 +378,16 @@ class Application:
 
     def _lane(self, scope: Scope, body: bytes) -> "Lane[Work, Answer]":
         """Return the lane of a request: what comes in thousands is answered in batches."""
-        path: str = scope["path"]
-        if path.startswith(("/api/", "/apis/")):
-            method = scope["method"]
-            if method == "GET":
-                # Only the pod itself: what lies below one may be another view's.
-                name = path.partition("/pods/")[2]
-                if name and "/" not in name and path.startswith("/api/v1/namespaces/"):
-                    return self._reads
-            elif method == "POST" and len(body) < MAX_SINGLE_BYTES:
-                target = routes.resolve(path)
-                if target is not None and not target.name and objects.is_batched(target.kind):
-                    return self._creations
-        elif path.startswith(_BROWSER):
+        route = routes.of(scope)
+        if route.is_page:
             return self._pages
-        return self._general
+        target, method = route.target, scope["method"]
+        if target is None or target.subresource:
+            return self._general
+        if method == "GET" and target.name and target.kind.plural == "pods":
+            return self._reads
+        is_creation = method == "POST" and not target.name and len(body) < MAX_SINGLE_BYTES
+        return self._creations if is_creation and objects.is_batched(target.kind) else self._general
 
     async def _caller(self, scope: Scope) -> Caller:
         """Return who sent a request, from its headers alone. Queries at times, on a thread.
@@ -401,15 +396,15 @@ class Application:
             Unauthorized, AccessDenied: nobody who may do that.
             TooManyRequests: more strangers than can be looked up.
         """
-        path = scope["path"]
+        route = routes.of(scope)
         client = scope.get("client")
         address = f"@{client[0] if client else ''}"
-        if path.startswith(_BROWSER):
+        if route.is_page:
             cookie = _header(scope, b"cookie")
             flow = self._sessions.flow(cookie) or address
             # A stranger logs in; that takes a few words.
             return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
-        if not path.startswith(("/api/", "/apis/")):
+        if not route.is_api:
             return Caller(None, address, SMALL_BYTES)
         authorization = _header(scope, b"authorization").decode("latin-1")
         user, name = auth.remembered(authorization)
@@ -494,7 +489,7 @@ class Application:
                 caller = await self._caller(scope)
                 self._budget.require(caller.flow, 0)
                 body = await self._read_body(scope, receive, caller, held)
-                if scope["path"].startswith(_BROWSER) and (b"%00" in body or b"\0" in body):
+                if routes.of(scope).is_page and (b"%00" in body or b"\0" in body):
                     raise BadRequest("the form holds a NUL character")
                 started = time.perf_counter()
                 lane = self._lane(scope, body)
@@ -508,10 +503,10 @@ class Application:
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = errors.respond(error)
-                metrics.observe(scope["method"], scope["path"], response.status_code, started)
+                metrics.observe(scope["method"], routes.of(scope), response.status_code, started)
                 await _refuse(scope, receive, send, response)
                 return
-        metrics.observe(scope["method"], scope["path"], answer[0], started)
+        metrics.observe(scope["method"], routes.of(scope), answer[0], started)
         if len(answer[2]) <= SMALL_BYTES:
             await _reply(send, *answer)
         else:
@@ -525,7 +520,7 @@ class Application:
         for work in works:
             try:
                 environ = _environ(work.scope, work.body, work.user)
-                if environ["PATH_INFO"].startswith(_BROWSER):
+                if routes.of(work.scope).is_page:
                     answers.append(self._run_signalled(environ))
                     if user := environ.get(SESSION_USER):
                         self._sessions.saw(work.scope, user)

@@ -1,4 +1,7 @@
-"""The paths of the service. Every API path is answered with and without a trailing slash."""
+"""Which view answers a path. Every API path is answered with and without a trailing slash.
+
+Paths that name objects of a kind all go to ``ResourceView``; what they name is read by ``routes``.
+"""
 
 from django.contrib import admin
 from django.urls import path, re_path

@@ -146,7 +146,7 @@ class ResourceView(StatusView):
     def initial(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         """Authenticate, read the path, and ask whether the user may do that."""
         self.user = auth.user_of(request.META)
-        target = routes.resolve(request.path_info)
+        target = routes.target_of(request)
         if target is None:
             raise NotFound(errors.UNKNOWN_PATH)
         self.target = target

@@ -7,9 +7,9 @@ meanwhile but an open connection: the loop waits for the pod's next change in th
 
 import asyncio
 
-from api import auth, connections, errors, negotiation, replies, wire
+from api import auth, connections, errors, negotiation, replies, routes, wire
 from api.hub import Event, events_of, hub
-from api.routes import Target, resolve
+from api.routes import Target
 from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error, wait
 from clusterstate import changes
 from clusterstate.changes import DELETED
@@ -24,7 +24,7 @@ MAX_SECONDS = 600
 
 def asked_for(scope: Scope) -> bool:
     """Return whether a GET with ``waitFor=`` in its query reads one object."""
-    target = resolve(scope["path"])
+    target = routes.of(scope).target
     return target is not None and bool(target.name) and not target.subresource
 
 
@@ -32,7 +32,7 @@ def asked_for(scope: Scope) -> bool:
 def _open(scope: Scope) -> tuple[Target, float]:
     """Authenticate, authorise and check the parameters; runs on a thread. May query."""
     user = auth.authenticate(header(scope, b"authorization"))
-    target = resolve(scope["path"])
+    target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
     auth.require(

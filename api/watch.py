@@ -25,11 +25,12 @@ from api import (
     negotiation,
     protobuf,
     replies,
+    routes,
     tables,
     wire,
 )
 from api.hub import Event, events_of, hub
-from api.routes import Target, resolve
+from api.routes import Target
 from clusterstate import changes, lineage
 from clusterstate.changes import ADDED, DELETED, Change
 from clusterstate.objects import fields, labels
@@ -114,7 +115,7 @@ def asked_for(scope: Scope) -> bool:
 
     An unreadable boolean is left to the ordinary view, which ignores it as Kubernetes does.
     """
-    target = resolve(scope["path"])
+    target = routes.of(scope).target
     if target is None or target.name:
         return False
     return parameters(scope).get("watch", "") in wire.TRUE
@@ -334,7 +335,7 @@ def error_line(error: StatusError, *, in_protobuf: bool = False) -> bytes:
 def _open(scope: Scope) -> Request:
     """Authenticate, authorise and read the request; runs on a thread. May query."""
     user = auth.authenticate(header(scope, b"authorization"))
-    target = resolve(scope["path"])
+    target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
     auth.require(
