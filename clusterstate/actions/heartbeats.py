@@ -21,10 +21,11 @@ _NOTE = f"""
     INSERT INTO node_heartbeat AS h (node_name, sign, heard_at)
     SELECT name, s.sign, CASE WHEN leased THEN %s::timestamptz END
     FROM seen s LEFT JOIN node_heartbeat k ON k.node_name = s.name
-    WHERE CASE WHEN k.node_name IS NULL THEN leased OR s.sign <> '|' ELSE k.sign <> s.sign END
+    WHERE CASE WHEN k.node_name IS NULL THEN leased OR s.sign <> '|'
+               ELSE k.sign <> s.sign OR k.heard_at > %s::timestamptz END
     ORDER BY name
     ON CONFLICT (node_name) DO UPDATE SET sign = excluded.sign, heard_at = %s::timestamptz
-    WHERE h.sign <> excluded.sign
+    WHERE h.sign <> excluded.sign OR h.heard_at > %s::timestamptz
 """
 
 
@@ -33,10 +34,11 @@ def note(signs: Mapping[str, str], *, now: datetime) -> dict[str, datetime]:
 
     ``signs`` has the last heartbeat in each node's status, empty where there is none; leases are
     read here. A first sign counts only if it is a lease: who describes a node by hand may copy a
-    heartbeat. Nodes that are not among ``signs`` are forgotten. Two statements.
+    heartbeat. Nodes that are not among ``signs`` are forgotten. What lies after ``now`` was
+    noted before the clock was set back, and counts from now on. Two statements.
     """
     names = sorted(signs)
-    sql.run(_NOTE, (sql.Texts(names), sql.Texts([signs[name] for name in names]), now, now))
+    sql.run(_NOTE, (sql.Texts(names), sql.Texts([signs[name] for name in names]), *[now] * 4))
     rows = sql.fetch("SELECT node_name, heard_at FROM node_heartbeat WHERE heard_at IS NOT NULL")
     return {row[0]: row[1] for row in rows}
 

@@ -52,7 +52,8 @@ class Refused:
         """Whether some wait for too long already."""
         if not self._waiting or self._wrote_at <= now < self._wrote_at + _PAUSE:
             return False
-        return next(iter(self._waiting.values()))[0] <= now - _LONGEST
+        noted_at = next(iter(self._waiting.values()))[0]
+        return not noted_at <= now < noted_at + _LONGEST
 
     def write(self, queue: PriorityQueue, now: float, most: int) -> int:
         """Write the oldest refusals, at most so many; return how many were taken.

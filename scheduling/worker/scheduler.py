@@ -224,7 +224,7 @@ class Scheduler:
 
     def _follow_configuration(self, now: float) -> None:
         """Take over the configuration in force when another one was stored; looks once a second."""
-        if now - self._looked_at < _LOOK_EVERY:
+        if 0 <= now - self._looked_at < _LOOK_EVERY:
             return
         self._looked_at = now
         revision, configuration = profiles.in_force()

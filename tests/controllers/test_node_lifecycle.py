@@ -101,6 +101,22 @@ def test_a_node_whose_agent_falls_silent_is_unreachable_after_the_grace_period()
     assert timer("p") == 41 + 300
 
 
+def test_silence_counts_from_now_when_the_clock_was_set_back():
+    """An agent last reported while the clock was an hour ahead."""
+    for name in ("n1", "n2"):
+        make_node(name)
+        beat(name, 3600)
+        condition(name, "Ready", "True")
+    lifecycle.run(after(3600))
+    for moment in (0, 15, 30):
+        beat("n2", moment)
+        lifecycle.run(after(moment))
+    assert ready("n1") == "True"
+    beat("n2", 41)
+    lifecycle.run(after(41))
+    assert (ready("n1"), ready("n2")) == ("Unknown", "True")
+
+
 def test_recovery_removes_the_taints_and_the_timers():
     """R128."""
     for name in ("n1", "n2"):

@@ -4,6 +4,7 @@ import pytest
 
 from clusterstate import aside, changes, sql
 from clusterstate.actions import objects
+from clusterstate.queries.controllers import glance
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import pod_overlay
@@ -79,6 +80,19 @@ def test_a_restart_does_not_begin_to_count_again(settings):
     delete("Node", "n1")
     for second in range(0, 40, 5):
         assert podgc.collect(after(second)) == 0
+    assert podgc.collect(after(40)) == 1
+
+
+def test_a_clock_that_is_set_back_costs_no_more_than_the_quarantine(settings):
+    """A pass ran while the clock was an hour ahead."""
+    settings.POD_GC_QUARANTINE_SECONDS = 40
+    make_node("n1")
+    make_pod("a", "n1")
+    delete("Node", "n1")
+    podgc.collect(after(3600))
+    assert podgc.has_work(glance([podgc.NAME]), after(0))
+    assert podgc.collect(after(0)) == 0
+    assert not podgc.has_work(glance([podgc.NAME]), after(1))
     assert podgc.collect(after(40)) == 1
 
 

@@ -85,8 +85,9 @@ def judge(reported: Reported, now: datetime) -> int:
         if signal.available >= signal.threshold:
             continue
         since = before.get(pressure.value, reported.reported_at.isoformat())
-        outcome["pressures"][pressure.value] = since
-        if now < moments.after(datetime.fromisoformat(since), signal.grace_period_seconds):
+        began = min(datetime.fromisoformat(since), now)
+        outcome["pressures"][pressure.value] = began.isoformat()
+        if now < moments.after(began, signal.grace_period_seconds):
             continue
         for one in next_victims(
             list(candidates.values()),

@@ -51,7 +51,8 @@ _GONE: Final[Manifest] = {
 def has_work(seen: Glance, now: datetime) -> bool:
     """Return whether it is time to look again, or a pass left something."""
     due = seen.states.get(NAME, {}).get("due_at")
-    return due is None or now >= datetime.fromisoformat(due)
+    # Not within the period: the clock was set back.
+    return due is None or not now < datetime.fromisoformat(due) <= now + PERIOD
 
 
 def collect(now: datetime) -> int:
@@ -66,7 +67,7 @@ def collect(now: datetime) -> int:
     more = done >= BURST
     counted_at = datetime.fromisoformat(kept["counted_at"]) if "counted_at" in kept else None
     threshold = settings.TERMINATED_POD_THRESHOLD
-    if threshold and (counted_at is None or now - counted_at >= _COUNTING_PERIOD):
+    if threshold and (counted_at is None or abs(now - counted_at) >= _COUNTING_PERIOD):
         beyond = _remove(finished_beyond(threshold, limit=BURST), now, fail=False)
         more = more or beyond >= BURST
         counted_at = counted_at if beyond >= BURST else now
@@ -87,7 +88,7 @@ def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
     """Return the nodes that do not exist and have pods, and since when each is missed."""
     before = kept.get("missed", {})
     return {
-        name: datetime.fromisoformat(before[name]) if name in before else now
+        name: min(datetime.fromisoformat(before[name]), now) if name in before else now
         for name in missing_nodes()
     }
 
