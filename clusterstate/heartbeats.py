@@ -57,17 +57,18 @@ class _Pulse:
         self._places: dict[str, int] = {}
         self._told: dict[str, float] = {}
 
-    def open(self, state: Path, process: str) -> None:
-        """Begin to write; the file is this process's alone, by its pid."""
+    def open(self, state: Path, process: str) -> bool:
+        """Begin to write; the file is this process's alone, by its pid. False: it has begun."""
         with self._lock:
             if self._file is not None:
-                return
+                return False
             with contextlib.suppress(OSError):
                 folder(state).mkdir(mode=0o700, parents=True, exist_ok=True)
                 path = folder(state) / f"{process}-{os.getpid()}"
                 flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC
                 self._file = os.open(path, flags, 0o600)
                 os.pwrite(self._file, _line("pid", float(_started_at(os.getpid()))), 0)
+            return True
 
     def beat(self, loop: str, seconds: float) -> None:
         """Write the loop's deadline, unless what stands there says nearly the same."""
@@ -91,9 +92,12 @@ _pulse = _Pulse()
 
 
 def begin(state: Path, process: str) -> None:
-    """Give this process its file; a first loop must begin to beat within ``START_SECONDS``."""
-    _pulse.open(state, process)
-    _pulse.beat(_START, START_SECONDS)
+    """Give this process its file; a first loop must begin to beat within ``START_SECONDS``.
+
+    Called again it does nothing: a loop that works already would not end that deadline any more.
+    """
+    if _pulse.open(state, process):
+        _pulse.beat(_START, START_SECONDS)
 
 
 def beat(loop: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -152,6 +156,16 @@ def processes(state: Path) -> dict[int, str]:
             elif lines:  # an empty file is about to be written
                 path.unlink(missing_ok=True)
     return found
+
+
+def beating(state: Path, loop: str) -> set[int]:
+    """Return the processes, by pid, that have a loop of this name which is not at rest."""
+    end = time.monotonic() + _FOR_EVER / 2
+    return {
+        pid
+        for pid, process in processes(state).items()
+        if _read(folder(state) / f"{process}-{pid}").get(loop, end) < end
+    }
 
 
 def hung(state: Path, now: float | None = None) -> list[Hung]:

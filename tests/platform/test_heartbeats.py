@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,20 +19,25 @@ from clusterstate import heartbeats
 heartbeats.begin(Path(sys.argv[1]), "worker")
 for line in sys.stdin:
     name, seconds = line.split()
-    heartbeats.beat(name, float(seconds))
+    if name == "begin":
+        heartbeats.begin(Path(sys.argv[1]), "worker")
+    elif seconds == "rest":
+        heartbeats.rest(name)
+    else:
+        heartbeats.beat(name, float(seconds))
     print("done", flush=True)
 """
 
 
 @pytest.fixture
-def beat(tmp_path: Path) -> Iterator[Callable[[str, float], int]]:
+def beat(tmp_path: Path) -> Iterator[Callable[[str, object], int]]:
     """Have another process beat; returns its pid."""
     process = subprocess.Popen(
         [sys.executable, "-c", BEATING, str(tmp_path)],
         cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
 
-    def say(name: str, seconds: float) -> int:
+    def say(name: str, seconds: object) -> int:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(f"{name} {seconds}\n")
@@ -44,12 +50,30 @@ def beat(tmp_path: Path) -> Iterator[Callable[[str, float], int]]:
     process.wait()
 
 
+def test_who_begins_again_after_a_first_loop_began_is_not_awaited_again(
+    tmp_path: Path, beat: Callable[[str, object], int]
+) -> None:
+    """The scheduler's process begins before it compiles, and again with its loop."""
+    beat("first", 60)
+    beat("begin", 0)
+    beat("first", 2 * heartbeats.START_SECONDS)
+    assert heartbeats.hung(tmp_path, time.monotonic() + 1.5 * heartbeats.START_SECONDS) == []
+
+
+def test_a_loop_at_rest_does_not_beat(tmp_path: Path, beat: Callable[[str, object], int]) -> None:
+    pid = beat("first", 60)
+    assert heartbeats.beating(tmp_path, "first") == {pid}
+    assert heartbeats.beating(tmp_path, "second") == set()
+    beat("first", "rest")
+    assert heartbeats.beating(tmp_path, "first") == set()
+
+
 def late(state: Path) -> list[str]:
     return [one.loop for one in heartbeats.hung(state)]
 
 
 def test_a_loop_hangs_when_its_deadline_has_passed_and_not_when_it_asked_for_more(
-    tmp_path: Path, beat: Callable[[str, float], int]
+    tmp_path: Path, beat: Callable[[str, object], int]
 ) -> None:
     pid = beat("first", 60)
     beat("second", 0.01)
@@ -62,7 +86,7 @@ def test_a_loop_hangs_when_its_deadline_has_passed_and_not_when_it_asked_for_mor
 
 
 def test_a_dead_process_and_one_that_got_its_number_are_no_hung_ones(
-    tmp_path: Path, beat: Callable[[str, float], int]
+    tmp_path: Path, beat: Callable[[str, object], int]
 ) -> None:
     pid = beat("loop", -1)
     file = tmp_path / heartbeats.FOLDER / f"worker-{pid}"
@@ -73,7 +97,7 @@ def test_a_dead_process_and_one_that_got_its_number_are_no_hung_ones(
 
 
 def test_the_health_check_wants_a_process_and_kills_one_that_hangs(
-    tmp_path: Path, beat: Callable[[str, float], int]
+    tmp_path: Path, beat: Callable[[str, object], int]
 ) -> None:
     def check(process: str = "worker") -> int:
         done = subprocess.run(
