@@ -12,10 +12,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -88,6 +88,7 @@ class Service:
             "STOWAGE_STATE": str(self.state),
             "STOWAGE_HTTP_PORT": str(self.http_port),
             "STOWAGE_HTTPS_PORT": str(self.https_port),
+            "STOWAGE_SCHEDULERS": "1",  # one that stands by costs seconds of each start
             **self._settings,
         }
         with log.open("ab") as output:
@@ -109,6 +110,7 @@ class Service:
                 self._process.kill()
 
     def ready(self) -> bool:
+        """Return whether the service can place a pod now; fails when it has ended."""
         assert self._process is not None
         assert self._process.poll() is None, self.log.read_text()[-3000:]
         try:
@@ -191,6 +193,21 @@ class Service:
         """A connection to the service's database."""
         with psycopg.connect(embedded.postgres_url(self.state), autocommit=True) as connection:
             yield connection
+
+
+_Kind = TypeVar("_Kind", bound=Service)
+
+
+@contextmanager
+def started(kind: Callable[..., _Kind] = Service, **settings: str) -> Iterator[_Kind]:
+    """A service of a test's own, ready, with these settings; stopped and removed at the end."""
+    with state_folder() as state:
+        service = kind(state, **settings)
+        try:
+            service.start()
+            yield service
+        finally:
+            service.stop()
 
 
 def node(

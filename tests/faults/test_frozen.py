@@ -21,7 +21,7 @@ import redis
 from clusterstate.changes import PLACEMENT_LOCK
 from clusterstate.local import embedded
 from tests import faults
-from tests.live import ROOT, Service, node, pod, state_folder
+from tests.live import ROOT, Service, node, pod, started
 from tests.waiting import running, until
 
 pytestmark = faults.MARKS
@@ -35,15 +35,10 @@ _numbers = iter(range(1_000_000))
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with state_folder() as state:
-        service = Service(state)
-        try:
-            service.start()
-            assert service.request("POST", "/api/v1/nodes", node("n", cpu="64"))[0] == 201
-            place(service)
-            yield service
-        finally:
-            service.stop()
+    with started() as service:
+        assert service.request("POST", "/api/v1/nodes", node("n", cpu="64"))[0] == 201
+        place(service)
+        yield service
 
 
 @contextmanager

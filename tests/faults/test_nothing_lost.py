@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import faults
-from tests.live import Service, node, pod, state_folder
+from tests.live import Service, node, pod, started
 from tests.waiting import until
 
 pytestmark = faults.MARKS
@@ -16,13 +16,8 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with state_folder() as state:
-        service = Service(state)
-        try:
-            service.start()
-            yield service
-        finally:
-            service.stop()
+    with started() as service:
+        yield service
 
 
 class Poster(threading.Thread):

@@ -17,7 +17,7 @@ from clusterstate import lineage
 from clusterstate.local import embedded
 from tests import faults
 from tests.clusterstate.part import Part
-from tests.live import Service, pod, state_folder
+from tests.live import Service, pod, started, state_folder
 from tests.waiting import running, until
 
 pytestmark = faults.MARKS
@@ -348,33 +348,28 @@ class Watcher(threading.Thread):
 
 
 def test_no_client_is_passed_below_when_all_of_postgresql_is_killed() -> None:
-    with state_folder() as state:
-        service = Service(state)
-        try:
-            service.start()
-            start = int(service.request("GET", PODS)[1]["metadata"]["resourceVersion"])
-            posters = [Poster(service, number) for number in range(3)]
-            watcher = Watcher(service, start)
-            for _ in range(4):
-                enough = sum(len(poster.created) for poster in posters) + 20
-                until(
-                    lambda enough=enough: sum(len(p.created) for p in posters) >= enough,
-                    seconds=120, what="pods to be created",
-                )  # fmt: skip
-                old = service.pid("postgres")
-                kill_all(old)
-                until(lambda old=old: service.pid("postgres") != old, seconds=60, what="a new one")
-                until(service.ready, seconds=120, what="ready again")
-            for poster in posters:
-                poster.stopping.set()
-            for poster in posters:
-                poster.join(90)
-            created = {n: r for poster in posters for n, r in poster.created.items()}
-            until(lambda: created.keys() <= watcher.seen.keys(), seconds=30, what="all to be seen")
-            watcher.stopping.set()
-            watcher.join(90)
-        finally:
-            service.stop()
+    with started() as service:
+        start = int(service.request("GET", PODS)[1]["metadata"]["resourceVersion"])
+        posters = [Poster(service, number) for number in range(3)]
+        watcher = Watcher(service, start)
+        for _ in range(4):
+            enough = sum(len(poster.created) for poster in posters) + 20
+            until(
+                lambda enough=enough: sum(len(p.created) for p in posters) >= enough,
+                seconds=120, what="pods to be created",
+            )  # fmt: skip
+            old = service.pid("postgres")
+            kill_all(old)
+            until(lambda old=old: service.pid("postgres") != old, seconds=60, what="a new one")
+            until(service.ready, seconds=120, what="ready again")
+        for poster in posters:
+            poster.stopping.set()
+        for poster in posters:
+            poster.join(90)
+        created = {n: r for poster in posters for n, r in poster.created.items()}
+        until(lambda: created.keys() <= watcher.seen.keys(), seconds=30, what="all to be seen")
+        watcher.stopping.set()
+        watcher.join(90)
     assert [poster.passed_below for poster in posters] == [[], [], []]
     assert watcher.errors == []
     assert {name: watcher.seen[name] for name in created} == created

@@ -12,7 +12,7 @@ import pytest
 from tests import faults
 from tests.faults.test_nothing_lost import kill_and_wait_until_back
 from tests.kubectl.conftest import Kubectl, find_kubectl
-from tests.live import Service, node, pod, state_folder
+from tests.live import Service, node, pod, started
 from tests.plugins.packages import OUTSIDE, install
 from tests.waiting import until
 
@@ -45,26 +45,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Iterator[Service]:
     packages = tmp_path_factory.mktemp("packages")
     install(OUTSIDE, packages)
-    with state_folder() as state:
-        admission = '{"waitForRuntimeClass": true}'
-        service = Service(state, PYTHONPATH=str(packages), STOWAGE_ADMISSION=admission)
-        try:
-            service.start()
-            document = {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "profiles": [
-                    {"schedulerName": "default-scheduler"},
-                    profile("patient", 600, files),
-                    profile("hurried", 1, files),
-                ],
-            }
-            answer = service.request("PUT", f"{GROUP}/schedulerconfiguration", document)
-            assert answer[0] == 200, answer
-            assert service.request("POST", "/api/v1/nodes", node("only", cpu="1"))[0] == 201
-            yield service
-        finally:
-            service.stop()
+    settings = {"PYTHONPATH": str(packages), "STOWAGE_ADMISSION": '{"waitForRuntimeClass": true}'}
+    with started(**settings) as service:
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [
+                {"schedulerName": "default-scheduler"},
+                profile("patient", 600, files),
+                profile("hurried", 1, files),
+            ],
+        }
+        answer = service.request("PUT", f"{GROUP}/schedulerconfiguration", document)
+        assert answer[0] == 200, answer
+        assert service.request("POST", "/api/v1/nodes", node("only", cpu="1"))[0] == 201
+        yield service
 
 
 def create(service: Service, name: str, scheduler: str, **labels: str) -> None:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from clusterstate.local import embedded
-from tests.live import Service, node, pod, state_folder
+from tests.live import Service, node, pod, started
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.db, pytest.mark.timeout(600)]
@@ -26,13 +26,8 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with state_folder() as state:
-        service = Service(state)
-        try:
-            service.start()
-            yield service
-        finally:
-            service.stop()
+    with started() as service:
+        yield service
 
 
 def manage(*arguments: Any, state: Path | None = None, url: str = "") -> tuple[int, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.live import ROOT, Service, free_ports, state_folder
+from tests.live import ROOT, Service, free_ports, started
 from tests.waiting import running, until
 
 pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock]
@@ -56,13 +56,8 @@ class Whole(Service):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Whole]:
-    with state_folder() as state:
-        service = Whole(state)
-        try:
-            service.start()
-            yield service
-        finally:
-            service.stop()
+    with started(Whole) as service:
+        yield service
 
 
 def test_the_first_start_makes_private_files_and_says_where(service: Whole) -> None:

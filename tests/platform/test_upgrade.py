@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from clusterstate.local import embedded
-from tests.live import Service, pod, state_folder
+from tests.live import Service, pod, started
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.db, pytest.mark.timeout(600)]
@@ -79,39 +79,34 @@ def test_a_database_of_0_1_0_goes_on(url: str) -> None:
             " WHERE p.name LIKE 'leaves-%' ORDER BY 1"
         ).fetchall()
         assert [name for name, _ in timers] == ["leaves-late", "leaves-soon"]
-    with state_folder() as state:
-        service = Service(state, DATABASE_URL=url)
-        try:
-            service.start()
-            for path, expected in COLLECTIONS.items():
-                assert names(service, path) == expected, path
-            assert "rs" in names(service, "/apis/apps/v1/replicasets")
-            stored = {name for name, _ in rows}
-            assert {"web-1", "huge", "gated", "leaves-late"} <= stored
-            # What was bound is where it was; what fits nowhere says so; a gate is a gate.
-            assert found(service, "web-1")["spec"]["nodeName"] == "n1"
-            assert "Insufficient cpu" in json.dumps(found(service, "huge")["status"])
-            assert found(service, "gated")["spec"]["schedulingGates"]
-            # The evictions that were under way are carried out when they are due, and not before.
-            for name, is_due in timers:
-                until(lambda name=name, is_due=is_due: _is_leaving(service, name) == is_due,
-                      seconds=60, what=f"{name} to leave, or to stay")  # fmt: skip
-            # The log goes on above what was told, and a watch takes up where it was.
-            status, made = service.request("POST", PODS, pod("new", cpu="10m"))
-            assert status == 201
-            assert int(made["metadata"]["resourceVersion"]) > told
-            until(lambda: found(service, "new")["spec"].get("nodeName"), what="it to be bound")
-            patch = {"spec": {"schedulingGates": None}}
-            path, kind = f"{PODS}/gated", "application/merge-patch+json"
-            assert service.request("PATCH", path, patch, content_type=kind)[0] == 200
-            until(lambda: found(service, "gated")["spec"].get("nodeName"), what="the gated one")
-            assert service.request("DELETE", f"{PODS}/web-1?gracePeriodSeconds=0")[0] == 200
-            with psycopg.connect(url) as db:
-                db.execute("SET search_path TO public")
-                (trimmed,) = db.execute("SELECT trimmed_revision FROM history").fetchone()
-            assert trimmed <= int(made["metadata"]["resourceVersion"])
-        finally:
-            service.stop()
+    with started(DATABASE_URL=url) as service:
+        for path, expected in COLLECTIONS.items():
+            assert names(service, path) == expected, path
+        assert "rs" in names(service, "/apis/apps/v1/replicasets")
+        stored = {name for name, _ in rows}
+        assert {"web-1", "huge", "gated", "leaves-late"} <= stored
+        # What was bound is where it was; what fits nowhere says so; a gate is a gate.
+        assert found(service, "web-1")["spec"]["nodeName"] == "n1"
+        assert "Insufficient cpu" in json.dumps(found(service, "huge")["status"])
+        assert found(service, "gated")["spec"]["schedulingGates"]
+        # The evictions that were under way are carried out when they are due, and not before.
+        for name, is_due in timers:
+            until(lambda name=name, is_due=is_due: _is_leaving(service, name) == is_due,
+                  seconds=60, what=f"{name} to leave, or to stay")  # fmt: skip
+        # The log goes on above what was told, and a watch takes up where it was.
+        status, made = service.request("POST", PODS, pod("new", cpu="10m"))
+        assert status == 201
+        assert int(made["metadata"]["resourceVersion"]) > told
+        until(lambda: found(service, "new")["spec"].get("nodeName"), what="it to be bound")
+        patch = {"spec": {"schedulingGates": None}}
+        path, kind = f"{PODS}/gated", "application/merge-patch+json"
+        assert service.request("PATCH", path, patch, content_type=kind)[0] == 200
+        until(lambda: found(service, "gated")["spec"].get("nodeName"), what="the gated one")
+        assert service.request("DELETE", f"{PODS}/web-1?gracePeriodSeconds=0")[0] == 200
+        with psycopg.connect(url) as db:
+            db.execute("SET search_path TO public")
+            (trimmed,) = db.execute("SELECT trimmed_revision FROM history").fetchone()
+        assert trimmed <= int(made["metadata"]["resourceVersion"])
 
 
 def _is_leaving(service: Service, name: str) -> bool:
