@@ -52,13 +52,82 @@ class BoundPods(msgspec.Struct, frozen=True):
     terminating: npt.NDArray[np.bool_]
 
 
+_TRIED = """
+COPY (SELECT array_agg(pod_id), array_agg(xmin), array_agg(ctid) FROM pending_pod
+      WHERE attempts > 0 OR stage <> 'active')
+TO STDOUT (FORMAT BINARY)
+"""
+_ARRAY_HEADER_BYTES = 20  # dimensions, flags, element's type, length, lower bound
+_IDS = np.dtype([("length", ">i4"), ("value", ">i8")])
+_WRITERS = np.dtype([("length", ">i4"), ("value", ">u4")])
+_SPOTS = np.dtype([("length", ">i4"), ("block", ">u4"), ("line", ">u2")])
+
+
+class TriedPods(msgspec.Struct, frozen=True):
+    """Waiting pods that are not fresh, as columns of equal length, in the order of their ids.
+
+    ``ids``: int64. ``versions``: uint64, another number after each write of the row.
+    """
+
+    ids: npt.NDArray[np.int64]
+    versions: npt.NDArray[np.uint64]
+
+    @staticmethod
+    def none() -> "TriedPods":
+        """Return no rows."""
+        return TriedPods(np.empty(0, np.int64), np.empty(0, np.uint64))
+
+    def since(self, earlier: "TriedPods") -> tuple[list[int], list[int]]:
+        """Return the ids of rows that were written since ``earlier``, and of those that left."""
+        if np.array_equal(self.ids, earlier.ids) and np.array_equal(
+            self.versions, earlier.versions
+        ):
+            return [], []
+        common, here, there = np.intersect1d(
+            self.ids, earlier.ids, assume_unique=True, return_indices=True
+        )
+        same = common[self.versions[here] == earlier.versions[there]]
+        written = np.setdiff1d(self.ids, same, assume_unique=True)
+        left = np.setdiff1d(earlier.ids, self.ids, assume_unique=True)
+        return written.tolist(), left.tolist()
+
+
+def tried_pods() -> TriedPods:
+    """Return the waiting pods that were tried, or are gated, and the versions of their rows.
+
+    A version is the transaction that wrote the row and, for several writes of one transaction, the
+    place where it lies. Queries once: three arrays in one row, so that 100,000 pods cost some
+    hundredths of a second.
+    """
+    data = _copied(_TRIED)
+    at = _HEADER_BYTES + 2  # the number of fields
+    columns: list[npt.NDArray[np.void]] = []
+    for element in (_IDS, _WRITERS, _SPOTS):
+        (length,) = np.frombuffer(data, ">i4", count=1, offset=at).tolist()
+        at += 4
+        if length < 0:  # NULL: no row at all
+            return TriedPods.none()
+        count = (length - _ARRAY_HEADER_BYTES) // element.itemsize
+        start = at + _ARRAY_HEADER_BYTES
+        columns.append(np.frombuffer(data, element, count=count, offset=start))
+        at += length
+    ids = columns[0]["value"].astype(np.int64)
+    spots = columns[2]["block"].astype(np.uint64) << np.uint64(16) | columns[2]["line"]
+    versions = columns[1]["value"].astype(np.uint64) << np.uint64(32) ^ spots
+    order = np.argsort(ids)
+    return TriedPods(ids=ids[order], versions=versions[order])
+
+
+def _copied(statement: str) -> bytes:
+    """Return what a COPY in binary sends."""
+    connection.ensure_connection()
+    with connection.cursor() as cursor, cursor.cursor.copy(statement) as copy:
+        return b"".join(bytes(part) for part in copy)
+
+
 def bound_pods() -> BoundPods:
     """Return the pods on nodes, in no particular order. Queries once, by COPY."""
-    connection.ensure_connection()
-    parts: list[bytes] = []
-    with connection.cursor() as cursor, cursor.cursor.copy(_BOUND) as copy:
-        parts.extend(bytes(part) for part in copy)
-    data = b"".join(parts)
+    data = _copied(_BOUND)
     count = (len(data) - _HEADER_BYTES - _TRAILER_BYTES) // _ROW.itemsize
     rows = np.frombuffer(data, _ROW, count=count, offset=_HEADER_BYTES)
     return BoundPods(

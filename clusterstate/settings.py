@@ -44,6 +44,8 @@ DECISION_SECONDS = environment.integer(
 )
 WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
+# Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.
+SCHEDULERS = environment.integer("STOWAGE_SCHEDULERS", 2, at_least=1, at_most=8)
 # Switches of admission (`clusterstate.admission.request.AdmissionSettings`), in camel case.
 ADMISSION = environment.switches("STOWAGE_ADMISSION")
 # What this process calls itself in logs and in pg_stat_activity; the supervisor sets it.

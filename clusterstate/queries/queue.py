@@ -85,3 +85,52 @@ def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
         (sql.Texts(list(schedulers)),),
     )
     return None if row is None else row[0]
+
+
+_WAITING = """
+    SELECT q.pod_id, p.class_id, p.revision, p.scheduler_name, p.nominated_node_name,
+           p.deletion_at IS NOT NULL, q.stage, q.attempts, q.not_before, q.since, q.rejected_by,
+           q.refused_revision, q.refused_under
+    FROM pending_pod q JOIN pod p ON p.id = q.pod_id
+"""
+
+
+class WaitingPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod's row in the queue, with what the queue must know of the pod (``models.PendingPod``).
+
+    ``leaves``: it has a deletion time.
+    """
+
+    id: int
+    class_id: int
+    revision: int
+    scheduler_name: str
+    nominated_node_name: str
+    leaves: bool
+    stage: str
+    attempts: int
+    not_before: datetime | None
+    since: datetime
+    rejected_by: list[str]
+    refused_revision: int
+    refused_under: int
+
+
+def load_waiting(ids: Sequence[int] | None = None) -> list[WaitingPod]:
+    """Return all waiting pods, or those of some ids that wait, in no order. Queries once."""
+    if ids is None:
+        return [WaitingPod(*row) for row in sql.fetch(_WAITING)]
+    if not ids:
+        return []
+    rows = sql.fetch(f"{_WAITING} WHERE q.pod_id = ANY(%s)", (sql.Int8s(ids),))
+    return [WaitingPod(*row) for row in rows]
+
+
+def load_nominations() -> dict[int, str]:
+    """Return the nodes that waiting pods are nominated for, by the pods' ids. Queries once."""
+    return dict(
+        sql.fetch(
+            "SELECT id, nominated_node_name FROM pod"
+            " WHERE nominated_node_name <> '' AND node_name = '' AND deletion_at IS NULL"
+        )
+    )

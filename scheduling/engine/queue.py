@@ -67,6 +67,8 @@ _SHUT_ALONE = 4
 """Where nobody else waits, a batch of them is as long as a batch divided by this."""
 _AT_ONCE = 2000
 """So many pods move in one call; each takes some microseconds."""
+_SPARE = 4096
+"""So many items may a heap hold beyond twice the number of pods before it is made anew."""
 
 
 class Stage(StrEnum):
@@ -388,6 +390,32 @@ class PriorityQueue:
             self._wait(entry, Stage.UNSCHEDULABLE)
         else:
             self._enqueue(entry, now)
+
+    def adopt(self, other: "PriorityQueue", now: float) -> None:
+        """Take over the pods of another queue, where they stand there, in place of what is here.
+
+        For pods whose rows were read again: what woke them is worked out in a queue of their own,
+        so that the same events do not reach the other pods a second time. ``other`` must not be
+        used afterwards.
+        """
+        while other._woken:
+            other._wake(now)
+        for pod_id, entry in other._entries.items():
+            self.delete(pod_id)
+            self._entries[pod_id] = entry
+            entry.members = None
+            if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+                self._wait(entry, entry.stage)
+            elif entry.stage is not Stage.IN_FLIGHT:
+                self._enqueue(entry, now)
+
+    def pod(self, pod_id: int) -> PendingPod:
+        """Return a pod as the queue knows it.
+
+        Raises:
+            KeyError: it is not in the queue.
+        """
+        return self._entries[pod_id].pod
 
     def update(self, pod: PendingPod, now: float, event: ClusterEvent | None = None) -> None:
         """Put the new version of a pod in its old one's place.
@@ -907,6 +935,23 @@ class PriorityQueue:
             self._first_line(heap)
         while self._woken and not self._woken[0].pod_ids:
             self._woken.popleft()
+
+    def compact(self) -> None:
+        """Drop the items that pods left behind in the heaps where these are most of a heap.
+
+        Items die when their pod moves, and go when they come first. In a queue that gives no
+        batches, as a standby's, and in the heap of moments five minutes ahead, they do not come
+        first for long. Costs nothing as long as the heaps hold little more than the pods.
+        """
+        most = 2 * len(self._entries) + _SPARE
+        for heap in (self._fresh, self._waiting_backoff, self._flush):
+            if len(heap) > most:
+                heap[:] = [item for item in heap if self._lives(item)]
+                heapq.heapify(heap)
+
+    def _lives(self, item: _Item) -> bool:
+        entry = self._entries.get(item[1])
+        return entry is not None and entry.token == item[2]
 
     def _events_since(self, entry: _Entry) -> list[ClusterEvent]:
         start = entry.first_event - self._first_event

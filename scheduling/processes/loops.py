@@ -132,6 +132,8 @@ def _schedule(loop: Loop) -> None:
     from scheduling.worker import scheduler
 
     scheduler.run(stopping=loop.stopping)
+    while scheduler.stand_by(stopping=loop.stopping, pause=loop.pause):
+        scheduler.run(stopping=loop.stopping)
 
 
 def _evict(loop: Loop) -> None:

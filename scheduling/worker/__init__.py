@@ -3,6 +3,7 @@
 ::
 
     scheduler          the loop: refresh, decide a batch, write what was decided, wait
+    standby            keeps the mirror of a second worker up to date until that one takes over
     mirror             the cluster in memory: snapshot and queue, kept up with the change log
     binder             binds batches in a thread while the next batch is decided
     refusals           conditions and queue positions of pods that fit nowhere, written later

@@ -46,7 +46,12 @@ from clusterstate.objects.workloads import (
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.loading import consistent_read, load_classes, load_nodes
 from clusterstate.queries.objects import decode_object
-from clusterstate.queries.queue import load_arrivals, load_pending
+from clusterstate.queries.queue import (
+    WaitingPod,
+    load_arrivals,
+    load_nominations,
+    load_waiting,
+)
 from clusterstate.reservations import Reservation
 from scheduling.engine.queue import (
     Backoff,
@@ -267,25 +272,54 @@ class Mirror:
 
     def _load_pending(self, now: float, revision: int) -> None:
         """Fill the queue from its rows, as of ``revision``."""
-        rows = load_pending()
-        self._learn_classes(row.class_id for row in rows)
-        refused: list[tuple[int, PendingPod, Place]] = []
+        rows = load_waiting()
+        self._learn_classes({row.class_id for row in rows})
         left_out = objects_aside(NAME)
+        fit: list[tuple[WaitingPod, PendingPod]] = []
         for row in rows:
-            if row.deletion_at is not None or row.scheduler_name not in self._registrations:
+            if row.leaves or row.scheduler_name not in self._registrations:
                 continue
-            if left_out.get(("Pod", row.id)) == row.revision:
+            if left_out and left_out.get(("Pod", row.id)) == row.revision:
                 continue
             if row.class_id in self._unread:
                 self.indigestible.append((aside.pod(row.id), self._unread[row.class_id]))
                 continue
-            pod = self._pending_pod(row.id, row.class_id)
+            fit.append((row, self._pending_pod(row.id, row.class_id)))
+        kept = self._take_in(fit, revision, now)
+        logger.info("queue_loaded", pods=len(self.queue), refusals_kept=kept)
+
+    def take_in_again(self, rows: Iterable[WaitingPod], now: float) -> None:
+        """Put pods of the queue where their rows say now, as of ``cursor``.
+
+        Somebody else works with the queue and wrote the rows; what the log has told since then is
+        taken into account. Rows of pods that are not in the queue (any more) are passed over.
+        """
+        fit = [(row, self.queue.pod(row.id)) for row in rows if row.id in self.queue]
+        if not fit:
+            return
+        mine, self.queue = self.queue, self._new_queue()
+        try:
+            self._take_in(fit, self.cursor, now)
+        finally:
+            again, self.queue = self.queue, mine
+        self.queue.adopt(again, now)
+
+    def _take_in(
+        self, rows: Iterable[tuple[WaitingPod, PendingPod]], revision: int, now: float
+    ) -> int:
+        """Add pods to the queue at the places that their rows tell.
+
+        Returns how many go on waiting because a refusal still holds.
+        """
+        refused: list[tuple[int, PendingPod, Place]] = []
+        for row, pod in rows:
+            since = row.since.timestamp()
             place = Place(
                 pod_id=row.id,
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
-                queued_at=row.since.timestamp(),
-                since=row.since.timestamp(),
+                queued_at=since,
+                since=since,
                 not_before=0.0 if row.not_before is None else row.not_before.timestamp(),
                 rejected_by=tuple(row.rejected_by),
             )
@@ -302,25 +336,38 @@ class Mirror:
             else:
                 self.queue.restore(pod, place, now)
             if row.nominated_node_name:
-                self.snapshot.nominate(row.id, self._classes[row.class_id], row.nominated_node_name)
-        self._restore_refused(sorted(refused, key=lambda one: one[0]), revision, now)
+                self.snapshot.nominate(row.id, self.info(pod.class_id), row.nominated_node_name)
+        refused.sort(key=lambda one: (one[0], one[1].pod_id))
+        return self._restore_refused(refused, revision, now)
+
+    def take_over(self, now: float) -> None:
+        """Learn what only the one who works needs to know. Queries twice; looks at all pods."""
+        self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
+        self.homeless.clear()
+        nominated = load_nominations()
+        for pod_id in self.snapshot.nominations.node_of.keys() - nominated.keys():
+            self.snapshot.unnominate(pod_id)
+        for pod_id, node_name in nominated.items():
+            if pod_id in self.queue and self.snapshot.nominated_node_of(pod_id) != node_name:
+                info = self.info(self.queue.pod(pod_id).class_id)
+                self.snapshot.nominate(pod_id, info, node_name)
 
     # --- refused before the restart --------------------------------------------------------------
 
     def _restore_refused(
         self, refused: Sequence[tuple[int, PendingPod, Place]], revision: int, now: float
-    ) -> None:
+    ) -> int:
         """Let refused pods wait, and move those that something happened to, or for, since then.
 
         ``refused``: in the order of the revisions up to which their decisions had read the log.
+        Returns how many were let wait; the others are tried again.
         """
         if not refused:
-            return
+            return 0
         known_since, happened = self._happened(refused[0][0], revision)
         kept = [one for one in refused if one[0] >= known_since]
         for _, pod, place in refused[: len(refused) - len(kept)]:
             self.queue.restore(pod, place, now)
-        logger.info("refusals_kept", pods=len(kept), of=len(refused), changes=len(happened))
         refused = kept
         mine = {pod.pod_id for _, pod, _ in refused}
         ahead = iter(refused)
@@ -342,6 +389,7 @@ class Mirror:
         while following is not None:
             self._let_wait(following, now)
             following = next(ahead, None)
+        return len(kept)
 
     def _let_wait(self, refused: tuple[int, PendingPod, Place], now: float) -> None:
         _, pod, place = refused

@@ -63,11 +63,14 @@ from scheduling.worker.binder import Binder
 from scheduling.worker.failed_batches import Care
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.reservations import Reserved
+from scheduling.worker.standby import Standby
 
 logger = structlog.get_logger(__name__)
 
 NAME = "scheduler"
 """The loop's name in heartbeats, and of its row of progress."""
+STANDBY = "standby"
+"""The loop's name in heartbeats while another process works."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
 _care = Care(BATCH)
@@ -87,6 +90,8 @@ _LOAD_SECONDS = 600.0
 """What loading the cluster, or compiling for the first time, may take on a slow machine."""
 _CYCLE_SECONDS = 120.0
 """What one batch may take; nobody who is faster than that is taken for hung."""
+_TURN_EVERY = 0.1
+"""Seconds between two looks whether the scheduler that works is still there."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
 _SLOW = 1.0
@@ -175,9 +180,18 @@ class Scheduler:
     def load(self, now: float) -> None:
         """Build the warm state from the rows."""
         self.mirror.load(now)
+        self.begin(now)
+        collector.calm()
+
+    def begin(self, now: float) -> None:
+        """Take over what only the scheduler that works looks after; the mirror is up to date."""
         self._set_aside(now)
         self.reserved.load(now)
-        collector.calm()
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the configuration in force is the one that this scheduler has. Queries once."""
+        return profiles.in_force()[0] in (self._revision, self._passed_over)
 
     # --- profiles --------------------------------------------------------------------------------
 
@@ -444,6 +458,7 @@ def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[Pending
 
 
 _warm: dict[str, Scheduler] = {}
+_standing_by: dict[str, Standby] = {}
 
 
 def _scheduler() -> Scheduler:
@@ -458,6 +473,7 @@ def _scheduler() -> Scheduler:
 
 def discard() -> None:
     """Throw the warm state away; the next run loads it again."""
+    _standing_by.clear()
     scheduler = _warm.pop("scheduler", None)
     if scheduler is not None:
         scheduler.binder.close()
@@ -482,7 +498,10 @@ def run(
         with wake.Subscription(wake.SCHEDULER) as subscription:
             with heartbeats.patience(NAME, _LOAD_SECONDS):
                 scheduler = _scheduler()
-                if not scheduler.mirror.loaded:
+                if (standby := _standing_by.pop("scheduler", None)) is not None:
+                    standby.take_over(clock())
+                    scheduler.begin(clock())
+                elif not scheduler.mirror.loaded:
                     scheduler.load(clock())
             # A clock that is set must not silence the news: these moments are monotonic.
             end = time.monotonic() + longest
@@ -520,6 +539,60 @@ def run(
     finally:
         changes.give_back(changes.CYCLE_LOCK)
     return decided
+
+
+def stand_by(
+    *,
+    stopping: Callable[[], bool],
+    pause: Callable[[float], None],
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """Keep the warm state up to date while another scheduler works (``worker.standby``).
+
+    Returns True when that one's lock is free: call ``run`` at once. False, when it was free from
+    the beginning, or the process was asked to end.
+
+    Raises:
+        django.db.Error: the database failed.
+    """
+    if _is_free():
+        return False
+    discard()
+    try:
+        looked_at = -math.inf
+        while not stopping():
+            if _is_free():
+                return True
+            moment = time.monotonic()
+            if "scheduler" not in _standing_by:
+                with heartbeats.patience(NAME, _LOAD_SECONDS):
+                    standby = _standing_by["scheduler"] = Standby(_scheduler().mirror)
+                    standby.load(clock())
+                    collector.calm()
+            elif moment - looked_at >= _LOOK_EVERY:
+                looked_at = moment
+                if not _scheduler().is_configured:
+                    discard()
+                    continue
+            with heartbeats.patience(NAME, _CYCLE_SECONDS):
+                _standing_by["scheduler"].follow(clock())
+            heartbeats.beat(STANDBY)
+            pause(_TURN_EVERY)
+    except BaseException:
+        discard()
+        raise
+    finally:
+        heartbeats.rest(STANDBY)
+    return False
+
+
+def _is_free() -> bool:
+    """Return whether no scheduler works. Queries once; holds the lock for that statement only."""
+    row = sql.fetch_one(
+        "SELECT pg_try_advisory_lock(k) AND pg_advisory_unlock(k) FROM (SELECT %s::bigint) i(k)",
+        (changes.CYCLE_LOCK,),
+    )
+    return bool(row and row[0])
 
 
 def _tell_the_rest(scheduler: Scheduler, clock: Callable[[], float]) -> None:

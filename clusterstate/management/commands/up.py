@@ -125,6 +125,7 @@ class _Start:
         with self._step("web servers, workers and beat"):
             self._start_processes(certificate, key)
             self._wait_until_ready()
+        self._start_standbys()
         self._summary()
 
     @contextmanager
@@ -200,8 +201,8 @@ class _Start:
             *(*web, *secure, "--host", settings.HOST, "--port", str(settings.HTTPS_PORT)),
             "api.asgi:application",
         )
-        scheduler = ["-Q", "scheduling", "-P", "solo", "-c", "1", "-n", "scheduler@%h"]
-        self._python("scheduler", _WORKERS, *worker, *scheduler)
+        self._scheduler = [*worker, "-Q", "scheduling", "-P", "solo", "-c", "1", "-n"]
+        self._python("scheduler", _WORKERS, *self._scheduler, "scheduler@%h")
         timers = ["-Q", "timers", "-P", "solo", "-c", "1", "-n", "timers@%h"]
         self._python("timers", _WORKERS, *worker, *timers)
         self._python(
@@ -220,9 +221,15 @@ class _Start:
         beat = ["-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "beat", *schedule]
         self._python("beat", _BEAT, *beat)
 
-    def _python(self, name: str, stage: int, *arguments: str) -> None:
+    def _start_standbys(self) -> None:
+        """Start the schedulers that follow warm, once they take no time from the start."""
+        for number in range(1, settings.SCHEDULERS):
+            name = "standby" if number == 1 else f"standby{number}"
+            self._python(name, _WORKERS, *self._scheduler, f"{name}@%h", process="scheduler")
+
+    def _python(self, name: str, stage: int, *arguments: str, process: str = "") -> None:
         """Start a Python process that is restarted when it ends."""
-        environment = self._environment | {"STOWAGE_PROCESS": name}
+        environment = self._environment | {"STOWAGE_PROCESS": process or name}
         # A web server's main process must end its own workers; the others have none, so that when
         # the supervisor is killed they go at once. Nothing is lost by it: the rows are the truth.
         with_parent = signal.SIGTERM if stage == _WEB else signal.SIGKILL

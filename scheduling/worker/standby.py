@@ -1,0 +1,81 @@
+"""A scheduler that stands by: its cluster and its queue are those of the one that works.
+
+One scheduler works at a time, by a session's advisory lock. Any other one has all its code loaded
+and compiled, and keeps a mirror and a queue of its own up to date, so that it can decide within a
+few hundredths of a second once the lock is free. It writes nothing.
+
+    the log      nodes, pods on nodes, new pods, and what wakes waiting ones: as for who works
+    the rows     what the log does not tell: which pods were refused, by whom, and until when they
+                 wait. The one who works writes that into ``pending_pod``; rows that were written
+                 since the last look are read again (``bulk.tried_pods`` tells which)
+
+Between two looks it rests many times as long as a look took, so that following a busy cluster costs
+a few percent of a core; what was not looked at yet is looked at when it takes over (``take_over``).
+"""
+
+import time
+
+from clusterstate import bulk
+from clusterstate.queries.queue import load_waiting
+from scheduling.worker.mirror import Mirror
+
+_LOG_EVERY = 0.25
+_ROWS_EVERY = 1.0
+_LONGEST_REST = 2.0
+"""Seconds between two looks at the log, and at the rows: at least, and at most for the log."""
+_REST = 20.0
+"""So many times as long as a look took lasts the pause after it."""
+
+
+class Standby:
+    """Keeps the mirror of a scheduler that does not work; ``mirror`` must have been loaded."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._seen = bulk.TriedPods.none()
+        self._log_at = self._rows_at = 0.0
+
+    def load(self, now: float) -> None:
+        """Build the mirror from the rows."""
+        self._seen = bulk.tried_pods()  # first: what is written meanwhile is read once more
+        self._mirror.load(now)
+
+    def follow(self, now: float, *, at_once: bool = False) -> None:
+        """Look at the log and at the rows if it is time to; queries three to five times then.
+
+        With ``at_once`` it looks in any case.
+        """
+        began = time.monotonic()
+        if began < self._log_at and not at_once:
+            return
+        with_rows = at_once or began >= self._rows_at
+        self._look(now, with_rows=with_rows)
+        ended = time.monotonic()
+        rest = _REST * (ended - began)
+        self._log_at = ended + min(max(rest, _LOG_EVERY), _LONGEST_REST)
+        if with_rows:
+            self._rows_at = ended + max(rest, _ROWS_EVERY)
+
+    def _look(self, now: float, *, with_rows: bool, also: bool = False) -> None:
+        mirror = self._mirror
+        mirror.follow_reservations()
+        ids: list[int] = []
+        if with_rows:
+            seen = bulk.tried_pods()
+            ids, left = seen.since(self._seen)
+            ids += [pod_id for pod_id in left if pod_id in mirror.queue]
+            self._seen = seen
+        if also:
+            ids = sorted({*ids, *mirror.reserved})
+        rows = load_waiting(ids)
+        mirror.refresh(now)  # after the rows were read: it knows all that they rest on
+        mirror.take_in_again(rows, now)
+        mirror.arrivals.clear()  # for the node admission of the one who works
+        # That one sets them aside; should it not come to it, each is to be set aside once.
+        mirror.indigestible = list({one[0]: one for one in mirror.indigestible}.values())
+        mirror.queue.compact()
+
+    def take_over(self, now: float) -> None:
+        """Catch up with the log and the rows; from now on this scheduler works."""
+        self._look(now, with_rows=True, also=True)
+        self._mirror.take_over(now)

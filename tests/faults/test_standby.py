@@ -1,0 +1,118 @@
+"""The scheduler that works is killed, or stopped: the one that stands by goes on at once."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from clusterstate import heartbeats
+from tests import faults
+from tests.faults.test_frozen import SLACK, first_words, place, post, refused, stopped
+from tests.live import Service, node, pod, started
+from tests.waiting import running, until
+
+pytestmark = faults.MARKS
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with started(STOWAGE_SCHEDULERS="2") as service:
+        for number in range(3):
+            status, _ = service.request(
+                "POST", "/api/v1/nodes", node(f"n{number}", cpu="64", pods="9999")
+            )
+            assert status == 201
+        place(service)
+        yield service
+
+
+def works(service: Service) -> int:
+    """Return the pid of the scheduler that works."""
+    host, _, pid = first_words(service, "scheduler").rpartition(":")
+    assert host == socket.gethostname()
+    return int(pid)
+
+
+def standing_by(service: Service) -> set[int]:
+    """Return the schedulers that are warm and wait for their turn."""
+    return heartbeats.beating(service.state, "standby")
+
+
+def bound_twice(service: Service) -> list[str]:
+    with service.database() as connection:
+        rows = connection.execute(
+            "SELECT name FROM change WHERE kind = 1 AND node_name <> '' AND previous_node_name = ''"
+            " GROUP BY object_id, name HAVING count(*) > 1"
+        ).fetchall()
+    return [name for (name,) in rows]
+
+
+def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
+    service: Service,
+) -> None:
+    for number in range(30):  # what waits is not tried again, and does not hold up who comes
+        body = pod(f"large-{number}", cpu="100")
+        assert service.request("POST", PODS, body)[0] == 201
+    until(lambda: refused(service, "large-29"), seconds=30, what="refusals")
+    until(lambda: standing_by(service), seconds=90, what="a standby")
+    posted: list[str] = []
+    ended = threading.Event()
+
+    def keep_posting() -> None:
+        while not ended.is_set():
+            posted.append(post(service))
+
+    posting = threading.Thread(target=keep_posting)
+    posting.start()
+    times: list[float] = []
+    try:
+        for _ in range(3):
+            old = works(service)
+            os.kill(old, signal.SIGKILL)
+            times.append(place(service))
+            until(lambda old=old: works(service) != old, seconds=10, what="the other at work")
+            until(lambda: standing_by(service), seconds=90, what="another standby")
+    finally:
+        ended.set()
+        posting.join(30)
+    assert max(times) < 1 + SLACK, times
+    assert min(times) < 1, times
+    assert len(posted) > 3
+    large = {f"large-{number}" for number in range(30)}
+    until(lambda: unbound(service) <= large, what="all others bound")
+    assert unbound(service) == large
+    assert bound_twice(service) == []
+    with service.database() as connection:
+        rows = connection.execute("SELECT DISTINCT stage, attempts FROM pending_pod").fetchall()
+    assert rows == [("unschedulable", 1)], "a kill is no reason to try them again"
+
+
+def unbound(service: Service) -> set[str]:
+    with service.database() as connection:
+        rows = connection.execute("SELECT name FROM pod WHERE node_name = ''").fetchall()
+    return {name for (name,) in rows}
+
+
+def test_a_stopped_scheduler_is_replaced_and_stands_by_when_it_wakes(service: Service) -> None:
+    until(lambda: service.ready(), what="ready")
+    until(lambda: standing_by(service), seconds=90, what="a standby")
+    first = works(service)
+    with stopped(service.process.pid):  # as on another host: nobody replaces it
+        with stopped(first):
+            waiting = post(service)
+            until(lambda: works(service) != first, seconds=5 + SLACK, what="the standby to work")
+            until(lambda: waiting not in unbound(service), seconds=5, what="the pod to be bound")
+            second = works(service)
+        until(lambda: first in standing_by(service), seconds=60, what="the first to stand by")
+        assert works(service) == second
+        assert running(first)
+        assert place(service) < 1 + SLACK
+    until(service.ready, seconds=60, what="ready")
+    os.kill(second, signal.SIGKILL)
+    assert place(service) < 1 + SLACK
+    until(lambda: works(service) == first, seconds=10, what="the first one to work again")
+    assert bound_twice(service) == []
