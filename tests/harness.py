@@ -4,6 +4,7 @@
 preemption over it; the ``run_*_case`` functions answer cases in the form of the vectors.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
@@ -27,16 +28,18 @@ from clusterstate.objects.workloads import (
 from scheduling.engine.cycle import Options, PodToPlace, diagnose, schedule_pod
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
+from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import Profile, load
-from scheduling.framework.interface import CycleState
+from scheduling.framework.interface import CycleState, Rows
 from scheduling.framework.plugin_args import READERS
 from scheduling.framework.reading import Field
 from scheduling.framework.runtime import Framework
-from scheduling.framework.status import Code, Status
+from scheduling.framework.status import Code, Status, unresolvable
 from scheduling.framework.types import Candidate, Diagnosis, Nomination, PodInfo, PodRecord
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.default_preemption import (
+    NO_VICTIMS,
     DefaultPreemption,
     by_importance,
     eligible,
@@ -336,6 +339,7 @@ class _Preemption:
         place = to_place(self.snapshot, self.pod)
         self.info = place.info
         self.state = CycleState(pod_key=place.key, nominated_node=place.nominated_node)
+        self.state.victim_search = RowPrograms(self.snapshot, self.framework)
         self.begun = self.framework.pre_filter(self.state, self.info, self.snapshot)
 
     def filtered(self) -> Diagnosis:
@@ -344,15 +348,53 @@ class _Preemption:
         return diagnose(self.snapshot, self.begun, judged if self.begun.status.ok else None)
 
     def dry_run(self, nodes: list[str]) -> tuple[Outcome, Outcome]:
+        """Return the candidates and why other nodes are none, by both ways to find out."""
+        known = [row for name in nodes if (row := self.snapshot.row_of(name)) is not None]
+        rows = np.array(known, np.intp)
+        if not len(rows):
+            return {}, {}
+        begin, wanted = self.plugin.extent(self.state, len(rows))
         candidates, statuses = self.plugin.dry_run(
-            self.state, self.info, self.snapshot, nodes, self.framework
+            self.state, self.info, self.snapshot, rows, self.framework, begin=begin, wanted=wanted
         )
+        assert same_victims(
+            self.state, self.info, self.snapshot, self.framework, rows, begin, wanted,
+            candidates, statuses,
+        )  # fmt: skip
         return candidates_outcome(candidates), {n: _status(s) for n, s in statuses.items()}
 
     def post_filter(self, diagnosis: Diagnosis) -> tuple[Nomination | None, Status]:
         return self.plugin.post_filter(
             self.state, self.info, self.snapshot, diagnosis, self.framework
         )
+
+
+def same_victims(
+    state: CycleState,
+    info: PodInfo,
+    snapshot: Snapshot,
+    framework: Framework,
+    rows: Rows,
+    begin: int,
+    wanted: int,
+    candidates: list[Candidate],
+    statuses: dict[str, Status],
+) -> bool:
+    """Whether the search in numbers gives the reference's candidates, victims and reasons."""
+    state.tells_candidates = True
+    found = RowPrograms(snapshot, framework).find_victims(
+        state, info, rows, begin=begin, wanted=wanted
+    )
+    assert found is not None, "every built-in filter is stated in numbers"
+    assert candidates_outcome(found.candidates) == candidates_outcome(candidates)
+    best = select_candidate(candidates) if candidates else None
+    assert (found.best and found.best.node_name) == (best and best.node_name)
+    told = Counter(statuses.values())
+    assert found.without_victims == told.pop(unresolvable(NO_VICTIMS), 0)
+    odd = [status for status in told if status.code is Code.ERROR]
+    assert len(found.without_need) == sum(told.pop(status) for status in odd)
+    assert dict(found.rejections) == dict(told)
+    return True
 
 
 def candidates_outcome(candidates: Iterable[Candidate]) -> Outcome:

@@ -27,10 +27,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.engine import plain, runs
-from scheduling.engine.cycle import Options, PodToPlace, draw_below, explain_unplaced
+from scheduling.engine import plain, row_program, runs
+from scheduling.engine.cycle import Options, PodToPlace, draw_below, explain_unplaced, new_state
 from scheduling.engine.decision import (
     SCHEDULED,
+    UNSCHEDULABLE,
     BestScores,
     Decision,
     Rejection,
@@ -86,7 +87,7 @@ def warm() -> bool:
         LoopsUnavailable: Numba does not load here.
     """
     try:
-        return all([runs.warm(), plain.warm()])
+        return all([runs.warm(), plain.warm(), row_program.warm()])
     except ImportError as error:
         raise LoopsUnavailable(
             f"the compiled scheduling loops cannot be loaded: {error}. Install the locked packages"
@@ -113,6 +114,10 @@ class Cache:
         self._runs = runs.Runs(snapshot, framework)
         self._plain = plain.PlainRuns(snapshot, framework)
         self.refusals = Refusals(snapshot, framework)
+        self._programs = row_program.RowPrograms(snapshot, framework)
+        self._looks_at_all = framework.profile.percentage_of_nodes_to_score >= 100
+        # Classes whose last pod fitted nowhere: the next one is diagnosed before anything else.
+        self._unplaced: set[int] = set()
 
     def state(self, info: PodInfo) -> "ClassState":
         """Return the class's state, up to date; made when it is not there.
@@ -142,7 +147,13 @@ class Cache:
         Raises:
             PluginFailed: a plugin failed.
         """
-        if not self.usable or pod.nominated_node or options.full or not self.snapshot.node_count:
+        if options.full or not self.snapshot.node_count:
+            return None
+        if self._looks_at_all and (self._plain.nowhere or pod.info.index in self._unplaced):
+            refusal = self._diagnose(pod, options, draw, start)
+            if refusal is not None:
+                return refusal
+        if not self.usable or pod.nominated_node:
             return None
         guests = self.snapshot.guests(pod.info.priority, pod.key)
         state = self.state(pod.info)
@@ -151,6 +162,28 @@ class Cache:
         if guests:
             return state.decide_beside(guests, pod, options, draw, start)
         return state.decide(pod, options, draw, start)
+
+    def _diagnose(
+        self, pod: PodToPlace, options: Options, draw: int, start: int
+    ) -> Decision | None:
+        """Return the decision about a pod that fits nowhere, ``None`` if it may fit somewhere.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, framework = self.snapshot, self.framework
+        state = new_state(pod, options, draw)
+        state.victim_search = self._programs
+        begun = framework.pre_filter(state, pod.info, snapshot)
+        if not begun.status.ok:
+            return None
+        filtered = self._programs.diagnose(state, pod.info, begun.rows)
+        if filtered is None:
+            return None
+        return explain_unplaced(
+            snapshot, framework, pod, options, filtered,
+            draw=draw, start=start, begun=(state, begun),
+        )  # fmt: skip
 
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
@@ -164,6 +197,10 @@ class Cache:
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
         """Note a decision, before the snapshot follows it: sisters may be refused by it."""
+        if decision.outcome == UNSCHEDULABLE:
+            self._unplaced.add(pod.info.index)
+        else:
+            self._unplaced.discard(pod.info.index)
         state = self._states.get(pod.info.index) if self.usable else None
         if state is not None and (state.info is not pod.info or not state.follows):
             state = None

@@ -26,6 +26,7 @@ from scheduling.engine.decision import (
     count_rejections,
     full_table,
 )
+from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64, Mask
 from scheduling.framework.interface import CycleState, Rows
@@ -42,6 +43,7 @@ from scheduling.framework.types import (
     NO_NODES,
     Diagnosis,
     FitError,
+    NodeStatuses,
     Nomination,
     PodInfo,
 )
@@ -64,13 +66,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
     ``full``: with the table of every node by every plugin. ``preempt``: whether PostFilter runs
-    when nothing fits.
+    when nothing fits. ``candidates``: whether a nomination tells all nodes where room could be
+    made, not only the chosen one.
     """
 
     seed: int = 0
     tie_break: TieBreak = "random"
     full: bool = False
     preempt: bool = True
+    candidates: bool = False
 
 
 def mix(seed: int, number: int) -> int:
@@ -125,9 +129,11 @@ def schedule_pod(
 
 def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
     """Return the notes with which a pod's cycle begins."""
-    return CycleState(
+    state = CycleState(
         pod_key=pod.key, nominated_node=pod.nominated_node, seed=mix(options.seed, draw)
     )
+    state.tells_candidates = options.candidates
+    return state
 
 
 class Shortcut(Protocol):
@@ -251,18 +257,22 @@ def explain_unplaced(
     *,
     draw: int,
     start: int,
+    begun: tuple[CycleState, PreFiltered] | None = None,
 ) -> Decision:
     """Return the decision about a pod that fits nowhere, given what Filter says of every node.
 
-    PreFilter and PostFilter run here. ``filtered`` covers all rows that PreFilter leaves.
+    PostFilter runs here, and PreFilter where ``begun`` does not say what it left. ``filtered``
+    covers all rows that PreFilter leaves.
 
     Raises:
         PluginFailed: a plugin failed.
     """
-    cycle = _Cycle(snapshot, framework, pod, options, draw, start)
-    begun = framework.pre_filter(cycle.state, pod.info, snapshot)
+    state, left = begun or (None, None)
+    cycle = _Cycle(snapshot, framework, pod, options, draw, start, state)
+    if left is None:
+        left = framework.pre_filter(cycle.state, pod.info, snapshot)
     cycle.next_start = next_start(start, len(filtered.rows), snapshot.node_count)
-    return cycle.unplaced(begun, filtered)
+    return cycle.unplaced(left, filtered)
 
 
 class _Cycle:
@@ -390,6 +400,8 @@ class _Cycle:
         diagnosis = diagnose(self.snapshot, begun, filtered)
         nomination: Nomination | None = None
         if self.framework.post_filter_plugins and self.options.preempt:
+            if self.state.victim_search is None:
+                self.state.victim_search = RowPrograms(self.snapshot, self.framework)
             nomination, status = self.framework.post_filter(
                 self.state, self.info, self.snapshot, diagnosis
             )
@@ -444,16 +456,12 @@ def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) 
             pre_filter_message=status.message,
             rejected_by=(status.plugin,) if status.plugin else (),
         )
-    names = snapshot.names
     statuses = filtered.statuses
-    node_to_status = {
-        names[row]: statuses[verdict]
-        for row, verdict in zip(filtered.rows.tolist(), filtered.verdict.tolist(), strict=True)
-    }
+    rows, verdict = filtered.rows, filtered.verdict
     plugins = {status.plugin for status in statuses[1:]}
     counts = np.bincount(filtered.verdict, minlength=len(statuses)).tolist()
     return Diagnosis(
-        node_to_status=node_to_status,
+        node_to_status=NodeStatuses(rows, verdict, statuses, snapshot.names),
         counts=tuple((s, count) for s, count in zip(statuses, counts, strict=True) if count),
         absent=begun.absent,
         rejected_by=tuple(sorted(plugins)),

@@ -44,7 +44,6 @@ from scheduling.framework.types import (
     DisruptionBudget,
     PodInfo,
     PodRecord,
-    PodsBelow,
 )
 
 T = TypeVar("T", bound=np.generic)
@@ -86,7 +85,11 @@ class Snapshot:
 
         self.classes: list[PodInfo] = []
         self._class_of: dict[bytes, PodInfo] = {}
-        self._class_priority: Int64 = np.zeros(0, np.int64)
+        # By class, with room to grow: see ``class_columns``; and how many pods are on known rows.
+        self._class_priority: Int64 = np.zeros(64, np.int64)
+        self._class_peer: Int32 = np.zeros(64, np.int32)
+        self._class_requests: Int64 = np.zeros((64, 3), np.int64)
+        self._class_pods: Int64 = np.zeros(64, np.int64)
         self._vectors: list[Int64] = []
         self._peers: list[PodInfo] = []
         self._peer_of: dict[bytes, int] = {}
@@ -135,6 +138,9 @@ class Snapshot:
         self.workload_version = 0
         self.budget_version = 0
         self.lowest_priority = NO_PRIORITY
+        self._names_version = 0
+        self._rank: Int32 = np.zeros(0, np.int32)
+        self._rank_version = -1
         self._rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._rows_version = -1
         self._order: npt.NDArray[np.intp] = np.zeros(0, np.intp)
@@ -223,6 +229,7 @@ class Snapshot:
             self._row_of[name] = row
             self.names[row] = name
             self.alive[row] = True
+            self._names_version += 1
             self.node_version += 1
         else:
             before = self._nodes[row]
@@ -269,6 +276,7 @@ class Snapshot:
         for column in self._columns.values():
             column.set(row, None)
         del self._row_of[name]
+        self._names_version += 1
         self._place_in_zone(name, None)
         self.names[row] = ""
         self._nodes[row] = None
@@ -363,6 +371,9 @@ class Snapshot:
             self.allocatable = _widen(self.allocatable, wider)
             self.requested = _widen(self.requested, wider)
             self._vectors = [_widen(v[None, :], wider)[0] for v in self._vectors]
+            requests = np.zeros((len(self._class_requests), wider), np.int64)
+            requests[:, :width] = self._class_requests
+            self._class_requests = requests
             self.nominations.grow(self._capacity, wider)
             self.node_version += 1
         return number
@@ -440,6 +451,17 @@ class Snapshot:
         info.peer = self._intern_peer(info)
         self.classes.append(info)
         self._vectors.append(vector)
+        if info.index == len(self._class_priority):
+            size = 2 * info.index
+            self._class_priority = _lengthen(self._class_priority, size)
+            self._class_peer = _lengthen(self._class_peer, size)
+            self._class_pods = _lengthen(self._class_pods, size)
+            requests = np.zeros((size, len(vector)), np.int64)
+            requests[: info.index] = self._class_requests
+            self._class_requests = requests
+        self._class_priority[info.index] = info.priority
+        self._class_peer[info.index] = info.peer
+        self._class_requests[info.index] = vector
         self._class_of[info.digest] = info
         return info
 
@@ -692,6 +714,7 @@ class Snapshot:
         self._pod_class[slots] = [info.index for info in infos]
         self._pod_terminating[slots] = False
         self._pod_started[slots] = np.nan
+        np.add.at(self._class_pods, self._pod_class[slots], 1)
         self._pod_row[slots] = rows
         link(slots, rows, self._first, self._next, self._previous)
         self._log_filled += count
@@ -772,7 +795,9 @@ class Snapshot:
         linked = old_first >= 0
         self._previous[old_first[linked]] = slot_numbers[ends][linked]
         self._first[heads] = slot_numbers[starts]
-        kinds = np.flatnonzero(np.bincount(classes))
+        by_class = np.bincount(classes)
+        self._class_pods[: len(by_class)] += by_class
+        kinds = np.flatnonzero(by_class)
         numbers = np.searchsorted(kinds, classes)
         known = [self.classes[kind] for kind in kinds.tolist()]
         vectors = np.array([self._vectors[info.index] for info in known])
@@ -863,11 +888,13 @@ class Snapshot:
         if head >= 0:
             self._previous[head] = slot
         self._first[row] = slot
+        self._class_pods[self._pod_class.item(slot)] += 1
         self._account(slot, row, 1)
         self._touch(row)
 
     def _unsettle(self, slot: int) -> None:
         row = int(self._pod_row[slot])
+        self._class_pods[self._pod_class.item(slot)] -= 1
         self._account(slot, row, -1)
         following, previous = self._next[slot], self._previous[slot]
         if previous >= 0:
@@ -932,42 +959,68 @@ class Snapshot:
         """Return pods by slot."""
         return list(map(self._record, slots))
 
-    def pods_below(self, rows: npt.NDArray[np.intp], priority: int) -> PodsBelow:
-        """Return the pods of lower priority on some rows, of each row the most important first.
-
-        Importance: ``plugins.default_preemption.by_importance``.
-        """
-        priorities = self._priorities()
-        at = np.arange(len(rows))
-        slot = self._first[rows]
-        found: list[tuple[npt.NDArray[np.intp], Int32]] = []
-        while len(at):
-            there = slot >= 0
-            at, slot = at[there], slot[there]
-            lower = priorities[self._pod_class[slot]] < priority
-            found.append((at[lower], slot[lower]))
-            slot = self._next[slot]
-        ats = np.concatenate([at for at, _ in found]) if found else at
-        slots = np.concatenate([slot for _, slot in found]) if found else slot
-        ages = np.concatenate([np.full(len(at), age) for age, (at, _) in enumerate(found)] or [at])
-        # Newest first is how they are listed; equals stand in order of arrival, but reversed where
-        # they have not started.
-        started = self._pod_started[slots]
-        waiting = np.isnan(started)
-        tie = np.where(waiting, ages, -ages)
-        kinds = self._pod_class[slots]
-        order = np.lexsort((tie, np.where(waiting, np.inf, started), -priorities[kinds], ats))
-        numbers, of = np.unique(kinds[order], return_inverse=True)
-        infos = [self.classes[number] for number in numbers.tolist()]
-        return PodsBelow(ats[order], slots[order], infos, of)
+    def pods_of(self, classes: Sequence[int]) -> list[PodRecord]:
+        """Return the pods of some classes that are on known nodes."""
+        used = len(self._keys)
+        there = (self._pod_row[:used] >= 0) & np.isin(self._pod_class[:used], classes)
+        return self.records(np.flatnonzero(there).tolist())
 
     def _priorities(self) -> Int64:
         """Return the priority of each class, int64 (classes,)."""
-        known = len(self._class_priority)
-        if known < len(self.classes):
-            more = [info.priority for info in self.classes[known:]]
-            self._class_priority = np.concatenate((self._class_priority, np.array(more, np.int64)))
-        return self._class_priority
+        return self._class_priority[: len(self.classes)]
+
+    def class_columns(self) -> tuple[Int64, Int32, Int64]:
+        """Return priority, peer and requests by class: int64, int32, int64 (.., resources).
+
+        They are longer than there are classes, and shared: the caller must not write to them.
+        """
+        return self._class_priority, self._class_peer, self._class_requests
+
+    def slot_columns(self) -> tuple[Int32, Int32, Int32, Float64, Mask]:
+        """Return the pods on nodes as lists of slots by row.
+
+        First slot by row; by slot the following one (-1: none), class, start time in seconds (NaN:
+        not started) and whether the pod terminates. Shared: the caller must not write to them.
+        """
+        started, terminating = self._pod_started, self._pod_terminating
+        return self._first, self._next, self._pod_class, started, terminating
+
+    def has_pods_below(self, priority: int) -> bool:
+        """Return whether any pod of lower priority is on a known node."""
+        if self.lowest_priority >= priority:
+            return False
+        used = len(self.classes)
+        return bool(((self._class_pods[:used] > 0) & (self._priorities() < priority)).any())
+
+    def name_rank(self) -> Int32:
+        """Return the place of each row's name in the order of names, int32 (capacity,).
+
+        0 for rows without a node. Shared: the caller must not write to it.
+        """
+        if self._rank_version != self._names_version or len(self._rank) != self._capacity:
+            self._rank = np.zeros(self._capacity, np.int32)
+            rows = [self._row_of[name] for name in sorted(self._row_of)]
+            self._rank[rows] = np.arange(len(rows))
+            self._rank_version = self._names_version
+        return self._rank
+
+    @property
+    def peer_total(self) -> int:
+        """Number of known ways in which pods look to each other."""
+        return len(self._peers)
+
+    def peer_weights(self, counters: Sequence[Counter]) -> Int64:
+        """Return what a pod weighs in each counter, int64 (peers, counters)."""
+        found = np.zeros((len(self._peers), len(counters)), np.int64)
+        places: dict[int, list[int]] = {}
+        for place, counter in enumerate(counters):
+            places.setdefault(id(counter), []).append(place)
+        if places:
+            for peer, weights in enumerate(self._peer_weights):
+                for counter, weight in weights:
+                    for place in places.get(id(counter), ()):
+                        found[peer, place] = weight
+        return found
 
     def pod(self, key: Hashable) -> PodRecord | None:
         """Return what is known of a pod; ``row`` is -1 where its node is not known."""
@@ -977,16 +1030,6 @@ class Snapshot:
     def pods(self) -> Iterator[PodRecord]:
         """Return all known pods."""
         return (self._record(slot) for slot in self._slot_of.values())
-
-    def rows_with_pods_below(self, priority: int) -> Mask:
-        """Return which rows have a pod of lower priority, bool (capacity,)."""
-        found = np.zeros(self._capacity, np.bool_)
-        lower = self._priorities() < priority
-        if lower.any():
-            used = len(self._keys)
-            rows = self._pod_row[:used]
-            found[rows[(rows >= 0) & lower[self._pod_class[:used]]]] = True
-        return found
 
     def detach(self, record: PodRecord) -> None:
         """Take a pod off its node in the accounts only; ``attach`` must follow before any delta.

@@ -14,7 +14,7 @@ and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -30,11 +30,8 @@ from scheduling.framework.types import (
     Nomination,
     PodInfo,
     PodRecord,
-    PodsBelow,
+    Victims,
 )
-
-if TYPE_CHECKING:
-    from scheduling.framework.rooms import Rooms
 
 Rows = npt.NDArray[np.intp]
 """Row numbers of the node table, in the order in which nodes are looked at."""
@@ -55,7 +52,9 @@ class CycleState:
     ``skip_filter`` and ``skip_score`` hold the names of plugins whose PreFilter or PreScore
     answered Skip. ``pod_key`` is the pod's identity in the snapshot, ``None`` for a pod that is not
     known there; ``nominated_node`` where room was made for it earlier; ``random`` is the cycle's
-    seeded generator, ``None`` where nothing may be left to chance. ``pod_name``
+    seeded generator, ``None`` where nothing may be left to chance. ``victim_search`` is a quick dry
+    run of preemption, ``None`` where the engine offers none; ``tells_candidates``: whether a
+    nomination must name all candidates. ``pod_name``
     (``namespace/name``) and ``pod_uid`` are known from Reserve on: what comes before is about a
     scheduling class. A binding cycle may go on in another process or after a restart; it then
     finds the notes that are plain data (``plain_notes``) and no others.
@@ -71,6 +70,8 @@ class CycleState:
         "pod_uid",
         "skip_filter",
         "skip_score",
+        "tells_candidates",
+        "victim_search",
     )
 
     def __init__(
@@ -85,6 +86,8 @@ class CycleState:
         self.nominated_node = nominated_node
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
+        self.victim_search: VictimSearch | None = None
+        self.tells_candidates = False
 
     @property
     def random(self) -> np.random.Generator | None:
@@ -130,6 +133,8 @@ class CycleState:
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.pod_name, copy.pod_uid = self.pod_name, self.pod_uid
+        copy.victim_search = self.victim_search
+        copy.tells_candidates = self.tells_candidates
         return copy
 
 
@@ -290,20 +295,12 @@ class NodeTable(Protocol):
         """The pods on a node, of priority ``below``, the last to arrive first."""
         ...
 
-    def pods_below(self, rows: Rows, priority: int) -> PodsBelow:
-        """The pods of lower priority on some nodes."""
-        ...
-
-    def records(self, slots: Iterable[int]) -> list[PodRecord]:
-        """Pods by slot."""
-        ...
-
     def disruption_budgets(self) -> Sequence[DisruptionBudget]:
         """All PodDisruptionBudgets."""
         ...
 
-    def rows_with_pods_below(self, priority: int) -> npt.NDArray[np.bool_]:
-        """Which rows have a pod of lower priority, bool over all rows."""
+    def has_pods_below(self, priority: int) -> bool:
+        """Whether any pod of lower priority is on a node."""
         ...
 
     def detach(self, record: PodRecord) -> None:
@@ -386,8 +383,31 @@ class Filter(Plugin, Protocol):
         ...
 
 
-RowJudge = Callable[[CycleState, int], Status]
-"""Returns the first rejection of a row, or Success, under a state of the dry run."""
+class VictimSearch(Protocol):
+    """The dry run of preemption in numbers, over one snapshot and profile."""
+
+    def find_victims(
+        self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, wanted: int
+    ) -> Victims | None:
+        """Return which pods would have to leave a node for a pod.
+
+        The answer is that of ``plugins.default_preemption.DefaultPreemption.dry_run``. Nodes are
+        tried until ``wanted`` candidates are found, at least 1, and one that violates no budget.
+
+        Args:
+            state: as PreFilter left it.
+            info: the pod's class.
+            rows: nodes that reject the pod in a way that removing pods may change.
+            begin: position in ``rows`` at which to begin; the search goes round.
+            wanted: so many candidates are enough.
+
+        Returns:
+            ``None`` where a filter of the profile cannot be stated in numbers.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        ...
 
 
 class Handle(Protocol):
@@ -395,24 +415,6 @@ class Handle(Protocol):
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
         """Return the first rejection of the row, or Success, with nominated pods considered."""
-        ...
-
-    def row_judge(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> RowJudge:
-        """Return a quicker ``run_filters`` for many questions about ``rows``.
-
-        It answers the same as long as only pods come and go.
-        """
-        ...
-
-    def rooms(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> "Rooms | None":
-        """Return what tells in numbers whether rows would fit the pod without some of theirs.
-
-        ``None`` where some plugin must see the snapshot without them.
-        """
         ...
 
     def pod_attached(

@@ -43,8 +43,6 @@ from scheduling.framework.interface import (
     PreScore,
     QueueSort,
     Reserve,
-    RowFilter,
-    RowJudge,
     Rows,
     RowWise,
     Score,
@@ -52,7 +50,6 @@ from scheduling.framework.interface import (
     WaitingPods,
     WantsWaitingPods,
 )
-from scheduling.framework.rooms import Rooms
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.terms import PlainFilter, Relying
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
@@ -318,7 +315,7 @@ class Framework:
             for plugin in self.score_plugins
             if isinstance(plugin, NormalizeScore)
         }
-        self._extensions = [
+        self.extensions: list[PreFilterExtensions] = [
             form
             for plugin in self.filter_plugins
             for form in forms[plugin.name]
@@ -614,97 +611,11 @@ class Framework:
         """
         return self.filter(state, pod, snapshot, np.array([row], np.intp)).status(0)
 
-    def row_judge(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> RowJudge:
-        """Return a quicker ``run_filters`` for many questions about ``rows``.
-
-        What depends on nodes alone is judged now, for all rows at once; what depends on the pods of
-        a row, with plain numbers where the plugin can. The answers are those of ``run_filters`` as
-        long as only pods come and go.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        guests = snapshot.guests(pod.priority, state.pod_key)
-        steps: list[tuple[Filter, dict[int, Status] | None, RowFilter | None]] = []
-        for plugin in self.filter_plugins:
-            if plugin.name in state.skip_filter:
-                continue
-            facts = self.facts(plugin)
-            if facts.locality is Locality.NODE:
-                alone = self.filter_some([plugin], state, pod, snapshot, rows)
-                if len(alone.statuses) > 1:
-                    failing = np.flatnonzero(alone.verdict)
-                    known = {int(rows[at]): alone.status(int(at)) for at in failing}
-                    steps.append((plugin, known, None))
-            elif facts.locality is Locality.ROW and facts.row_wise is not None:
-                judge = facts.row_wise.row_filter(pod, snapshot)
-                if judge is not None:
-                    steps.append((plugin, None, judge))
-            elif not facts.uninvolved(pod, snapshot):
-                steps.append((plugin, None, None))
-
-        def first_rejection(own: CycleState, row: int) -> Status:
-            if row in guests:
-                here = {row: guests[row]}
-                status = self._filter_with_guests(own, pod, snapshot, here).status(0)
-                if not status.ok:
-                    return status
-            for plugin, known, judge in steps:
-                if known is not None:
-                    if row in known:
-                        return known[row]
-                elif judge is not None:
-                    rejection = judge(row)
-                    if rejection is not None:
-                        return Status(*rejection, plugin.name)
-                else:
-                    one = np.array([row], np.intp)
-                    status = self.filter_some([plugin], own, pod, snapshot, one).status(0)
-                    if not status.ok:
-                        return status
-            return SUCCESS
-
-        return first_rejection
-
-    def rooms(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> Rooms | None:
-        """Return what tells, in numbers, whether rows would fit the pod without some of theirs.
-
-        ``None`` where some filter must see the snapshot without them.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        fit: Filter | None = None
-        before: dict[int, Status] = {}
-        after: dict[int, Status] = {}
-        for plugin in self.filter_plugins:
-            if plugin.name in state.skip_filter:
-                continue
-            facts = self.facts(plugin)
-            if facts.locality is Locality.NODE:
-                alone = self.filter_some([plugin], state, pod, snapshot, rows)
-                known = before if fit is None else after
-                for at in np.flatnonzero(alone.verdict).tolist():
-                    known.setdefault(int(rows[at]), alone.status(at))
-            elif facts.locality is Locality.ROW and facts.plain is not None and fit is None:
-                fit = plugin
-            elif not facts.uninvolved(pod, snapshot):
-                return None
-        if fit is None:
-            return None
-        plain = self.facts(fit).plain
-        assert plain is not None
-        return Rooms(pod, snapshot, plain, fit.name, before, after)
-
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
         """Tell the PreFilter extensions that ``other`` was put on ``row``."""
-        for plugin in self._extensions:
+        for plugin in self.extensions:
             if plugin.name not in state.skip_filter:
                 plugin.pod_attached(state, pod, snapshot, other, row)
 
@@ -712,7 +623,7 @@ class Framework:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
         """Tell the PreFilter extensions that ``other`` was taken off ``row``."""
-        for plugin in self._extensions:
+        for plugin in self.extensions:
             if plugin.name not in state.skip_filter:
                 plugin.pod_detached(state, pod, snapshot, other, row)
 

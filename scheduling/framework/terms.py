@@ -5,6 +5,7 @@ again for every pod (``engine.runs``). Nothing is lost without: ``engine.class_c
 plugin's own ``filter`` and ``score`` remain the rule; what is stated here must come to the same.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
@@ -45,7 +46,8 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     counts are ``table.counter.rows``, also on nodes that are not eligible. ``matches_self``: the
     pod itself is meant. ``from_zero``: there are fewer domains than asked for, the lowest count is
     0. ``by_size``: SOFT weights the term by the number of nodes, not of values. ``all_keys``: nodes
-    that lack the label of any such SOFT term are not scored.
+    that lack the label of any such SOFT term are not scored. ``taken``: what a pod weighs that
+    preemption takes off its node, where that is not what it weighs in the counter.
     """
 
     kind: Kind
@@ -57,6 +59,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     from_zero: bool = False
     by_size: bool = False
     all_keys: bool = False
+    taken: Callable[[PodInfo], int] | None = None
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ Everything that plugins need of the spec is worked out once, when the class is f
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -174,20 +174,6 @@ class PodRecord(msgspec.Struct, kw_only=True, eq=False, gc=False):
         return f"PodRecord({self.key!r} on row {self.row})"
 
 
-class PodsBelow(msgspec.Struct, frozen=True):
-    """Pods of low priority on some rows, as columns; of each row the most important first.
-
-    ``at``: int (pods,), position of each pod's row among the rows, ascending. ``slots``: int
-    (pods,), for ``NodeTable.records``. ``classes``: the distinct ones; ``of``: int (pods,), into
-    them.
-    """
-
-    at: npt.NDArray[np.intp]
-    slots: npt.NDArray[np.int32]
-    classes: list[PodInfo]
-    of: npt.NDArray[np.intp]
-
-
 class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     """A PodDisruptionBudget, as preemption sees it.
 
@@ -210,10 +196,28 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     pdb_violations: int
 
 
+class Victims(msgspec.Struct, frozen=True, kw_only=True):
+    """Who would have to leave for a pod, as a search over nodes found.
+
+    ``best``: the candidate that costs least, ``None`` without any. ``candidates``: all of them,
+    those that violate no budget first, where they were asked for, else the best alone.
+    ``rejections``: why the others reject the pod even without pods of lower priority, on how many
+    nodes each. ``without_victims``: number of nodes that have no pod of lower priority.
+    ``without_need``: names of nodes that fit the pod although nobody leaves.
+    """
+
+    best: Candidate | None
+    candidates: tuple[Candidate, ...] = ()
+    rejections: tuple[tuple[Status, int], ...] = ()
+    without_victims: int = 0
+    without_need: tuple[str, ...] = ()
+
+
 class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     """Result of PostFilter: the node where room will be made, and at what price.
 
-    ``node_name`` empty: clear an earlier nomination. ``candidates``: all nodes that were found.
+    ``node_name`` empty: clear an earlier nomination. ``candidates``: all nodes that were found
+    where they were asked for (``CycleState.tells_candidates``), else the chosen one alone.
     """
 
     node_name: str = ""
@@ -222,15 +226,62 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
 
 
+class NodeStatuses(Mapping[str, Status]):
+    """What was said of each node, by name, from columns; a dictionary is made when one is needed.
+
+    Args:
+        rows: the nodes' rows, int (nodes,).
+        verdict: index into ``statuses``, int (nodes,).
+        statuses: the distinct ones.
+        names: of nodes by row; as they are while the mapping is read.
+    """
+
+    def __init__(
+        self,
+        rows: npt.NDArray[np.intp],
+        verdict: npt.NDArray[np.int32],
+        statuses: Sequence[Status],
+        names: Sequence[str],
+    ) -> None:
+        self.rows = rows
+        self._verdict = verdict
+        self._statuses = statuses
+        self._names = names
+        self._made: dict[str, Status] | None = None
+
+    def rows_with(self, code: Code) -> npt.NDArray[np.intp]:
+        """Return the rows whose status has the code, in order."""
+        chosen = np.array([status.code is code for status in self._statuses], np.bool_)
+        found: npt.NDArray[np.intp] = self.rows[chosen[self._verdict]]
+        return found
+
+    def _by_name(self) -> dict[str, Status]:
+        if self._made is None:
+            names, statuses = self._names, self._statuses
+            pairs = zip(self.rows.tolist(), self._verdict.tolist(), strict=True)
+            self._made = {names[row]: statuses[number] for row, number in pairs}
+        return self._made
+
+    def __getitem__(self, name: str) -> Status:
+        return self._by_name()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 class Diagnosis(msgspec.Struct, kw_only=True):
     """Why a pod could not be placed.
 
     ``node_to_status`` holds the nodes that were filtered; ``absent`` is the status of all others
     (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted. ``counts``:
-    the distinct statuses of ``node_to_status`` and on how many nodes each is; empty if not counted.
+    the distinct statuses and on how many nodes each is, without the absent ones; where it is empty,
+    ``node_to_status`` is counted.
     """
 
-    node_to_status: dict[str, Status] = {}
+    node_to_status: Mapping[str, Status] = msgspec.field(default_factory=dict)
     counts: tuple[tuple[Status, int], ...] = ()
     absent: Status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
     pre_filter_message: str = ""
@@ -275,17 +326,17 @@ class FitError(msgspec.Struct, frozen=True, kw_only=True):
     def message(self) -> str:
         """Return the text for ``status.conditions[].message``."""
         diagnosis = self.diagnosis
-        counted: Iterable[tuple[Status, int]] = diagnosis.counts
+        counted: Sequence[tuple[Status, int]] = diagnosis.counts
         if not counted:
             # Few statuses stand for many nodes: count them first, by identity, which is quickest.
             statuses = {id(status): status for status in diagnosis.node_to_status.values()}
             numbers = Counter(map(id, diagnosis.node_to_status.values()))
-            counted = ((statuses[identity], number) for identity, number in numbers.items())
+            counted = [(statuses[identity], number) for identity, number in numbers.items()]
         counts: dict[str, int] = {}
         for status, number in counted:
             for reason in status.reasons:
                 counts[reason] = counts.get(reason, 0) + number
-        absent = self.node_count - len(diagnosis.node_to_status)
+        absent = self.node_count - sum(number for _, number in counted)
         if absent > 0:
             for reason in diagnosis.absent.reasons:
                 counts[reason] = counts.get(reason, 0) + absent

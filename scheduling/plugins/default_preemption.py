@@ -5,27 +5,31 @@ candidate node all pods of lower priority are taken off in the accounts, then pu
 the important ones first, as long as the pod still fits. Rule: plugins/defaultpreemption/
 default_preemption.go and framework/preemption/preemption.go, v1.36. Among candidates that are equal
 by every criterion the first by name is taken (arbitrary upstream).
+
+``dry_run`` states the rule with Python objects and asks every filter after each pod. The engine
+offers the same in numbers (``CycleState.victim_search``), which is asked first; it has no answer
+where a filter of another package does not say in numbers what it compares.
 """
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from scheduling.framework.interface import CycleState, Handle, NodeTable, RowJudge, Rows
+from scheduling.framework.interface import CycleState, Handle, NodeTable, Rows
 from scheduling.framework.plugin_args import DefaultPreemptionArgs
-from scheduling.framework.rooms import Rooms
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduling.framework.types import (
     Candidate,
     Diagnosis,
     DisruptionBudget,
     FitError,
+    NodeStatuses,
     Nomination,
     PodInfo,
     PodRecord,
+    Victims,
 )
 
 NAME = "DefaultPreemption"
@@ -33,7 +37,6 @@ NEVER = "Never"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _NO_VICTIMS = unresolvable(NO_VICTIMS)
-_AT_ONCE = 16
 
 
 class DefaultPreemption:
@@ -55,103 +58,121 @@ class DefaultPreemption:
     ) -> tuple[Nomination | None, Status]:
         """Return the node to make room on, Unschedulable when there is none."""
         nominated = state.nominated_node
-        status = diagnosis.node_to_status.get(nominated, diagnosis.absent)
-        allowed, why = eligible(pod, nominated, status, snapshot)
-        if not allowed:
-            return None, unschedulable(f"preemption: {why}")
-        nodes: list[str] = []
-        told = diagnosis.counts
-        if not told or any(status.code is Code.UNSCHEDULABLE for status, _ in told):
-            nodes += [
-                name
-                for name, status in diagnosis.node_to_status.items()
-                if status.code is Code.UNSCHEDULABLE
-            ]
-        if diagnosis.absent.code is Code.UNSCHEDULABLE:
-            known = diagnosis.node_to_status
-            rows = snapshot.rows().tolist()
-            nodes += [n for n in map(snapshot.node_name, rows) if n not in known]
-        candidates, statuses = self.dry_run(state, pod, snapshot, nodes, handle)
-        if not candidates:
+        if pod.preemption_policy == NEVER or nominated:
+            told = diagnosis.node_to_status.get(nominated, diagnosis.absent)
+            allowed, why = eligible(pod, nominated, told, snapshot)
+            if not allowed:
+                return None, unschedulable(f"preemption: {why}")
+        found = self._search(state, pod, snapshot, potential_rows(diagnosis, snapshot), handle)
+        best = found.best
+        if best is None:
+            counts = found.rejections
+            if found.without_victims:
+                counts += ((_NO_VICTIMS, found.without_victims),)
+            counts += tuple((_no_need(name), 1) for name in found.without_need)
             error = FitError(
                 node_count=snapshot.node_count,
-                diagnosis=Diagnosis(node_to_status=statuses, absent=unresolvable(NOT_HELPFUL)),
+                diagnosis=Diagnosis(counts=counts, absent=unresolvable(NOT_HELPFUL)),
             )
             return Nomination(), unschedulable(f"preemption: {error.message()}")
-        best = select_candidate(candidates)
         return (
             Nomination(
                 node_name=best.node_name,
                 victims=best.victims,
                 pdb_violations=best.pdb_violations,
-                candidates=tuple(candidates),
+                candidates=found.candidates,
             ),
             SUCCESS,
         )
+
+    def _search(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: NodeTable,
+        rows: Rows,
+        handle: Handle,
+    ) -> Victims:
+        """Return who would have to leave, in the quickest way there is."""
+        if not len(rows) or not snapshot.has_pods_below(pod.priority):
+            return Victims(best=None, without_victims=len(rows))
+        begin, wanted = self.extent(state, len(rows))
+        if state.victim_search is not None:
+            found = state.victim_search.find_victims(state, pod, rows, begin=begin, wanted=wanted)
+            if found is not None:
+                return found
+        candidates, statuses = self.dry_run(
+            state, pod, snapshot, rows, handle, begin=begin, wanted=wanted
+        )
+        return Victims(
+            best=select_candidate(candidates) if candidates else None,
+            candidates=tuple(candidates),
+            rejections=tuple(Counter(statuses.values()).items()),
+        )
+
+    def extent(self, state: CycleState, count: int) -> tuple[int, int]:
+        """Return at which of ``count`` nodes to begin, by chance, and how many candidates to find.
+
+        ``minCandidateNodes*``; at least one, as the search ends with a candidate.
+        """
+        wanted = min(max(count * self._percentage // 100, self._absolute), count)
+        begin = 0 if state.random is None else int(state.random.integers(count))
+        return begin, max(wanted, 1)
 
     def dry_run(
         self,
         state: CycleState,
         pod: PodInfo,
         snapshot: NodeTable,
-        nodes: Sequence[str],
+        rows: Rows,
         handle: Handle,
+        *,
+        begin: int,
+        wanted: int,
     ) -> tuple[list[Candidate], dict[str, Status]]:
         """Return candidates, those that violate no budget first, and why the others are none.
 
-        At least ``minCandidateNodes*`` are looked for, beginning at a random node.
+        This is the reference: ``VictimSearch.find_victims`` gives the same from numbers.
         """
-        if not nodes:
-            return [], {}
-        wanted = max(len(nodes) * self._percentage // 100, self._absolute)
-        wanted = min(wanted, len(nodes))
-        offset = 0 if state.random is None else int(state.random.integers(len(nodes)))
         budgets = snapshot.disruption_budgets()
-        hopeful = snapshot.rows_with_pods_below(pod.priority)
-        around = (*nodes[offset:], *nodes[:offset])
-        ordered = [(name, row) for name in around if (row := snapshot.row_of(name)) is not None]
-        if not hopeful.any():
-            return [], dict.fromkeys(nodes, _NO_VICTIMS)
-        asked = np.array([row for _, row in ordered if hopeful[row]], np.intp)
-        rooms = handle.rooms(state, pod, snapshot, asked)
-        guests = snapshot.guests(pod.priority, state.pod_key)
-        judge = handle.row_judge(state, pod, snapshot, asked) if rooms is None else None
         fine: list[Candidate] = []
         violating: list[Candidate] = []
         statuses: dict[str, Status] = {}
-
-        def results() -> Iterator[tuple[str, tuple[list[PodRecord], int, Status]]]:
-            """Try node after node; where sums tell, as many at once as candidates are missing."""
-            first = 0
-            while first < len(ordered):
-                missing = wanted - len(fine) - len(violating)
-                part = ordered[first : first + missing * 3 // 2 + _AT_ONCE]
-                first += len(part)
-                there = [row for _, row in part if hopeful[row]]
-                if rooms is not None:
-                    asked_rows = np.array(there, np.intp)
-                    told = count_victims(pod, snapshot, asked_rows, budgets, rooms, guests)
-                else:
-                    told = (
-                        select_victims(state, pod, snapshot, row, budgets, handle, judge)
-                        for row in there
-                    )
-                for name, row in part:
-                    yield name, next(told) if hopeful[row] else ([], 0, _NO_VICTIMS)
-
-        for name, (victims, violations, status) in results():
+        for row in np.roll(rows, -begin).tolist():
+            name = snapshot.node_name(row)
+            victims, violations, status = select_victims(state, pod, snapshot, row, budgets, handle)
             if not status.ok:
                 statuses[name] = status
                 continue
             if not victims:
-                text = f'expected at least one victim pod on node "{name}"'
-                statuses[name] = Status(Code.ERROR, (text,))
+                statuses[name] = _no_need(name)
                 continue
             candidate = Candidate(node_name=name, victims=tuple(victims), pdb_violations=violations)
             (violating if violations else fine).append(candidate)
             if fine and len(fine) + len(violating) >= wanted:
                 break
         return fine + violating, statuses
+
+
+def _no_need(name: str) -> Status:
+    """Return the status of a node that fits the pod although nobody leaves (upstream's words)."""
+    return Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
+
+
+def potential_rows(diagnosis: Diagnosis, snapshot: NodeTable) -> Rows:
+    """Return the rows that reject the pod in a way that removing pods may change, in order."""
+    told = diagnosis.node_to_status
+    if isinstance(told, NodeStatuses):
+        known, found = told.rows, told.rows_with(Code.UNSCHEDULABLE)
+    else:
+        there = {name: row for name in told if (row := snapshot.row_of(name)) is not None}
+        known = np.array([*there.values()], np.intp)
+        chosen = [row for name, row in there.items() if told[name].code is Code.UNSCHEDULABLE]
+        found = np.array(chosen, np.intp)
+    if diagnosis.absent.code is not Code.UNSCHEDULABLE:
+        return found
+    rows = snapshot.rows()
+    return np.concatenate((found, rows[~np.isin(rows, known)]))
 
 
 def eligible(
@@ -179,11 +200,8 @@ def select_victims(
     row: int,
     budgets: Sequence[DisruptionBudget],
     handle: Handle,
-    judge: RowJudge | None = None,
 ) -> tuple[list[PodRecord], int, Status]:
     """Return the pods that must leave the node, most important first, and violations of budgets.
-
-    ``judge``: from ``handle.row_judge``, where many rows are asked about.
 
     The snapshot is changed on the way and is as before on return.
     """
@@ -204,8 +222,6 @@ def select_victims(
         del away[other.slot]
 
     def fits() -> Status:
-        if judge is not None:
-            return judge(own, row)
         return handle.run_filters(own, pod, snapshot, row)
 
     try:
@@ -231,74 +247,6 @@ def select_victims(
     finally:
         for other in list(away.values()):
             snapshot.attach(other)
-
-
-def count_victims(
-    pod: PodInfo,
-    snapshot: NodeTable,
-    rows: Rows,
-    budgets: Sequence[DisruptionBudget],
-    rooms: Rooms,
-    guests: Mapping[int, Sequence[PodInfo]],
-) -> Iterator[tuple[list[PodRecord], int, Status]]:
-    """Yield what ``select_victims`` returns for each of several rows, from sums alone.
-
-    Pods are put back in turns, the most important one of every row first.
-    """
-    below = snapshot.pods_below(rows, pod.priority)
-    taken = rooms.taken(below.classes)[below.of]
-    left = rooms.slack(rows, guests)
-    np.add.at(left, below.at, taken)
-    statuses = rooms.rejections(rows, left)
-    order, violating = np.arange(len(below.at)), np.zeros(len(below.at), np.bool_)
-    records: list[PodRecord] | None = None
-    if budgets:
-        records = snapshot.records(below.slots.tolist())
-        violating = _violating(below.at, records, budgets)
-        order = np.lexsort((order, ~violating, below.at))
-    starts = np.searchsorted(below.at[order], np.arange(len(rows) + 1))
-    counts = np.diff(starts)
-    victim = np.zeros(len(order), np.bool_)
-    for turn in range(int(counts.max(initial=0))):
-        at = np.flatnonzero(counts > turn)
-        which = order[starts[at] + turn]
-        with_it = left[at] - taken[which]
-        fits = (with_it >= 0).all(axis=1)
-        left[at[fits]] = with_it[fits]
-        victim[which[~fits]] = True
-    bounds = np.searchsorted(below.at, np.arange(len(rows) + 1)).tolist()
-    chosen = np.flatnonzero(victim)
-    ends = np.searchsorted(chosen, bounds).tolist()
-    for position, status in enumerate(statuses):
-        first, last = bounds[position], bounds[position + 1]
-        there = chosen[ends[position] : ends[position + 1]]
-        if first == last:
-            yield [], 0, _NO_VICTIMS
-        elif not status.ok:
-            yield [], 0, status
-        elif records is None:
-            yield snapshot.records(below.slots[there].tolist()), 0, SUCCESS
-        else:
-            violates = violating[there]
-            own = [*there[violates].tolist(), *there[~violates].tolist()]
-            victims = [records[which] for which in own]
-            if len(set(violating[first:last].tolist())) > 1:
-                victims = by_importance(victims)
-            yield victims, int(violates.sum()), SUCCESS
-
-
-def _violating(
-    at: npt.NDArray[np.intp], records: Sequence[PodRecord], budgets: Sequence[DisruptionBudget]
-) -> npt.NDArray[np.bool_]:
-    """Return which pods violate a budget; of each row by itself."""
-    found = np.zeros(len(records), np.bool_)
-    bounds = np.flatnonzero(np.r_[True, at[1:] != at[:-1], True]).tolist() if len(at) else []
-    for first, last in itertools.pairwise(bounds):
-        violating, _ = split_by_budget(records[first:last], budgets)
-        slots = {other.slot for other in violating}
-        for which in range(first, last):
-            found[which] = records[which].slot in slots
-    return found
 
 
 def started(other: PodRecord) -> float:

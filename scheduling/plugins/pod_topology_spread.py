@@ -7,7 +7,7 @@ counts no existing pod though the incoming pod matches itself; terminating pods 
 
 import itertools
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import cast
 
 import msgspec
@@ -456,6 +456,7 @@ class PodTopologySpread:
                     matches_self=constraint.matches_self,
                     max_skew=constraint.max_skew,
                     from_zero=len(table.present) < constraint.min_domains,
+                    taken=_taken(constraint, pod.namespace),
                 )
             )
         for constraint, (_, table) in zip(plan.soft, tables.soft, strict=True):
@@ -581,6 +582,16 @@ class _Quirks:
         for value, delta in changes.items():
             copy[value] += delta
         return copy
+
+
+def _taken(constraint: Constraint, namespace: str) -> Callable[[PodInfo], int] | None:
+    """Return what pods weigh in upstream's dry run, where the counter leaves them out: ``_Quirks``.
+
+    Only a selector of everything counts nobody at first and everybody in the dry run.
+    """
+    if not constraint.selector.everything:
+        return None
+    return lambda other: int(other.namespace == namespace)
 
 
 def _keys(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:

@@ -126,6 +126,7 @@ class _Run:
             seed=simulation.seed,
             tie_break=simulation.tie_break,
             full=simulation.explain != NONE,
+            candidates=True,
         )
 
     def place(self, number: int, given: Given) -> Manifest:

@@ -1,0 +1,525 @@
+"""Judging rows one by one in numbers: why each rejects a pod, and who would have to leave it.
+
+``examine`` is one function for both questions, because both apply the same rules to a row: the
+diagnosis with all pods there, the dry run of preemption without some of them
+(``default_preemption.go`` ``SelectVictimsOnNode`` and ``preemption.go``
+``pickOneNodeForPreemption``, v1.36). ``engine.row_program`` writes the rules of a class as arrays.
+
+It calls nothing but NumPy and is not compiled here: ``row_program.warm`` has it compiled, and a
+process without Numba runs it as plain Python, which is slower and gives the same.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
+
+# Kinds of steps, the filters of a profile in their order.
+STATIC = 0
+"""Depends on the node alone: number of the rejection by row."""
+FIT = 1
+"""Compares amounts and places with what is free."""
+COUNT = 2
+"""Rejects rows where a counter is above 0."""
+AFFINITY = 3
+"""Required terms of InterPodAffinity: rejection 1 affinity, 2 anti-affinity, 3 of placed pods."""
+SPREAD = 4
+"""Hard constraints of PodTopologySpread: rejection 1 skew, 2 missing label."""
+# Kinds of terms in an AFFINITY step.
+NEAR = 0
+ANTI = 1
+EXISTING = 2
+
+# Columns of ``Terms.columns``.
+OFFSET = 0
+KIND = 1
+MAX_SKEW = 2
+MATCHES_SELF = 3
+LOWEST = 4
+"""Lowest count of a domain."""
+AT_LOWEST = 5
+"""How many domains have it."""
+SECOND = 6
+"""Lowest count above it."""
+TOTAL = 7
+FROM_ZERO = 8
+LIVE_ONLY = 9
+"""Whether terminating pods do not count."""
+TERM_COLUMNS = 10
+
+STEP_BITS = 32
+NO_VICTIMS = -1
+"""Code of a row that has no pod of lower priority."""
+NO_NEED = -2
+"""Code of a row that fits the pod although nobody leaves."""
+MOST_CODES = 512
+
+FEASIBLE = 1
+"""Why ``examine`` stopped: a row fits (diagnosis only)."""
+TOO_MANY = 2
+"""There are more different rejections than there is room for."""
+
+
+class Nodes(NamedTuple):
+    """Columns of the snapshot by row."""
+
+    allocatable: Int64
+    requested: Int64
+    allowed_pods: Int64
+    pod_count: Int64
+
+
+class Slots(NamedTuple):
+    """Pods on nodes: the list of each row (-1 ends it, the newest first) and columns by slot."""
+
+    first: Int32
+    following: Int32
+    kind: Int32
+    started: Float64
+    terminating: Mask
+
+
+class Classes(NamedTuple):
+    """Columns by class: priority, how its pods look to others, requests by resource."""
+
+    priority: Int64
+    peer: Int32
+    requests: Int64
+
+
+class Nominated(NamedTuple):
+    """Nominated pods: the list of each row, and the class of each."""
+
+    first: Int32
+    following: Int32
+    kind: Int32
+
+
+class Rules(NamedTuple):
+    """The filters for one class.
+
+    ``steps`` int64 (steps, 3): kind, then the line of ``static``, or the first term and the one
+    after the last. ``static`` int16 (lines, rows): 0 passes, else the number of a rejection.
+    ``amounts`` and ``columns`` int64 (checks,): how much must be free of which resource.
+    """
+
+    steps: Int64
+    static: Int16
+    amounts: Int64
+    columns: Int64
+
+
+class Terms(NamedTuple):
+    """Counts of pods that filters look at.
+
+    ``columns`` int64 (terms, TERM_COLUMNS). ``domain`` int32 (terms, rows): position of the row's
+    count from OFFSET on in ``counts``, -1 without the label; ``counted`` bool (terms, rows):
+    whether pods on the row count. ``seat`` and ``take`` int64 (peers, terms): what a pod weighs
+    that is nominated to a row, and one that is taken off it.
+    """
+
+    columns: Int64
+    counts: Int64
+    domain: Int32
+    counted: Mask
+    seat: Int64
+    take: Int64
+
+
+class Budgets(NamedTuple):
+    """PodDisruptionBudgets and whom they guard.
+
+    ``allowed`` int64 (budgets,); those of class c are ``which[first[c]:first[c + 1]]``. ``spared``
+    int64, sorted: slot times number of budgets plus budget, of pods that a budget does not count,
+    because they are being disrupted already.
+    """
+
+    first: Int64
+    which: Int32
+    allowed: Int64
+    spared: Int64
+
+
+class Told(NamedTuple):
+    """Room for why rows reject.
+
+    ``verdict`` int32 (rows,): 0 where the row passes or was not looked at, else one more than the
+    position of its code in ``codes`` int64 (MOST_CODES,). ``counts``: how many rows have the code.
+    """
+
+    verdict: Int32
+    codes: Int64
+    counts: Int64
+
+
+class Found(NamedTuple):
+    """What ``examine`` found.
+
+    ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in
+    use. ``candidates``: number of candidates; of each the position among the rows, where its
+    victims end in ``victims`` (slots, most important first), and how many of them violate a budget.
+    ``best``: the candidate that costs least, -1 without any.
+    """
+
+    why: int
+    kinds: int
+    candidates: int
+    best: int
+    position: Int64
+    end: Int64
+    violations: Int64
+    victims: Int32
+
+
+def examine(
+    rows: Int64,
+    begin: int,
+    wanted: int,
+    priority: int,
+    own: int,
+    nodes: Nodes,
+    slots: Slots,
+    classes: Classes,
+    nominated: Nominated,
+    rules: Rules,
+    terms: Terms,
+    budgets: Budgets,
+    rank: Int32,
+    told: Told,
+) -> Found:
+    """Judge rows with all their pods, or look for candidates of preemption.
+
+    Args:
+        rows: the rows, int64.
+        begin: position at which to begin; the search goes round.
+        wanted: 0 to judge rows as they are, stopping at the first that passes; else so many
+            candidates are looked for, and on until one violates no budget.
+        priority: of the pod; pods of lower priority may leave, nominated ones of lower priority do
+            not count.
+        own: number of the pod's own nomination, -1 without one.
+        nodes: of the snapshot.
+        slots: of the snapshot.
+        classes: of the snapshot.
+        nominated: of the snapshot.
+        rules: of the pod's class.
+        terms: of the pod's class.
+        budgets: for ``wanted`` above 0.
+        rank: place of each row's name in the order of names.
+        told: is written to.
+    """
+    steps, static, amounts, columns = rules.steps, rules.static, rules.amounts, rules.columns
+    term, counts = terms.columns, terms.counts
+    count, checks, total_terms = len(rows), len(amounts), len(term)
+    most = count if wanted else 0
+    position = np.empty(most, np.int64)
+    end = np.empty(most, np.int64)
+    violations = np.empty(most, np.int64)
+    victims = np.empty(64, np.int32)
+    lower = np.empty(64, np.int32)
+    turn = np.empty(64, np.int32)
+    left = budgets.allowed.copy()
+    gone = np.zeros(checks, np.int64)
+    seated = np.zeros(checks, np.int64)
+    gone_weight = np.zeros(total_terms, np.int64)
+    seated_weight = np.zeros(total_terms, np.int64)
+    why = kinds = last = found = fine = filled = 0
+    best = -1
+    best_violations = best_priority = best_sum = best_count = best_rank = 0
+    best_started = 0.0
+    for step in range(count):
+        at = begin + step
+        if at >= count:
+            at -= count
+        row = rows[at]
+        code = 0
+
+        # Pods that are nominated to the row.
+        guests = 0
+        number = nominated.first[row]
+        while number >= 0:
+            kind = nominated.kind[number]
+            if number != own and classes.priority[kind] >= priority:
+                if guests == 0:
+                    seated[:] = 0
+                    seated_weight[:] = 0
+                guests += 1
+                for check in range(checks):
+                    seated[check] += classes.requests[kind, columns[check]]
+                for t in range(total_terms):
+                    seated_weight[t] += terms.seat[classes.peer[kind], t]
+            number = nominated.following[number]
+
+        # Pods of lower priority, the newest first: all of them leave to begin with.
+        away = 0
+        if wanted:
+            slot = slots.first[row]
+            while slot >= 0:
+                if classes.priority[slots.kind[slot]] < priority:
+                    if away == len(lower):
+                        longer = np.empty(2 * away, np.int32)
+                        longer[:away] = lower
+                        lower = longer
+                        turn = np.empty(2 * away, np.int32)
+                    lower[away] = slot
+                    away += 1
+                slot = slots.following[slot]
+            if away == 0:
+                code = NO_VICTIMS
+            gone[:] = 0
+            gone_weight[:] = 0
+            for which in range(away):
+                slot = lower[which]
+                kind = slots.kind[slot]
+                for check in range(checks):
+                    gone[check] += classes.requests[kind, columns[check]]
+                for t in range(total_terms):
+                    if term[t, LIVE_ONLY] == 0 or not slots.terminating[slot]:
+                        gone_weight[t] += terms.take[classes.peer[kind], t]
+        pods = away
+        begun = filled
+        violating = violated = 0
+
+        # Trial 0 is without all of them; each later one puts one pod back.
+        trial = 0
+        while code == 0:
+            if trial:
+                slot = turn[trial - 1]
+                kind = slots.kind[slot]
+                away -= 1
+                for check in range(checks):
+                    gone[check] -= classes.requests[kind, columns[check]]
+                for t in range(total_terms):
+                    if term[t, LIVE_ONLY] == 0 or not slots.terminating[slot]:
+                        gone_weight[t] -= terms.take[classes.peer[kind], t]
+
+            # The first rejection: with nominated pods counted, then without them.
+            rejection = 0
+            for counting in range(1 if guests else 0, -1, -1):
+                for filtering in range(len(steps)):
+                    what = steps[filtering, 0]
+                    local = 0
+                    if what == STATIC:
+                        local = int(static[steps[filtering, 1], row])
+                    elif what == FIT:
+                        places = nodes.allowed_pods[row] - nodes.pod_count[row] + away
+                        if places - counting * guests < 1:
+                            local = 1
+                        for check in range(checks):
+                            room = nodes.allocatable[row, columns[check]]
+                            free = room - nodes.requested[row, columns[check]] + gone[check]
+                            if amounts[check] > free - counting * seated[check]:
+                                bits = 3 if amounts[check] > room else 1
+                                local |= bits << (2 * check + 1)
+                    elif what == COUNT:
+                        t = steps[filtering, 1]
+                        here = counts[term[t, OFFSET] + row] - gone_weight[t]
+                        if here + counting * seated_weight[t] > 0:
+                            local = 1
+                    elif what == AFFINITY:
+                        near = anti = existing = meant = False
+                        labelled = present = nowhere = True
+                        for t in range(steps[filtering, 1], steps[filtering, 2]):
+                            domain = terms.domain[t, row]
+                            change = 0
+                            here = 0
+                            if domain >= 0:
+                                if terms.counted[t, row]:
+                                    change = counting * seated_weight[t] - gone_weight[t]
+                                here = counts[term[t, OFFSET] + domain] + change
+                            if term[t, KIND] == NEAR:
+                                near = True
+                                meant = term[t, MATCHES_SELF] != 0
+                                labelled = labelled and domain >= 0
+                                present = present and here > 0
+                                nowhere = nowhere and term[t, TOTAL] + change == 0
+                            elif here > 0:
+                                if term[t, KIND] == ANTI:
+                                    anti = True
+                                else:
+                                    existing = True
+                        if near and not (labelled and (present or (nowhere and meant))):
+                            local = 1
+                        elif anti:
+                            local = 2
+                        elif existing:
+                            local = 3
+                    else:
+                        for t in range(steps[filtering, 1], steps[filtering, 2]):
+                            domain = terms.domain[t, row]
+                            if domain < 0:
+                                local = 2
+                                break
+                            change = 0
+                            if terms.counted[t, row]:
+                                change = counting * seated_weight[t] - gone_weight[t]
+                            before = counts[term[t, OFFSET] + domain]
+                            lowest = term[t, LOWEST]
+                            if term[t, FROM_ZERO]:
+                                lowest = 0
+                            elif change != 0:
+                                if before == lowest and term[t, AT_LOWEST] == 1:
+                                    lowest = term[t, SECOND]
+                                lowest = min(lowest, before + change)
+                            here = before + change
+                            if here + term[t, MATCHES_SELF] - lowest > term[t, MAX_SKEW]:
+                                local = 1
+                                break
+                    if local:
+                        rejection = (filtering << STEP_BITS) | local
+                        break
+                if rejection:
+                    break
+
+            if trial == 0:
+                code = rejection
+                if code or not wanted:
+                    break
+                # In order of arrival, then by importance: higher priority, longer running; of two
+                # that have not started the later one first (``plugins.default_preemption``).
+                for which in range(pods // 2):
+                    lower[which], lower[pods - 1 - which] = lower[pods - 1 - which], lower[which]
+                for which in range(1, pods):
+                    slot = lower[which]
+                    mine = classes.priority[slots.kind[slot]]
+                    since = slots.started[slot]
+                    place = which
+                    while place > 0:
+                        other = lower[place - 1]
+                        theirs = classes.priority[slots.kind[other]]
+                        until = slots.started[other]
+                        if mine < theirs or (
+                            mine == theirs and not (since < until or np.isnan(until))
+                        ):
+                            break
+                        lower[place] = other
+                        place -= 1
+                    lower[place] = slot
+                # Those whose leaving violates a budget are put back first.
+                if len(left):
+                    filling = pods
+                    for which in range(pods):
+                        slot = lower[which]
+                        kind = slots.kind[slot]
+                        over = False
+                        for budget in range(budgets.first[kind], budgets.first[kind + 1]):
+                            guard = budgets.which[budget]
+                            if len(budgets.spared):
+                                key = int(slot) * len(left) + guard
+                                spared = np.searchsorted(budgets.spared, key)
+                                if spared < len(budgets.spared) and budgets.spared[spared] == key:
+                                    continue
+                            left[guard] -= 1
+                            over = over or left[guard] < 0
+                        if over:
+                            turn[violating] = slot
+                            violating += 1
+                        else:
+                            filling -= 1
+                            turn[filling] = slot
+                    for which in range((pods - violating) // 2):
+                        first, second = violating + which, pods - 1 - which
+                        turn[first], turn[second] = turn[second], turn[first]
+                    for which in range(pods):
+                        kind = slots.kind[lower[which]]
+                        for budget in range(budgets.first[kind], budgets.first[kind + 1]):
+                            left[budgets.which[budget]] = budgets.allowed[budgets.which[budget]]
+                else:
+                    turn[:pods] = lower[:pods]
+            elif rejection:
+                slot = turn[trial - 1]
+                kind = slots.kind[slot]
+                away += 1
+                for check in range(checks):
+                    gone[check] += classes.requests[kind, columns[check]]
+                for t in range(total_terms):
+                    if term[t, LIVE_ONLY] == 0 or not slots.terminating[slot]:
+                        gone_weight[t] += terms.take[classes.peer[kind], t]
+                if filled == len(victims):
+                    longer = np.empty(2 * filled, np.int32)
+                    longer[:filled] = victims
+                    victims = longer
+                victims[filled] = slot
+                filled += 1
+                violated += trial <= violating
+            if trial == pods:
+                break
+            trial += 1
+
+        if code == 0:
+            if not wanted:
+                why = FEASIBLE
+                break
+            if filled == begun:
+                code = NO_NEED
+        if code:
+            if last >= kinds or told.codes[last] != code:
+                last = 0
+                while last < kinds and told.codes[last] != code:
+                    last += 1
+                if last == kinds:
+                    if kinds == MOST_CODES:
+                        why = TOO_MANY
+                        break
+                    told.codes[kinds] = code
+                    told.counts[kinds] = 0
+                    kinds += 1
+            told.counts[last] += 1
+            told.verdict[at] = last + 1
+            continue
+
+        if 0 < violating < pods:
+            # Those that violate a budget and the others were judged apart: in order again.
+            for which in range(begun + 1, filled):
+                slot = victims[which]
+                mine = classes.priority[slots.kind[slot]]
+                since = slots.started[slot]
+                place = which
+                while place > begun:
+                    other = victims[place - 1]
+                    theirs = classes.priority[slots.kind[other]]
+                    until = slots.started[other]
+                    if mine < theirs or (mine == theirs and not (since < until or np.isnan(until))):
+                        break
+                    victims[place] = other
+                    place -= 1
+                victims[place] = slot
+        highest = classes.priority[slots.kind[victims[begun]]]
+        total = 0
+        oldest = np.inf
+        for which in range(begun, filled):
+            slot = victims[which]
+            mine = classes.priority[slots.kind[slot]]
+            total += mine + 2**31
+            # NaN, not started, is not below anything.
+            if mine == highest and slots.started[slot] < oldest:
+                oldest = slots.started[slot]
+        size = filled - begun
+        better = best < 0
+        if not better:
+            if violated != best_violations:
+                better = violated < best_violations
+            elif highest != best_priority:
+                better = highest < best_priority
+            elif total != best_sum:
+                better = total < best_sum
+            elif size != best_count:
+                better = size < best_count
+            elif oldest != best_started:
+                better = oldest > best_started
+            else:
+                better = rank[row] < best_rank
+        if better:
+            best = found
+            best_violations, best_priority, best_sum = violated, highest, total
+            best_count, best_started, best_rank = size, oldest, rank[row]
+        position[found] = at
+        end[found] = filled
+        violations[found] = violated
+        found += 1
+        fine += violated == 0
+        if fine and found >= wanted:
+            break
+    return Found(
+        why, kinds, found, best, position[:found], end[:found], violations[:found], victims
+    )

@@ -1,0 +1,467 @@
+"""What the filters of a profile say of rows, in numbers: for diagnoses and for preemption.
+
+A pod that fits nowhere needs two answers about many rows: why each rejects the pod, and which pods
+of lower priority would have to leave it. ``RowPrograms`` writes the filters of a class as arrays
+once (a *program*) and has ``compiled.rows`` apply them, so that neither answer makes an object per
+node or per pod. The program holds until labels, taints, the set of nodes or the kinds of pods
+change; counts and amounts are read anew each time.
+
+A filter takes part by what it states (``framework.terms``, ``Locality.NODE``); where one states
+nothing, there is no program and the callers take the reference path, which asks every plugin about
+every row.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.budgets import BudgetArrays
+from scheduling.engine.compiled import rows as loop
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int16, Int64, Mask
+from scheduling.framework.configuration import Profile
+from scheduling.framework.interface import CycleState, Filter, Locality, Rows
+from scheduling.framework.runtime import Filtered, Framework
+from scheduling.framework.status import SUCCESS, Status
+from scheduling.framework.tables import Counter
+from scheduling.framework.terms import (
+    AffinityTerms,
+    CountedFilter,
+    Kind,
+    PlainFilter,
+    Rejection,
+    SpreadTerms,
+    Term,
+)
+from scheduling.framework.types import Candidate, PodInfo, Victims
+
+_NO_MINIMUM = 2**31 - 1
+_MOST_CHECKS = 15
+"""Two bits for each amount and one for places must fit into ``loop.STEP_BITS``."""
+_AFFINITY_KINDS = {Kind.NEAR: loop.NEAR, Kind.ANTI: loop.ANTI, Kind.EXISTING: loop.EXISTING}
+
+_examine = loop.examine
+
+
+def warm() -> bool:
+    """Have the loop compiled, or loaded from disk; return whether it is.
+
+    Raises:
+        ImportError: Numba does not load here.
+    """
+    global _examine  # noqa: PLW0603
+    if _examine is loop.examine:
+        from scheduling.engine.compiled import caching
+
+        _examine = caching.outer(loop.examine)
+        _compile()
+    return True
+
+
+class _Term(msgspec.Struct, frozen=True):
+    """A count that the program looks at; ``table`` is ``None`` where it is by row."""
+
+    counter: Counter
+    stated: Term | None = None
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """A filter, or several that depend on nodes alone: how their rejections read."""
+
+    plugin: Filter
+    statuses: tuple[Status, ...] = ()
+    told: tuple[Rejection, ...] = ()
+
+
+class Program:
+    """The filters of one profile for one class over one state of the nodes.
+
+    Args:
+        snapshot: the nodes.
+        framework: the profile.
+        info: the class.
+        state: as PreFilter left it.
+        kinds: of the profile's filters, from ``RowPrograms``.
+
+    ``usable`` is false where a filter cannot be stated in numbers.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        framework: Framework,
+        info: PodInfo,
+        state: CycleState,
+        kinds: Mapping[int, int],
+    ) -> None:
+        self._snapshot = snapshot
+        self._framework = framework
+        self.info = info
+        self.usable = True
+        self._compares = False
+        self._steps: list[_Step] = []
+        self._rows: list[tuple[int, int, int]] = []
+        self._static: list[Int16] = []
+        self._terms: list[_Term] = []
+        self._checks: list[tuple[int, int]] = []
+        self._told: dict[int, Status] = {}
+        self._plan(kinds, state)
+        # Versions are read last: asking for tables may have made new kinds known.
+        self.stamp = stamp(snapshot, state)
+        if self.usable:
+            self._write()
+
+    def _plan(self, kinds: Mapping[int, int], state: CycleState) -> None:
+        """Sort out the filters, in their order."""
+        snapshot, info = self._snapshot, self.info
+        of_nodes: list[Filter] = []
+        for plugin in self._framework.filter_plugins:
+            if plugin.name in state.skip_filter:
+                continue
+            kind = kinds.get(id(plugin), -1)
+            if kind == loop.STATIC:
+                of_nodes.append(plugin)
+                continue
+            if self._framework.facts(plugin).uninvolved(info, snapshot):
+                continue
+            self._judge_nodes(of_nodes, state)
+            of_nodes = []
+            if isinstance(plugin, PlainFilter) and kind == loop.FIT and not self._compares:
+                self._compares = True
+                self._checks = plugin.plain_filter(info, snapshot)
+                self._rows.append((loop.FIT, 0, 0))
+                self._steps.append(_Step(plugin))
+                self.usable = self.usable and len(self._checks) <= _MOST_CHECKS
+            elif isinstance(plugin, CountedFilter) and kind == loop.COUNT:
+                counter, told = plugin.rejecting_counter(info, snapshot)
+                self._add(plugin, loop.COUNT, [_Term(counter)], (told,))
+            elif isinstance(plugin, AffinityTerms) and kind == loop.AFFINITY:
+                terms = [
+                    _Term(term.table.counter, term)
+                    for term in plugin.affinity_terms(info, snapshot)
+                    if term.kind in _AFFINITY_KINDS
+                ]
+                self._add(plugin, loop.AFFINITY, terms, plugin.affinity_rejections)
+            elif isinstance(plugin, SpreadTerms) and kind == loop.SPREAD:
+                terms = [
+                    _Term(term.table.counter, term)
+                    for term in plugin.spread_terms(info, snapshot)
+                    if term.kind is Kind.HARD
+                ]
+                self._add(plugin, loop.SPREAD, terms, plugin.spread_rejections)
+            else:
+                self.usable = False
+                return
+        self._judge_nodes(of_nodes, state)
+
+    def _judge_nodes(self, plugins: Sequence[Filter], state: CycleState) -> None:
+        """Ask filters that depend on nodes alone about every row, once."""
+        if not plugins:
+            return
+        snapshot = self._snapshot
+        every = snapshot.rows()
+        judged = self._framework.filter_some(plugins, state, self.info, snapshot, every)
+        if len(judged.statuses) == 1:
+            return
+        line = np.zeros(snapshot.capacity, np.int16)
+        line[every] = judged.verdict
+        self._rows.append((loop.STATIC, len(self._static), 0))
+        self._static.append(line)
+        self._steps.append(_Step(plugins[0], statuses=judged.statuses))
+
+    def _add(
+        self, plugin: Filter, kind: int, terms: Sequence[_Term], told: tuple[Rejection, ...]
+    ) -> None:
+        first = len(self._terms)
+        self._terms += terms
+        self._rows.append((kind, first, len(self._terms)))
+        self._steps.append(_Step(plugin, told=told))
+
+    # --- arrays ----------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Write what holds as long as the stamp does."""
+        snapshot, terms = self._snapshot, self._terms
+        capacity = snapshot.capacity
+        checks = self._checks
+        self.rules = loop.Rules(
+            np.array(self._rows, np.int64).reshape(len(self._rows), 3),
+            np.array(self._static, np.int16).reshape(len(self._static), capacity),
+            np.array([amount for amount, _ in checks], np.int64),
+            np.array([column for _, column in checks], np.int64),
+        )
+        self._columns = np.zeros((len(terms), loop.TERM_COLUMNS), np.int64)
+        domain = np.zeros((len(terms), capacity), np.int32)
+        counted: Mask = np.ones((len(terms), capacity), np.bool_)
+        offset = 0
+        for number, term in enumerate(terms):
+            line, stated = self._columns[number], term.stated
+            line[loop.OFFSET] = offset
+            if stated is None:
+                domain[number] = np.arange(capacity)
+                line[loop.LIVE_ONLY] = term.counter.live_only
+                offset += capacity
+                continue
+            table = stated.table
+            line[loop.KIND] = _AFFINITY_KINDS.get(stated.kind, 0)
+            line[loop.MAX_SKEW] = stated.max_skew
+            line[loop.MATCHES_SELF] = stated.matches_self
+            line[loop.FROM_ZERO] = stated.from_zero
+            # Upstream's dry run takes terminating pods off a spread that it had not counted.
+            line[loop.LIVE_ONLY] = term.counter.live_only and stated.kind is not Kind.HARD
+            domain[number] = table.column.ids
+            if table.eligible is not None:
+                counted[number] = table.eligible
+            offset += len(table.counts)
+        self._counts: Int64 = np.zeros(offset, np.int64)
+        self._domain, self._counted = domain, counted
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Note what pods weigh in the counts, by the way in which they look to others."""
+        snapshot = self._snapshot
+        self._seat = snapshot.peer_weights([term.counter for term in self._terms])
+        self._take = self._seat
+        taken = [
+            (number, term.stated.taken)
+            for number, term in enumerate(self._terms)
+            if term.stated is not None and term.stated.taken is not None
+        ]
+        if taken:
+            self._take = self._seat.copy()
+            for number, weigh in taken:
+                self._take[:, number] = [weigh(peer) for peer in snapshot.peers()]
+
+    def terms(self) -> loop.Terms:
+        """Return the counts as they are now."""
+        snapshot = self._snapshot
+        if len(self._seat) != snapshot.peer_total:
+            self._weigh()
+        for line, term in zip(self._columns, self._terms, strict=True):
+            first, stated = int(line[loop.OFFSET]), term.stated
+            if stated is None:
+                self._counts[first : first + snapshot.capacity] = term.counter.rows
+                continue
+            counts = stated.table.counts
+            self._counts[first : first + len(counts)] = counts
+            line[loop.TOTAL] = counts.sum()
+            if stated.kind is Kind.HARD:
+                there = counts[stated.table.present]
+                lowest = there.min(initial=_NO_MINIMUM)
+                above = there[there > lowest]
+                line[loop.LOWEST] = lowest
+                line[loop.AT_LOWEST] = len(there) - len(above)
+                line[loop.SECOND] = above.min(initial=_NO_MINIMUM)
+        return loop.Terms(
+            self._columns, self._counts, self._domain, self._counted, self._seat, self._take
+        )
+
+    def status(self, code: int) -> Status:
+        """Return the rejection with a code of the loop's."""
+        found = self._told.get(code)
+        if found is not None:
+            return found
+        number, local = code >> loop.STEP_BITS, code & ((1 << loop.STEP_BITS) - 1)
+        step = self._steps[number]
+        plugin = step.plugin
+        if step.statuses:
+            found = step.statuses[local]
+        else:
+            if step.told:
+                rejection = step.told[local - 1]
+            else:
+                assert isinstance(plugin, PlainFilter)
+                rejection = plugin.plain_rejection(self.info, self._snapshot, local)
+            found = Status(*rejection, plugin.name)
+        self._told[code] = found
+        return found
+
+
+def stamp(snapshot: Snapshot, state: CycleState) -> Hashable:
+    """Return what a program holds for."""
+    return (
+        snapshot.node_version,
+        snapshot.peer_version,
+        snapshot.term_version,
+        snapshot.workload_version,
+        snapshot.capacity,
+        snapshot.allocatable.shape[1],
+        *sorted(state.skip_filter),
+    )
+
+
+class RowPrograms:
+    """The programs of one profile over one snapshot, by class."""
+
+    _MOST = 256
+
+    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
+        self._snapshot = snapshot
+        self._framework = framework
+        self._programs: dict[int, Program] = {}
+        self._budgets = BudgetArrays(snapshot)
+        self._codes = np.zeros(loop.MOST_CODES, np.int64)
+        self._numbers = np.zeros(loop.MOST_CODES, np.int64)
+        # What follows each pod that comes or goes in a dry run must be asked.
+        self._extended = not all(isinstance(plugin, SpreadTerms) for plugin in framework.extensions)
+        self._kinds: dict[int, int] = {}
+        for plugin in framework.filter_plugins:
+            kind = _kind(framework, plugin)
+            if kind is not None:
+                self._kinds[id(plugin)] = kind
+
+    def program(self, state: CycleState, info: PodInfo) -> Program | None:
+        """Return the program of a class, ``None`` if a filter cannot be stated in numbers.
+
+        ``state``: as PreFilter left it.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        found = self._programs.get(info.index)
+        if found is None or found.info is not info or found.stamp != stamp(self._snapshot, state):
+            if len(self._programs) >= self._MOST:
+                self._programs.clear()
+            found = Program(self._snapshot, self._framework, info, state, self._kinds)
+            self._programs[info.index] = found
+        return found if found.usable else None
+
+    def diagnose(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
+        """Return why each of the rows rejects a pod, ``None`` if one may not or none can be asked.
+
+        Args:
+            state: as PreFilter left it.
+            info: the pod's class.
+            rows: those that PreFilter left.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        program = self.program(state, info)
+        if program is None or not len(rows):
+            return None
+        verdict = np.zeros(len(rows), np.int32)
+        found = self._examine(program, state, rows, 0, 0, verdict)
+        if found.why:
+            return None
+        codes = self._codes[: found.kinds].tolist()
+        statuses = [SUCCESS, *map(program.status, codes)]
+        if len(set(statuses)) == len(statuses):
+            return Filtered(rows, verdict, tuple(statuses))
+        # Different numbers may read alike: a status stands in the table once.
+        numbers = {status: at for at, status in enumerate(dict.fromkeys(statuses))}
+        again = np.array([numbers[status] for status in statuses], np.int32)
+        return Filtered(rows, again[verdict], tuple(numbers))
+
+    def find_victims(
+        self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, wanted: int
+    ) -> Victims | None:
+        """Return who would have to leave which of the rows; ``None`` without a program.
+
+        See ``framework.interface.VictimSearch``.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        program = None if self._extended else self.program(state, info)
+        if program is None:
+            return None
+        verdict = np.zeros(len(rows), np.int32)
+        found = self._examine(program, state, rows, begin, wanted, verdict)
+        if found.why:
+            return None
+        told = state.tells_candidates
+        chosen = range(found.candidates) if told else [found.best] * (found.best >= 0)
+        candidates = [self._candidate(rows, found, number) for number in chosen]
+        best = None
+        if candidates:
+            best = candidates[found.best] if told else candidates[0]
+        codes = self._codes[: found.kinds].tolist()
+        nobody, no_need = 0, []
+        counts: list[tuple[Status, int]] = []
+        for number, (code, count) in enumerate(
+            zip(codes, self._numbers[: found.kinds].tolist(), strict=True)
+        ):
+            if code == loop.NO_NEED:
+                no_need = rows[verdict == number + 1].tolist()
+            elif code == loop.NO_VICTIMS:
+                nobody = count
+            else:
+                counts.append((program.status(code), count))
+        fine = [one for one in candidates if not one.pdb_violations]
+        others = [one for one in candidates if one.pdb_violations]
+        return Victims(
+            best=best,
+            candidates=(*fine, *others),
+            rejections=tuple(counts),
+            without_victims=nobody,
+            without_need=tuple(map(self._snapshot.node_name, no_need)),
+        )
+
+    def _candidate(self, rows: Rows, found: loop.Found, number: int) -> Candidate:
+        first = int(found.end[number - 1]) if number else 0
+        slots = found.victims[first : int(found.end[number])].tolist()
+        return Candidate(
+            node_name=self._snapshot.names[int(rows[found.position[number]])],
+            victims=tuple(self._snapshot.records(slots)),
+            pdb_violations=int(found.violations[number]),
+        )
+
+    def _examine(
+        self, program: Program, state: CycleState, rows: Rows, begin: int, wanted: int, verdict: Any
+    ) -> loop.Found:
+        snapshot = self._snapshot
+        nominations = snapshot.nominations
+        return _examine(
+            rows,
+            begin,
+            wanted,
+            program.info.priority,
+            nominations.number_of(state.pod_key),
+            loop.Nodes(
+                snapshot.allocatable, snapshot.requested, snapshot.allowed_pods, snapshot.pod_count
+            ),
+            loop.Slots(*snapshot.slot_columns()),
+            loop.Classes(*snapshot.class_columns()),
+            loop.Nominated(nominations.first, nominations.following, nominations.kind),
+            program.rules,
+            program.terms(),
+            self._budgets.arrays(),
+            snapshot.name_rank() if wanted else _NO_RANK,
+            loop.Told(verdict, self._codes, self._numbers),
+        )
+
+
+_NO_RANK = np.zeros(0, np.int32)
+
+
+def _kind(framework: Framework, plugin: Filter) -> int | None:
+    """Return which kind of step a filter is by what it states, ``None`` if it states nothing."""
+    facts = framework.facts(plugin)
+    if facts.locality is Locality.NODE:
+        return loop.STATIC
+    if facts.locality is Locality.ROW:
+        if facts.plain is not None:
+            return loop.FIT
+        return loop.COUNT if isinstance(plugin, CountedFilter) else None
+    if facts.locality is Locality.GROUP:
+        if isinstance(plugin, AffinityTerms):
+            return loop.AFFINITY
+        return loop.SPREAD if isinstance(plugin, SpreadTerms) else None
+    return None
+
+
+def _compile() -> None:
+    """Compile or load the loop for the arrays that it will get, by a call that does nothing."""
+    snapshot = Snapshot(capacity=4)
+    programs = RowPrograms(snapshot, Framework(Profile(), {}))
+    info = PodInfo()
+    info.priority = 0
+    program = Program(snapshot, programs._framework, info, CycleState(), {})
+    rows = snapshot.rows()
+    programs._examine(program, CycleState(), rows, 0, 0, np.zeros(0, np.int32))
