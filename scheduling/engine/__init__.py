@@ -6,7 +6,9 @@
     class_cache               the same decisions from what earlier pods of a class left behind
     plain                     runs of pods that only ask for resources, in a compiled loop
     runs                      runs of pods that look at pods as well: pool, slots, shapes
-    compiled                  the loops of both, and how they are compiled
+    row_program               why rows reject a class, and who would have to leave them, in numbers
+    budgets, nominations      what the dry run of preemption counts with
+    compiled                  the loops of all these, and how they are compiled
     decision                  the record of what was decided and why
     queue                     which pending pod is next, and what wakes the others
     copying                   a snapshot of one's own, for what-if
