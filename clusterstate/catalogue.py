@@ -26,11 +26,9 @@ from django.db import connection, transaction
 from clusterstate import changes, memory, sql
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects import document
+from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.objects import TABLES, find_object
-
-KINDS = ("Namespace", "RuntimeClass", "PriorityClass")
-"""The kinds kept here; writing one advances the epoch."""
+from clusterstate.queries.objects import find_object
 
 EPOCH = (
     f"CASE WHEN pg_advisory_xact_lock_shared({changes.ADMISSION_LOCK}) IS NOT NULL"
@@ -155,11 +153,12 @@ def reload() -> Catalogue:
     assert row is not None
     _memory.belongs_to(row[1], row[0])
     objects = {
-        kind: sql.fetch(
-            f"SELECT t.name, d.text, t.revision FROM {TABLES[kind]} t"
+        kind.name: sql.fetch(
+            f"SELECT t.name, d.text, t.revision FROM {kind.rows} t"
             " JOIN document d ON d.id = t.document_id"
         )
-        for kind in KINDS
+        for kind in ALL_KINDS
+        if kind.in_catalogue
     }
     default = sql.fetch_one(
         "SELECT name FROM priority_class WHERE global_default ORDER BY value, name LIMIT 1"

@@ -39,32 +39,12 @@ from psycopg.types.range import Range
 
 from clusterstate import lineage, sql
 from clusterstate.objects.errors import Expired
+from clusterstate.objects.kinds import KINDS, NAMES
 
 _T = TypeVar("_T")
 
 ADDED, MODIFIED, DELETED = 1, 2, 3
 VERBS = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
-
-# Stored in change.kind: append only.
-KINDS: dict[str, int] = {
-    "Pod": 1,
-    "Node": 2,
-    "Namespace": 3,
-    "RuntimeClass": 4,
-    "PriorityClass": 5,
-    "PodDisruptionBudget": 6,
-    "Service": 7,
-    "ReplicationController": 8,
-    "ReplicaSet": 9,
-    "StatefulSet": 10,
-    "DaemonSet": 11,
-    "Deployment": 12,
-    "Lease": 13,
-    "LimitRange": 14,
-    "Event": 15,
-    "ResourceQuota": 16,
-}
-KIND_NAMES = {code: name for name, code in KINDS.items()}
 
 # Advisory lock keys: a tag in the high 16 bits. The other two are single keys.
 REVISION_TAG = 0x5357
@@ -394,12 +374,12 @@ FROM (SELECT 1) one
 LEFT JOIN (SELECT {_COLUMNS} FROM change
            WHERE revision > (SELECT %s::bigint) AND revision <= %s::bigint
              AND (kind = ANY(%s)
-                  OR (kind = {KINDS["Pod"]}
+                  OR (kind = {KINDS["Pod"].code}
                       AND (node_name <> '' OR previous_node_name <> ''
                            OR class_id <> previous_class_id)))
            ORDER BY revision DESC LIMIT %s) c ON true
-LEFT JOIN document d ON d.id = c.document_id AND c.kind = {KINDS["Node"]}
-LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = {KINDS["Node"]}
+LEFT JOIN document d ON d.id = c.document_id AND c.kind = {KINDS["Node"].code}
+LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = {KINDS["Node"].code}
                     AND p.id IS DISTINCT FROM c.document_id
 ORDER BY c.revision
 """
@@ -421,11 +401,11 @@ def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Cha
 
 
 def _codes(kinds: Collection[str] | None) -> list[int]:
-    return sorted(KINDS.values() if kinds is None else (KINDS[name] for name in kinds))
+    return sorted(NAMES if kinds is None else (KINDS[name].code for name in kinds))
 
 
 def _change(row: tuple[Any, ...]) -> Change:
-    return Change(row[1], row[2], KIND_NAMES[row[3]], *row[4:])
+    return Change(row[1], row[2], NAMES[row[3]], *row[4:])
 
 
 @contextmanager

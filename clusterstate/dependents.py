@@ -12,14 +12,14 @@ import msgspec
 
 from clusterstate import changes, lineage, sql
 from clusterstate.objects import document
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS, NAMES
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import FOREGROUND, Owner, Reference, State, references
-from clusterstate.queries.objects import TABLES
 
 _OWNED: Final = '"ownerReferences":['
 _FINAL: Final = '"finalizers":['
-_KINDS: Final = tuple(kind for kind in TABLES if kind not in ("Pod", "Event"))
+_OTHERWISE: Final = frozenset({"Pod", "Event"})
+"""Kinds that are not read like the others: pods by class, and events are owned by nothing."""
 _PODS_AT_ONCE: Final = 100_000
 Key = tuple[str, str, str]
 """Kind, namespace (empty where none) and name."""
@@ -64,14 +64,14 @@ _LISTED = f"left(split_part(d.text, '{_OWNED}', 2), 4096)"
 _NEW_OWNERS = f"""
 SELECT DISTINCT c.class_id, c.namespace, split_part({_LISTED}, ']', 1)
 FROM change c JOIN document d ON d.id = c.document_id
-WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {changes.KINDS["Pod"]}
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb <> {changes.DELETED} AND c.document_id IS DISTINCT FROM c.previous_document_id
   AND position('{_OWNED}' in d.text) > 0
 """
 _PODS_ENDING = f"""
 SELECT DISTINCT c.namespace, c.name
 FROM change c JOIN document d ON d.id = c.document_id
-WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {changes.KINDS["Pod"]}
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb <> {changes.DELETED} AND c.deletion_at IS NOT NULL
   AND position('{_FINAL}' in d.text) > 0
 """
@@ -79,7 +79,7 @@ _PODS_GONE = f"""
 SELECT DISTINCT c.namespace, c.name
 FROM change c JOIN unnest(%s, %s) AS k(namespace, name)
   ON k.namespace = c.namespace AND k.name = c.name
-WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {changes.KINDS["Pod"]}
+WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["Pod"].code}
   AND c.verb = {changes.DELETED}
 """
 _EXISTING_OWNERS = f"""
@@ -101,7 +101,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
         return None
     end = changes.window(cursor, mark, limit=limit)
     window = (cursor, end)
-    skipped = sql.Int4s([changes.KINDS["Pod"], changes.KINDS["Event"]])
+    skipped = sql.Int4s([KINDS["Pod"].code, KINDS["Event"].code])
     gone: list[Key] = []
     if pod_owners:
         names = (
@@ -113,7 +113,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
         end,
         [
             Told(
-                (changes.KIND_NAMES[kind], namespace, name),
+                (NAMES[kind], namespace, name),
                 verb == changes.DELETED,
                 terminating,
                 _decoded(text),
@@ -152,16 +152,18 @@ def everything() -> tuple[list[Told], list[PodsTold]]:
     Queries once for each kind, and once for each hundred thousand pods.
     """
     objects = []
-    for kind in _KINDS:
-        space = "t.namespace" if KINDS[kind].namespaced else "''"
+    for kind in ALL_KINDS:
+        if kind.name in _OTHERWISE:
+            continue
+        space = "t.namespace" if kind.namespaced else "''"
         rows = sql.fetch(
             f"SELECT {space}, t.name, t.deletion_at IS NOT NULL,"
             f" CASE WHEN position('{_OWNED}' in d.text) > 0 THEN d.text END"
-            f" FROM {TABLES[kind]} t JOIN document d ON d.id = t.document_id"
+            f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id"
             f" WHERE t.deletion_at IS NOT NULL OR position('{_OWNED}' in d.text) > 0"
         )
         objects += [
-            Told((kind, namespace, name), False, terminating, _decoded(text))
+            Told((kind.name, namespace, name), False, terminating, _decoded(text))
             for namespace, name, terminating, text in rows
         ]
     last = sql.fetch_one("SELECT coalesce(max(id), 0) FROM pod")
@@ -207,7 +209,7 @@ def _present(kind: str, owners: Sequence[Owner]) -> dict[tuple[str, str], tuple[
         f"SELECT {space}, t.name, t.uid::text,"
         " t.deletion_at IS NOT NULL AND"
         f" position('\"{FOREGROUND}\"' in d.text) > 0"
-        f" FROM {TABLES[kind]} t JOIN document d ON d.id = t.document_id"
+        f" FROM {KINDS[kind].rows} t JOIN document d ON d.id = t.document_id"
         f" JOIN unnest(%s, %s) AS k(namespace, name) ON k.name = t.name {match}",
         (sql.Texts([owner.namespace for owner in owners]), names),
     )

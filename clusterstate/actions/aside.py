@@ -33,7 +33,6 @@ from clusterstate import aside, memory, sql
 from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.kinds import KINDS
-from clusterstate.queries.objects import TABLES
 
 logger = structlog.get_logger(__name__)
 
@@ -154,7 +153,7 @@ def put(follower: str, which: Which, error: BaseException, *, now: datetime) -> 
         " since)"
         f" SELECT %s, %s, t.id, t.revision, {place}, t.name,"
         " %s, %s::timestamptz"
-        f" FROM {TABLES[which.kind]} t WHERE {condition}"
+        f" FROM {kind.rows} t WHERE {condition}"
         " ON CONFLICT (follower, kind, object_id) DO UPDATE"
         " SET revision = excluded.revision, error = excluded.error, since = excluded.since"
         " WHERE (s.revision, s.error) IS DISTINCT FROM (excluded.revision, excluded.error)"
@@ -163,7 +162,7 @@ def put(follower: str, which: Which, error: BaseException, *, now: datetime) -> 
     )
     _with_rows[follower] = True
     if row is None:
-        if not sql.fetch(f"SELECT 1 FROM {TABLES[which.kind]} t WHERE {condition}", parameters):
+        if not sql.fetch(f"SELECT 1 FROM {kind.rows} t WHERE {condition}", parameters):
             logger.error("follower_failed", follower=follower, object=which, exc_info=error)
         return False
     object_id, namespace, name = row
@@ -188,7 +187,7 @@ def _tell(
     follower: str, kind: str, object_id: int, namespace: str, name: str, text: str, now: datetime
 ) -> None:
     found = sql.fetch_one(
-        f"SELECT uid::text FROM {TABLES[kind]} WHERE id = %s::bigint", (object_id,)
+        f"SELECT uid::text FROM {KINDS[kind].table} WHERE id = %s::bigint", (object_id,)
     )
     occurrence = Occurrence(
         kind=kind,
@@ -234,7 +233,7 @@ def sweep(now: datetime) -> int:
     return sum(
         sql.run(
             "DELETE FROM set_aside s WHERE s.kind = %s AND NOT EXISTS"
-            f" (SELECT 1 FROM {TABLES[kind]} t WHERE t.id = s.object_id"
+            f" (SELECT 1 FROM {KINDS[kind].table} t WHERE t.id = s.object_id"
             " AND t.revision = s.revision)",
             (kind,),
         )

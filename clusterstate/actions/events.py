@@ -65,7 +65,7 @@ _RECORD = f"""
         RETURNING id, namespace, name, revision, first_revision),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Event"]},
+        SELECT revision, %s::timestamptz, {KINDS["Event"].code},
                CASE WHEN revision = first_revision THEN {changes.ADDED}
                     ELSE {changes.MODIFIED} END, id, namespace, name
         FROM recorded)
@@ -188,7 +188,7 @@ _INSERT = f"""
         FROM numbered RETURNING id, revision, document_id),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Event"]}, {changes.ADDED}, id, %s::text,
+        SELECT revision, %s::timestamptz, {KINDS["Event"].code}, {changes.ADDED}, id, %s::text,
                %s::text, document_id
         FROM inserted)
     SELECT revision FROM inserted
@@ -266,7 +266,7 @@ _UPDATE = f"""
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             previous_document_id, previous_revision)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Event"]}, {changes.MODIFIED}, id,
+        SELECT revision, %s::timestamptz, {KINDS["Event"].code}, {changes.MODIFIED}, id,
                %s::text, %s::text, document_id, %s::bigint, %s::bigint
         FROM updated)
     SELECT revision FROM updated
@@ -357,7 +357,7 @@ _DELETE = f"""
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             previous_document_id, previous_revision)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Event"]}, {changes.DELETED}, id,
+        SELECT revision, %s::timestamptz, {KINDS["Event"].code}, {changes.DELETED}, id,
                %s::text, %s::text, %s::bigint, %s::bigint, %s::bigint
         FROM deleted)
     SELECT revision FROM deleted

@@ -11,11 +11,9 @@ from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.objects.errors import NotFound
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.kinds import ALL_KINDS, Kind
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.objects import TABLES, find_object
-
-_NAMESPACED = [name for name in TABLES if KINDS[name].namespaced]
+from clusterstate.queries.objects import find_object
 
 
 def finish_deletion(name: str, *, now: datetime) -> bool:
@@ -33,11 +31,12 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
         "SELECT id FROM pod WHERE namespace = %s AND deletion_at <= %s::timestamptz", (name, now)
     )
     finish_deletions([id_ for (id_,) in due], now=now)
-    for kind in _NAMESPACED:
+    namespaced = [kind for kind in ALL_KINDS if kind.namespaced]
+    for kind in namespaced:
         if _is_empty(kind, name):
             continue
         objects.delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
-    if not all(_is_empty(kind, name) for kind in _NAMESPACED):
+    if not all(_is_empty(kind, name) for kind in namespaced):
         return False
 
     def finalize(manifest: Manifest) -> Manifest:
@@ -52,8 +51,8 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     return find_object("Namespace", "", name) is None
 
 
-def _is_empty(kind: str, namespace: str) -> bool:
+def _is_empty(kind: Kind, namespace: str) -> bool:
     found = sql.fetch_one(
-        f"SELECT 1 FROM {TABLES[kind]} WHERE namespace = %s LIMIT 1", (namespace,)
+        f"SELECT 1 FROM {kind.rows} t WHERE t.namespace = %s LIMIT 1", (namespace,)
     )
     return found is None

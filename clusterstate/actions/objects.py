@@ -78,7 +78,7 @@ def create(
     if kind.name == "Event":
         with storing.work(dry_run=dry_run):
             return events.create_event(namespace, manifest, now=now, user=user)
-    if dry_run or kind.name in catalogue.KINDS:
+    if dry_run or kind.in_catalogue:
         with storing.work(dry_run=dry_run):
             return _create(kind, [(namespace, manifest)], now, user)[0]
     return _create(kind, [(namespace, manifest)], now, user)[0]
@@ -99,7 +99,7 @@ def create_all(
     if len(groups) == 1 and groups[0][0].name == "Pod":
         return _create_pods(groups[0][1], now, user, dry_run=dry_run)
     with storing.work(dry_run=dry_run):
-        if any(kind.name in catalogue.KINDS for kind, _ in groups):
+        if any(kind.in_catalogue for kind, _ in groups):
             catalogue.lock_for_writing()
         result: list[Stored] = []
         for kind, items in groups:
@@ -148,7 +148,7 @@ def is_batched(kind: Kind) -> bool:
 
     Those that admission looks up are written under its lock, and events count their repetitions.
     """
-    return kind.name not in catalogue.KINDS and kind.name != "Event"
+    return not kind.in_catalogue and kind.name != "Event"
 
 
 def create_each(
@@ -169,7 +169,7 @@ def _create(
     kind: Kind, items: Sequence[tuple[str, Manifest]], now: datetime, user: User
 ) -> list[Stored]:
     """Create objects of one kind by one statement, all or none."""
-    if kind.name in catalogue.KINDS:
+    if kind.in_catalogue:
         catalogue.lock_for_writing()
     wanted = [(namespace, manifest, user) for namespace, manifest in items]
     stored = _create_each(kind, wanted, now, all_or_nothing=True)
@@ -184,7 +184,7 @@ def _create_each(
     all_or_nothing: bool,
 ) -> list[Stored | StatusError]:
     """Create objects of one kind; with ``all_or_nothing`` the first error is raised instead."""
-    writes_catalogue = kind.name in catalogue.KINDS
+    writes_catalogue = kind.in_catalogue
     context = catalogue.current()
     results: list[Stored | StatusError | None] = [None] * len(wanted)
     remaining: Sequence[int] = range(len(wanted))
@@ -308,7 +308,7 @@ def update(
         with storing.work(dry_run=dry_run):
             return events.update_event(namespace, name, change, now=now, user=user)
     with storing.work(dry_run=dry_run):
-        if kind.name in catalogue.KINDS:
+        if kind.in_catalogue:
             catalogue.lock_for_writing()
         context = catalogue.current()
         if kind.name == "Node":
@@ -324,7 +324,7 @@ def update(
         text, _ = document.encode(kind.name, new)
         if storing.same(kind, row, old, new, text, document.EMPTY):
             return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
-        if not subresource and kind.name in storing.GENERATIONS:
+        if not subresource and kind.counts_generation:
             storing.bump_generation(kind, old, new)
             text, _ = document.encode(kind.name, new)
         warnings = admitted.warnings
@@ -348,7 +348,7 @@ def _write(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, now: d
             nodes.rewrite_taints(row.id, old, new)
         if not logged:
             return revision
-    if kind.name in catalogue.KINDS:
+    if kind.in_catalogue:
         catalogue.advance()
     changes.announce(revision, (kind.name,))
     return revision
@@ -425,7 +425,7 @@ def delete(
         with storing.work(dry_run=dry_run):
             return events.delete_event(namespace, name, now=now)
     with storing.work(dry_run=dry_run):
-        if kind.name in catalogue.KINDS:
+        if kind.in_catalogue:
             catalogue.lock_for_writing()
         context = catalogue.current()
         row = storing.lock_row(kind, namespace, name)
@@ -441,7 +441,7 @@ def delete(
                 del kept["metadata"]["finalizers"]
         if not _is_kept(kind, kept):
             revision = storing.delete_row(kind, row, now=now)
-            if kind.name in catalogue.KINDS:
+            if kind.in_catalogue:
                 catalogue.advance()
             changes.announce(revision, (kind.name,))
             return Deleted(document.compose(row.text, revision), revision, row.uid, gone=True)

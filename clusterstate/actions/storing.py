@@ -14,7 +14,7 @@ Pods have statements of their own (`actions.pods`); events are typed rows (`acti
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import datetime
@@ -28,31 +28,13 @@ from clusterstate import catalogue, changes, sql
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kinds import KINDS, Column, Kind
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import Quantity
-from clusterstate.queries.objects import TABLES, kind_of, not_found
+from clusterstate.queries.objects import kind_of, not_found
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-KEEPS_STATUS: Final = frozenset({"Node"})
-"""Kinds whose status a client may set when it creates the object."""
-
-GENERATIONS: Final = frozenset(
-    {
-        "Pod",
-        "Deployment",
-        "ReplicaSet",
-        "StatefulSet",
-        "DaemonSet",
-        "ReplicationController",
-        "PodDisruptionBudget",
-        "PriorityClass",
-    }
-)
-"""Kinds that count the changes of their spec in ``metadata.generation``."""
-
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_NAME: Final = 63
@@ -167,7 +149,7 @@ def prepare(
         metadata.pop("namespace", None)
     metadata["uid"] = str(uid)
     metadata["creationTimestamp"] = stamp(now)
-    if kind.name in GENERATIONS:
+    if kind.counts_generation:
         metadata["generation"] = 1
     result = {**manifest, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
     if kind.name == "Pod":
@@ -177,7 +159,7 @@ def prepare(
         result["spec"] = {**(manifest.get("spec") or {}), "finalizers": ["kubernetes"]}
     elif kind.name == "Node":
         _label_hostname(metadata)
-    elif kind.name not in KEEPS_STATUS and "status" in kind.subresources:
+    elif not kind.status_at_creation and "status" in kind.subresources:
         result.pop("status", None)
     return result, generated
 
@@ -288,7 +270,7 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
 
 def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
     """Count a change of the spec in ``metadata.generation`` of ``new``, in place."""
-    if kind.name in GENERATIONS and old.get("spec") != new.get("spec"):
+    if kind.counts_generation and old.get("spec") != new.get("spec"):
         new["metadata"] = {
             **new["metadata"],
             "generation": old["metadata"].get("generation", 0) + 1,
@@ -364,24 +346,7 @@ Columns = dict[str, Any]
 
 def columns_of(kind: Kind, manifest: Manifest) -> Columns:
     """Return the columns that a kind has beside the common ones, from its manifest."""
-    extract = _COLUMNS.get(kind.name)
-    return {} if extract is None else extract(manifest)
-
-
-def _node_columns(manifest: Manifest) -> Columns:
-    allocatable = dict((manifest.get("status") or {}).get("allocatable") or {})
-    cpu = allocatable.pop("cpu", "0")
-    memory = allocatable.pop("memory", "0")
-    ephemeral = allocatable.pop("ephemeral-storage", "0")
-    pods = allocatable.pop("pods", "0")
-    return {
-        "unschedulable": bool((manifest.get("spec") or {}).get("unschedulable")),
-        "cpu_milli": _bigint(Quantity.parse(cpu).milli_value()),
-        "memory_bytes": _bigint(Quantity.parse(memory).value()),
-        "ephemeral_bytes": _bigint(Quantity.parse(ephemeral).value()),
-        "pods": _bigint(Quantity.parse(pods).value()),
-        "extended": _json({n: _bigint(Quantity.parse(q).value()) for n, q in allocatable.items()}),
-    }
+    return {column.name: column.read(manifest) for column in kind.columns}
 
 
 def _new_columns(kind: Kind, manifest: Manifest) -> Columns:
@@ -399,57 +364,6 @@ def _new_columns(kind: Kind, manifest: Manifest) -> Columns:
             for time in (taint.get("timeAdded"),)
         ]
     return columns
-
-
-def _bigint(value: int) -> int:
-    return max(-(2**63), min(2**63 - 1, value))
-
-
-def _namespace_columns(manifest: Manifest) -> Columns:
-    return {"phase": (manifest.get("status") or {}).get("phase") or "Active"}
-
-
-def _runtime_class_columns(manifest: Manifest) -> Columns:
-    return {"handler": manifest.get("handler") or ""}
-
-
-def _priority_class_columns(manifest: Manifest) -> Columns:
-    return {
-        "value": manifest.get("value") or 0,
-        "global_default": bool(manifest.get("globalDefault")),
-    }
-
-
-def _lease_columns(manifest: Manifest) -> Columns:
-    spec = manifest.get("spec") or {}
-    renewed = spec.get("renewTime")
-    return {
-        "holder": spec.get("holderIdentity") or "",
-        "renewed_at": document.parse_time(renewed) if renewed else None,
-    }
-
-
-_COLUMNS: Final[dict[str, Callable[[Manifest], Columns]]] = {
-    "Node": _node_columns,
-    "Namespace": _namespace_columns,
-    "RuntimeClass": _runtime_class_columns,
-    "PriorityClass": _priority_class_columns,
-    "Lease": _lease_columns,
-}
-_TYPES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "Node": (
-        ("unschedulable", "boolean"),
-        ("cpu_milli", "bigint"),
-        ("memory_bytes", "bigint"),
-        ("ephemeral_bytes", "bigint"),
-        ("pods", "bigint"),
-        ("extended", "text::jsonb"),
-    ),
-    "Namespace": (("phase", "text"),),
-    "RuntimeClass": (("handler", "text"),),
-    "PriorityClass": (("value", "integer"), ("global_default", "boolean")),
-    "Lease": (("holder", "text"), ("renewed_at", "timestamptz")),
-}
 
 
 def _json(value: Any) -> str:
@@ -472,24 +386,27 @@ _INSERT_TAINTS: Final = """
 
 
 @lru_cache(maxsize=64)
-def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
-    columns = _TYPES.get(kind_name, ())
-    names = "".join(f", {name}" for name, _ in columns)
-    values = "".join(f", {_from_json(name, type_)}" for name, type_ in columns)
-    namespace = "namespace, " if namespaced else ""
+def _insert_statement(kind_name: str) -> str:
+    kind = KINDS[kind_name]
+    names = "".join(f", {column.name}" for column in kind.columns)
+    values = "".join(f", {_from_json(column)}" for column in kind.columns)
+    if kind.is_shared:
+        names += ", kind"
+        values += f", {kind.code}"
+    namespace = "namespace, " if kind.namespaced else ""
     placement = ("placement_revision, ", "revision, ") if kind_name == "Node" else ("", "")
     taints = _INSERT_TAINTS if kind_name == "Node" else ""
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}),
     numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, nextval('{TABLES[kind_name]}_id_seq') AS id,
+        SELECT {changes.NEXT} AS revision, nextval('{kind.table}_id_seq') AS id,
                nextval('document_id_seq') AS document_id, i.*
         FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s) WITH ORDINALITY
              AS i(uid, namespace, name, labels, text, extra, position)
         WHERE opened = 1 AND (%s::bigint IS NULL OR epoch = %s::bigint)),
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     inserted AS (
-        INSERT INTO {TABLES[kind_name]} (id, uid, {namespace}name, labels, created_at, document_id,
+        INSERT INTO {kind.table} (id, uid, {namespace}name, labels, created_at, document_id,
             {placement[0]}revision{names})
         SELECT id, uid, {namespace}name, labels::jsonb, %s::timestamptz, document_id,
             {placement[1]}revision{values}
@@ -503,11 +420,10 @@ def _insert_statement(kind_name: str, *, namespaced: bool) -> str:
     """
 
 
-def _from_json(name: str, type_: str) -> str:
+def _from_json(column: Column) -> str:
     """Return the SQL for a column's value from the JSON object ``e``."""
-    if type_ == "text::jsonb":
-        return f"(e ->> '{name}')::jsonb"
-    return f"(e ->> '{name}')::{type_}"
+    type_ = "jsonb" if column.type == "text::jsonb" else column.type
+    return f"(e ->> '{column.name}')::{type_}"
 
 
 class Inserted(msgspec.Struct, frozen=True):
@@ -544,10 +460,10 @@ def insert_rows(
         epoch,
         now,
         now,
-        changes.KINDS[kind.name],
+        kind.code,
     )
     with unique_names(kind, names[0]):
-        rows = sql.fetch(_insert_statement(kind.name, namespaced=kind.namespaced), parameters)
+        rows = sql.fetch(_insert_statement(kind.name), parameters)
     if not rows:
         return None
     return [Inserted(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
@@ -562,7 +478,7 @@ def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
     namespace = "t.namespace" if kind.namespaced else "''"
     match = "AND t.namespace = k.namespace" if kind.namespaced else ""
     rows = sql.fetch(
-        f"SELECT {namespace}, t.name FROM {TABLES[kind.name]} t"
+        f"SELECT {namespace}, t.name FROM {kind.rows} t"
         f" JOIN unnest(%s, %s) AS k(namespace, name) ON t.name = k.name {match}",
         (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
     )
@@ -576,19 +492,19 @@ def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
 
 
 @lru_cache(maxsize=64)
-def _lock_statements(kind_name: str, *, namespaced: bool) -> tuple[str, str]:
-    table = TABLES[kind_name]
-    where = "t.namespace = %s AND t.name = %s" if namespaced else "t.name = %s"
-    namespace = "t.namespace" if namespaced else "''"
+def _lock_statements(kind_name: str) -> tuple[str, str]:
+    kind = KINDS[kind_name]
+    where = "t.namespace = %s AND t.name = %s" if kind.namespaced else "t.name = %s"
+    namespace = "t.namespace" if kind.namespaced else "''"
     pod = (
         f", {POD_OVERLAY}, t.class_id, t.phase, t.nominated_node_name" if kind_name == "Pod" else ""
     )
     read = (
         f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{pod}"
-        f" FROM {table} t JOIN document d ON d.id = t.document_id WHERE {where}"
+        f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id WHERE {where}"
         " FOR NO KEY UPDATE OF t"
     )
-    return read, f"SELECT 1 FROM {table} t WHERE {where} FOR NO KEY UPDATE"
+    return read, f"SELECT 1 FROM {kind.rows} t WHERE {where} FOR NO KEY UPDATE"
 
 
 def lock_row(kind: Kind, namespace: str, name: str) -> Row:
@@ -602,7 +518,7 @@ def lock_row(kind: Kind, namespace: str, name: str) -> Row:
         NotFound: there is none.
     """
     key = (namespace, name) if kind.namespaced else (name,)
-    read, lock = _lock_statements(kind.name, namespaced=kind.namespaced)
+    read, lock = _lock_statements(kind.name)
     found = sql.fetch_one(read, key)
     if found is None:
         if sql.fetch_one(lock, key) is None:
@@ -619,7 +535,8 @@ def lock_row(kind: Kind, namespace: str, name: str) -> Row:
 
 @lru_cache(maxsize=128)
 def _update_statement(kind_name: str, *, logged: bool) -> str:
-    columns = "".join(f", {name} = %s::{type_}" for name, type_ in _TYPES.get(kind_name, ()))
+    kind = KINDS[kind_name]
+    columns = "".join(f", {column.name} = %s::{column.type}" for column in kind.columns)
     placement = (
         ", placement_revision = CASE WHEN %s THEN n.revision ELSE t.placement_revision END"
         if kind_name == "Node"
@@ -639,7 +556,7 @@ def _update_statement(kind_name: str, *, logged: bool) -> str:
         FROM gate WHERE opened = 1),
     doc AS (INSERT INTO document (id, text) SELECT document_id, %s::text FROM numbered),
     updated AS (
-        UPDATE {TABLES[kind_name]} t
+        UPDATE {kind.table} t
         SET document_id = n.document_id, revision = n.revision, labels = %s::text::jsonb,
             deletion_at = %s::timestamptz{columns}{placement}
         FROM numbered n WHERE t.id = %s::bigint
@@ -668,12 +585,11 @@ def update_row(
     """
     metadata = manifest["metadata"]
     deletion = metadata.get("deletionTimestamp")
-    columns = columns_of(kind, manifest)
     parameters = [
         text,
         labels_json(manifest),
         document.parse_time(deletion) if deletion else None,
-        *(columns[column] for column, _ in _TYPES.get(kind.name, ())),
+        *columns_of(kind, manifest).values(),
         *([placement] if kind.name == "Node" else []),
         row.id,
         row.document_id,
@@ -681,7 +597,7 @@ def update_row(
     if logged:
         parameters += [
             now,
-            changes.KINDS[kind.name],
+            kind.code,
             row.namespace,
             row.name,
             row.document_id,
@@ -705,7 +621,7 @@ def _delete_statement(kind_name: str) -> str:
     numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision FROM gate WHERE opened = 1),
     {taints}
     deleted AS (
-        DELETE FROM {TABLES[kind_name]} t USING numbered n WHERE t.id = %s::bigint
+        DELETE FROM {KINDS[kind_name].table} t USING numbered n WHERE t.id = %s::bigint
         RETURNING t.id, n.revision, t.deletion_at),
     old AS (
         INSERT INTO superseded_document (document_id, revision)
@@ -727,7 +643,7 @@ def delete_row(kind: Kind, row: Row, *, now: datetime) -> int:
         row.id,
         row.document_id,
         now,
-        changes.KINDS[kind.name],
+        kind.code,
         row.namespace,
         row.name,
         row.document_id,

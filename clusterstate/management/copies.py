@@ -23,12 +23,11 @@ from clusterstate import aside, changes, sql
 from clusterstate.actions import evictions, storing
 from clusterstate.actions.pods.classes import class_facts
 from clusterstate.objects import document, eviction, scheduling_class
-from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.kinds import ALL_KINDS, KINDS, NAMES, SHARED_TABLE, Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints, node_labels
-from clusterstate.queries.objects import TABLES
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 from clusterstate.queries.stays import Place, class_specs, executing_places, stays_on
 
@@ -109,7 +108,7 @@ def _stored(kind: Kind, more: str, progress: Progress) -> Iterator[tuple[Any, ..
     """Yield each row of a kind as a mapping, its document's text, and ``more``."""
     yield from _stream(
         kind.resource,
-        f"SELECT to_jsonb(t)::text, d.text{more} FROM {TABLES[kind.name]} t"
+        f"SELECT to_jsonb(t)::text, d.text{more} FROM {kind.rows} t"
         " LEFT JOIN document d ON d.id = t.document_id ORDER BY t.id",
         progress,
     )
@@ -124,7 +123,7 @@ def _decoded(text: str, slots: document.Overlay = document.EMPTY) -> Manifest | 
 
 
 def _columns(progress: Progress) -> Found:
-    for kind in KINDS.values():
+    for kind in ALL_KINDS:
         if kind.name in ("Event", "Pod"):
             continue
         for encoded, text in _stored(kind, "", progress):
@@ -324,8 +323,8 @@ def _timers(progress: Progress) -> Found:
     )
     if cursor is None:
         return  # nobody has judged anything yet
-    fresh_nodes = {name for _, name in sql.fetch(_SINCE, (cursor[0], changes.KINDS["Node"]))}
-    fresh = {id_ for id_, _ in sql.fetch(_SINCE, (cursor[0], changes.KINDS["Pod"]))}
+    fresh_nodes = {name for _, name in sql.fetch(_SINCE, (cursor[0], KINDS["Node"].code))}
+    fresh = {id_ for id_, _ in sql.fetch(_SINCE, (cursor[0], KINDS["Pod"].code))}
     for follower in (evictions.FOLLOWER, evictions.FOLLOWER_OF_LABELS):
         for kind, id_ in aside.objects(follower):
             if kind == "Pod":
@@ -411,9 +410,9 @@ def _log(progress: Progress) -> Found:
     (trimmed,) = sql.fetch_one(
         "SELECT coalesce((SELECT trimmed_revision FROM history WHERE id = 1), 0)"
     ) or (0,)
-    for kind in KINDS.values():
+    for kind in ALL_KINDS:
         namespace = "t.namespace" if kind.namespaced else "''"
-        code = changes.KINDS[kind.name]
+        code = kind.code
         # Renewed leases get a revision and no entry; what is older than the log has none either.
         differs = (
             "t.revision < l.revision"
@@ -427,9 +426,9 @@ def _log(progress: Progress) -> Found:
             FROM (SELECT DISTINCT ON (object_id) object_id, namespace, name, verb, revision,
                          document_id
                   FROM change WHERE kind = {code} ORDER BY object_id, revision DESC) l
-            FULL JOIN {TABLES[kind.name]} t ON t.id = l.object_id
+            FULL JOIN {kind.rows} t ON t.id = l.object_id
             WHERE CASE WHEN l.verb IS NULL THEN t.revision > %s::bigint
-                                               AND {code} <> {changes.KINDS["Lease"]}
+                                               AND {code} <> {KINDS["Lease"].code}
                        WHEN l.verb = {changes.DELETED} THEN t.id IS NOT NULL
                        ELSE t.id IS NULL OR {differs} END
             ORDER BY 1, 2
@@ -456,7 +455,8 @@ WHERE w.id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM document d WHERE d.id = w.i
 ORDER BY c.revision
 """
 _CURRENT = " UNION ALL ".join(
-    f"SELECT document_id FROM {table} WHERE document_id IS NOT NULL" for table in TABLES.values()
+    f"SELECT document_id FROM {table} WHERE document_id IS NOT NULL"
+    for table in sorted({SHARED_TABLE, *(kind.table for kind in ALL_KINDS)})
 )
 _UNREFERRED = f"""
 SELECT d.id FROM document d
@@ -471,7 +471,7 @@ SELECT s.document_id FROM superseded_document s JOIN ({_CURRENT}) c USING (docum
 
 def _documents(progress: Progress) -> Found:
     for code, namespace, name, revision, id_ in sql.fetch(_LOST):
-        where = _named(changes.KIND_NAMES[code], namespace, name)
+        where = _named(NAMES[code], namespace, name)
         yield where, f"the log at revision {revision} refers to document {id_}, which is missing"
     for (id_,) in sql.fetch(_UNREFERRED):
         yield f"document {id_}", "no object has it, and it is not listed as superseded"

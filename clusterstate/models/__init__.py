@@ -32,6 +32,7 @@ from clusterstate.models.evictions import (
     NodeHeartbeat,
     NodeUsage,
 )
+from clusterstate.models.generic import GenericObject
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
@@ -68,6 +69,7 @@ __all__ = [
     "Event",
     "Eviction",
     "EvictionTimer",
+    "GenericObject",
     "History",
     "Lease",
     "LimitRange",

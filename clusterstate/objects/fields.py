@@ -1,9 +1,9 @@
 r"""Field selectors: which fields of which kinds may be selected by, and what their value is.
 
 Grammar and messages of apimachinery ``pkg/fields/selector.go`` (v1.36): ``path=value``,
-``path==value``, ``path!=value``, joined by commas; backslash escapes ``\ , =``. The supported
-fields are those of the API server's ``AddFieldLabelConversionFunc`` registrations, as far as the
-kinds are served here. An absent field has the empty value.
+``path==value``, ``path!=value``, joined by commas; backslash escapes ``\ , =``. The fields of
+a kind (``Kind.selectable``) are those of the API server's ``AddFieldLabelConversionFunc``
+registrations, as far as the kinds are served here. An absent field has the empty value.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,40 +12,9 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.kinds import KINDS, METADATA_FIELDS
 from clusterstate.objects.meta import Manifest
 
-_COMMON: Final = frozenset({"metadata.name", "metadata.namespace"})
-FIELDS: Final[dict[str, frozenset[str]]] = {
-    "Pod": _COMMON
-    | {
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    },
-    "Node": _COMMON | {"spec.unschedulable"},
-    "Namespace": _COMMON | {"status.phase"},
-    "ReplicaSet": _COMMON | {"status.replicas"},
-    "ReplicationController": _COMMON | {"status.replicas"},
-    "Event": _COMMON
-    | {
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    },
-}
 _FALSE: Final = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 """Booleans: an absent one counts as ``false``."""
 
@@ -72,7 +41,7 @@ def parse_field_selector(kind: str, text: str) -> tuple[FieldRequirement, ...]:
     Raises:
         BadRequest: the text does not parse, or names a field that is not selectable.
     """
-    supported = FIELDS.get(kind, _COMMON)
+    supported = KINDS[kind].selectable
     requirements = []
     for term in _split(text):
         if not term:
@@ -81,7 +50,7 @@ def parse_field_selector(kind: str, text: str) -> tuple[FieldRequirement, ...]:
         if found is None:
             raise BadRequest(f"invalid selector: '{text}'; can't understand '{term}'")
         path, value, negated = found
-        if path not in supported:
+        if path not in supported and path not in METADATA_FIELDS:
             raise BadRequest(f"field label not supported: {path}")
         requirements.append(FieldRequirement(path, _unescape(value, text), negated))
         if len(requirements) > MAX_REQUIREMENTS:

@@ -1,28 +1,66 @@
-"""The kinds that are stored and served, and how each is named.
+"""The registry of kinds: everything that is stored and served, one entry for each kind.
 
-One entry here gives a kind its routes, its discovery entry and its type checks. Kinds that are only
+An entry gives a kind its routes, discovery, type checks, rows, watch and selectors. A kind without
+columns of its own needs nothing else: its objects are rows of the shared table. Kinds that are only
 ever posted to a subresource (``Binding``, ``Eviction``, ``Scale``) are not listed: they have wire
 types but no collection of their own.
 """
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import wire_types
+from clusterstate.objects import columns, wire_types
+from clusterstate.objects.meta import Manifest
+
+SHARED_TABLE: Final = "generic_object"
+"""The table of all kinds that have none of their own; its column ``kind`` holds their codes."""
+METADATA_FIELDS: Final[Mapping[str, str]] = {"metadata.name": "", "metadata.namespace": ""}
+"""What objects of every kind can be selected by."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a kind's own table, beside those that all kinds have.
+
+    ``type`` is the SQL type to which its parameter is cast; ``read`` returns the value from the
+    manifest.
+    """
+
+    name: str
+    type: str
+    read: Callable[[Manifest], Any]
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object.
 
     ``version`` is what is given out; ``versions`` is everything that requests may use, where older
-    ones have the same shape. ``plural`` is the resource name in paths and messages.
+    ones have the same shape. ``plural`` is the resource name in paths and messages. ``wire_type``
+    names the fields that a client may write.
+
+    ``code`` stands for the kind in the change log and in the shared table. No code is used twice,
+    and 0 marks what is composed when it is read and never registered. ``table`` has the kind's
+    rows, ``columns`` are those that only this kind has. ``selectable`` are the paths that a field
+    selector may name beside ``METADATA_FIELDS``, with the SQL expression over the row ``t`` that
+    holds the value; empty: only the document does.
+
+    ``counts_generation``: changes of the spec are counted in ``metadata.generation``.
+    ``status_at_creation``: a client may send the status with a new object.
+    ``in_catalogue``: admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
     """
 
     name: str
     plural: str
     singular: str
     wire_type: type[msgspec.Struct]
+    code: int = 0
+    table: str = SHARED_TABLE
+    columns: tuple[Column, ...] = ()
+    selectable: Mapping[str, str] = {}
+    counts_generation: bool = False
+    status_at_creation: bool = False
+    in_catalogue: bool = False
     group: str = ""
     version: str = "v1"
     versions: tuple[str, ...] = ("v1",)
@@ -46,47 +84,107 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         """The resource as error messages name it: ``pods``, ``deployments.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether its rows are in the shared table, which says of each row what kind it is."""
+        return self.table == SHARED_TABLE
+
+    @property
+    def rows(self) -> str:
+        """The rows of this kind alone, as they stand in a FROM clause; to be given an alias."""
+        if not self.is_shared:
+            return self.table
+        place = "" if self.namespaced else " AND namespace = ''"
+        return f"(SELECT * FROM {SHARED_TABLE} WHERE kind = {self.code}{place})"
+
 
 _ALL: Final = (
     Kind(
         name="Pod",
         plural="pods",
         singular="pod",
+        code=1,
         wire_type=wire_types.Pod,
+        table="pod",
         short_names=("po",),
         categories=("all",),
         subresources=("status", "binding", "eviction"),
+        counts_generation=True,
+        selectable={
+            "spec.nodeName": "t.node_name",
+            "spec.restartPolicy": "",
+            "spec.schedulerName": "t.scheduler_name",
+            "spec.serviceAccountName": "",
+            "spec.hostNetwork": "",
+            "status.phase": "t.phase",
+            "status.podIP": "",
+            "status.nominatedNodeName": "t.nominated_node_name",
+        },
     ),
     Kind(
         name="Node",
         plural="nodes",
         singular="node",
+        code=2,
         wire_type=wire_types.Node,
+        table="node",
         short_names=("no",),
         namespaced=False,
         subresources=("status",),
+        status_at_creation=True,
+        columns=(
+            Column("unschedulable", "boolean", columns.unschedulable),
+            Column("cpu_milli", "bigint", columns.cpu_milli),
+            Column("memory_bytes", "bigint", columns.memory_bytes),
+            Column("ephemeral_bytes", "bigint", columns.ephemeral_bytes),
+            Column("pods", "bigint", columns.pods),
+            Column("extended", "text::jsonb", columns.extended),
+        ),
+        selectable={"spec.unschedulable": "CASE WHEN t.unschedulable THEN 'true' ELSE 'false' END"},
     ),
     Kind(
         name="Namespace",
         plural="namespaces",
         singular="namespace",
+        code=3,
         wire_type=wire_types.Namespace,
+        table="namespace",
         short_names=("ns",),
         namespaced=False,
         subresources=("status", "finalize"),
+        in_catalogue=True,
+        columns=(Column("phase", "text", columns.namespace_phase),),
+        selectable={"status.phase": "t.phase"},
     ),
     Kind(
         name="Event",
         plural="events",
         singular="event",
+        code=15,
         wire_type=wire_types.Event,
+        table="event",
         short_names=("ev",),
+        selectable={
+            "involvedObject.kind": "t.involved_kind",
+            "involvedObject.namespace": "t.involved_namespace",
+            "involvedObject.name": "t.involved_name",
+            "involvedObject.uid": "t.involved_uid",
+            "involvedObject.apiVersion": "t.involved_api_version",
+            "involvedObject.resourceVersion": "t.involved_resource_version",
+            "involvedObject.fieldPath": "t.involved_field_path",
+            "reason": "t.reason",
+            "reportingComponent": "t.component",
+            "source": "t.component",
+            "type": "t.type",
+        },
     ),
     Kind(
         name="Service",
         plural="services",
         singular="service",
+        code=7,
         wire_type=wire_types.Service,
+        table="service",
         short_names=("svc",),
         categories=("all",),
         subresources=("status",),
@@ -95,16 +193,22 @@ _ALL: Final = (
         name="ReplicationController",
         plural="replicationcontrollers",
         singular="replicationcontroller",
+        code=8,
         wire_type=wire_types.ReplicationController,
+        table="replication_controller",
         short_names=("rc",),
         categories=("all",),
         subresources=("status", "scale"),
+        counts_generation=True,
+        selectable={"status.replicas": ""},
     ),
     Kind(
         name="ResourceQuota",
         plural="resourcequotas",
         singular="resourcequota",
+        code=16,
         wire_type=wire_types.ResourceQuota,
+        table="resource_quota",
         short_names=("quota",),
         subresources=("status",),
     ),
@@ -112,90 +216,145 @@ _ALL: Final = (
         name="LimitRange",
         plural="limitranges",
         singular="limitrange",
+        code=14,
         wire_type=wire_types.LimitRange,
+        table="limit_range",
         short_names=("limits",),
     ),
     Kind(
         name="Deployment",
         plural="deployments",
         singular="deployment",
+        code=12,
         wire_type=wire_types.Deployment,
+        table="deployment",
         group="apps",
         short_names=("deploy",),
         categories=("all",),
         subresources=("status", "scale"),
+        counts_generation=True,
     ),
     Kind(
         name="ReplicaSet",
         plural="replicasets",
         singular="replicaset",
+        code=9,
         wire_type=wire_types.ReplicaSet,
+        table="replica_set",
         group="apps",
         short_names=("rs",),
         categories=("all",),
         subresources=("status", "scale"),
+        counts_generation=True,
+        selectable={"status.replicas": ""},
     ),
     Kind(
         name="StatefulSet",
         plural="statefulsets",
         singular="statefulset",
+        code=10,
         wire_type=wire_types.StatefulSet,
+        table="stateful_set",
         group="apps",
         short_names=("sts",),
         categories=("all",),
         subresources=("status", "scale"),
+        counts_generation=True,
     ),
     Kind(
         name="DaemonSet",
         plural="daemonsets",
         singular="daemonset",
+        code=11,
         wire_type=wire_types.DaemonSet,
+        table="daemon_set",
         group="apps",
         short_names=("ds",),
         categories=("all",),
         subresources=("status",),
+        counts_generation=True,
     ),
     Kind(
         name="RuntimeClass",
         plural="runtimeclasses",
         singular="runtimeclass",
+        code=4,
         wire_type=wire_types.RuntimeClass,
+        table="runtime_class",
         group="node.k8s.io",
         namespaced=False,
+        in_catalogue=True,
+        columns=(Column("handler", "text", columns.handler),),
     ),
     Kind(
         name="PriorityClass",
         plural="priorityclasses",
         singular="priorityclass",
+        code=5,
         wire_type=wire_types.PriorityClass,
+        table="priority_class",
         group="scheduling.k8s.io",
         short_names=("pc",),
         namespaced=False,
+        counts_generation=True,
+        in_catalogue=True,
+        columns=(
+            Column("value", "integer", columns.priority_value),
+            Column("global_default", "boolean", columns.global_default),
+        ),
     ),
     Kind(
         name="PodDisruptionBudget",
         plural="poddisruptionbudgets",
         singular="poddisruptionbudget",
+        code=6,
         wire_type=wire_types.PodDisruptionBudget,
+        table="pod_disruption_budget",
         group="policy",
         versions=("v1", "v1beta1"),
         short_names=("pdb",),
         subresources=("status",),
+        counts_generation=True,
     ),
     Kind(
         name="Lease",
         plural="leases",
         singular="lease",
+        code=13,
         wire_type=wire_types.Lease,
+        table="lease",
         group="coordination.k8s.io",
+        columns=(
+            Column("holder", "text", columns.lease_holder),
+            Column("renewed_at", "timestamptz", columns.renewed_at),
+        ),
     ),
 )
 
-ALL_KINDS: Final[tuple[Kind, ...]] = _ALL
-"""Every kind, once."""
+ALL_KINDS: Final[list[Kind]] = []
+"""Every kind, once, in the order of registration."""
 
-KINDS: Final[dict[tuple[str, str] | str, Kind]] = {
-    **{(kind.group, kind.plural): kind for kind in _ALL},
-    **{kind.name: kind for kind in _ALL},
-}
+KINDS: Final[dict[tuple[str, str] | str, Kind]] = {}
 """Every kind, under (group, plural) and under its name."""
+
+NAMES: Final[dict[int, str]] = {}
+"""The name of each kind by its code."""
+
+
+def register(kind: Kind) -> None:
+    """Let a kind be stored and served. To be called before the process answers requests.
+
+    Raises:
+        ValueError: its name, its resource or its code is taken, or it has no code.
+    """
+    if kind.code <= 0:
+        raise ValueError(f"kind {kind.name}: a stored kind has a code above 0")
+    if kind.name in KINDS or (kind.group, kind.plural) in KINDS or kind.code in NAMES:
+        raise ValueError(f"kind {kind.name}: its name, its resource or code {kind.code} is taken")
+    ALL_KINDS.append(kind)
+    KINDS[kind.name] = KINDS[kind.group, kind.plural] = kind
+    NAMES[kind.code] = kind.name
+
+
+for _kind in _ALL:
+    register(_kind)

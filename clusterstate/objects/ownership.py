@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
 ORPHAN: Final = "orphan"
@@ -68,7 +68,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 KEEP: Final = Verdict()
-_SERVED: Final = {(kind.group, kind.name): kind for kind in ALL_KINDS}
 
 
 def references(kind: str, manifest: Manifest) -> list[Reference] | None:
@@ -82,8 +81,8 @@ def references(kind: str, manifest: Manifest) -> list[Reference] | None:
     found = []
     for entry in metadata.get("ownerReferences") or ():
         group, _, _ = entry.get("apiVersion", "").rpartition("/")
-        served = _SERVED.get((group, entry.get("kind", "")))
-        if served is None or (served.namespaced and not namespace):
+        served = KINDS.get(entry.get("kind", ""))
+        if served is None or served.group != group or (served.namespaced and not namespace):
             return None
         owner = Owner(
             served.name,

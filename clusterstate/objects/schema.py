@@ -13,7 +13,7 @@ import msgspec
 
 from clusterstate.objects import wire_types
 from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest, prepare
 
 # A shape says which fields a type knows: a dict of field name to the shape of its value, a
@@ -65,7 +65,7 @@ def make_ready() -> None:
 
     To be called before there are threads: making types is not safe in several at once.
     """
-    for kind in KINDS.values():
+    for kind in ALL_KINDS:
         prepare(_plain_type(kind.wire_type))
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from clusterstate import changes, lineage, sql
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.node import Node, Taint
 from clusterstate.queries.stays import EXECUTION_FIELD
 
@@ -37,7 +38,7 @@ LEFT JOIN document p ON p.id = c.previous_document_id
 WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {node}
   AND (c.verb = {deleted} OR c.document_id IS DISTINCT FROM c.previous_document_id)
 ORDER BY c.revision
-""".format(node=changes.KINDS["Node"], deleted=changes.DELETED)
+""".format(node=KINDS["Node"].code, deleted=changes.DELETED)
 
 _POD_NEWS = """
 SELECT DISTINCT c.object_id
@@ -56,7 +57,7 @@ WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {pod}
                 OR c.class_id IN (SELECT id FROM scheduling_class
                                   WHERE strpos(spec, '"{field}"') > 0))))
 """.format(
-    pod=changes.KINDS["Pod"], added=changes.ADDED, deleted=changes.DELETED, field=EXECUTION_FIELD
+    pod=KINDS["Pod"].code, added=changes.ADDED, deleted=changes.DELETED, field=EXECUTION_FIELD
 )
 
 

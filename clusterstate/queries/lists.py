@@ -28,7 +28,7 @@ from clusterstate.objects.labels import (
     parse_selector,
 )
 from clusterstate.queries.events import EVENT_COLUMNS, EVENT_FROM, compose_event
-from clusterstate.queries.objects import TABLES, _decoder, kind_of
+from clusterstate.queries.objects import _decoder, kind_of
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
 MAX_PAGE: Final = 1_000_000
@@ -50,34 +50,6 @@ class Page(msgspec.Struct, frozen=True):
     continue_token: str = ""
     remaining: int | None = None
 
-
-_POD_COLUMNS = {
-    "spec.nodeName": "t.node_name",
-    "spec.schedulerName": "t.scheduler_name",
-    "status.phase": "t.phase",
-    "status.nominatedNodeName": "t.nominated_node_name",
-}
-
-_EVENT_FIELDS = {
-    "involvedObject.kind": "t.involved_kind",
-    "involvedObject.namespace": "t.involved_namespace",
-    "involvedObject.name": "t.involved_name",
-    "involvedObject.uid": "t.involved_uid",
-    "involvedObject.apiVersion": "t.involved_api_version",
-    "involvedObject.resourceVersion": "t.involved_resource_version",
-    "involvedObject.fieldPath": "t.involved_field_path",
-    "reason": "t.reason",
-    "reportingComponent": "t.component",
-    "source": "t.component",
-    "type": "t.type",
-}
-
-_CONDITIONS: dict[str, dict[str, str]] = {
-    "Pod": _POD_COLUMNS,
-    "Event": _EVENT_FIELDS,
-    "Node": {"spec.unschedulable": "CASE WHEN t.unschedulable THEN 'true' ELSE 'false' END"},
-    "Namespace": {"status.phase": "t.phase"},
-}
 
 _DEFAULTS = {"spec.hostNetwork": "false", "status.replicas": "0"}
 
@@ -126,17 +98,16 @@ def _label_conditions(where: _Where, column: str, requirements: Sequence[Require
 
 
 def _field_conditions(where: _Where, kind: Kind, requirements: Sequence[FieldRequirement]) -> None:
-    columns = _CONDITIONS.get(kind.name, {})
     for requirement in requirements:
         sign = "<>" if requirement.negated else "="
         path = requirement.path
         if path == "metadata.name":
             where.add(f"t.name {sign} %s", requirement.value)
         elif path == "metadata.namespace":
-            column = "t.namespace" if kind.namespaced else "''::text"
+            place = "t.namespace" if kind.namespaced else "''::text"
+            where.add(f"{place} {sign} %s", requirement.value)
+        elif column := kind.selectable.get(path):
             where.add(f"{column} {sign} %s", requirement.value)
-        elif path in columns:
-            where.add(f"{columns[path]} {sign} %s", requirement.value)
             if path == "spec.nodeName" and requirement.value and not requirement.negated:
                 where.add("t.node_name <> ''")  # lets the partial index serve it
         else:
@@ -225,7 +196,6 @@ def _list_objects(
     after: tuple[str, str] | None,
 ) -> Page:
     pods, leases = kind.name == "Pod", kind.name == "Lease"
-    table = TABLES[kind.name]
     key = "t.namespace, t.name" if kind.namespaced else "''::text AS namespace, t.name"
     order = "t.namespace, t.name" if kind.namespaced else "t.name"
     where = _Where()
@@ -255,14 +225,14 @@ def _list_objects(
     live_overlay = POD_OVERLAY if pods else no_overlay
     count = (limit or MAX_PAGE) + 1
     before = _Where()
-    before.add("revision > %s::bigint AND kind = %s::int", revision, changes.KINDS[kind.name])
+    before.add("revision > %s::bigint AND kind = %s::int", revision, kind.code)
     if namespace:
         before.add("namespace = %s", namespace)
     if after:
         before.add("(namespace, name) > (%s::text, %s::text)", *after)
     statement = f"""
         (SELECT 0, {key}, d.text, t.revision, {live_overlay}
-         FROM {table} t JOIN document d ON d.id = t.document_id
+         FROM {kind.rows} t JOIN document d ON d.id = t.document_id
          WHERE {where.text()} ORDER BY {order} LIMIT %s)
         UNION ALL
         (SELECT r.verb, r.namespace, r.name, d.text, r.previous_revision, r.previous_node_name,

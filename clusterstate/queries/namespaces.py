@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from clusterstate import changes, lineage, sql
+from clusterstate import lineage, sql
+from clusterstate.objects.kinds import KINDS
 
 
 def terminating_namespaces() -> list[str]:
@@ -22,7 +23,7 @@ def changed_namespaces(cursor: int, mark: int, kinds: Sequence[str]) -> list[str
     rows = sql.fetch(
         "SELECT DISTINCT namespace FROM change"
         " WHERE revision > %s::bigint AND revision <= %s::bigint AND kind = ANY(%s)",
-        (cursor, mark, sql.Int4s([changes.KINDS[kind] for kind in kinds])),
+        (cursor, mark, sql.Int4s([KINDS[kind].code for kind in kinds])),
     )
     return [row[0] for row in rows]
 

@@ -1,7 +1,7 @@
 """Single objects by name."""
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -12,26 +12,6 @@ from clusterstate.objects.kinds import KINDS, Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.events import find_event
 from clusterstate.queries.pods import find_pod
-
-TABLES: Final[dict[str, str]] = {
-    "Pod": "pod",
-    "Node": "node",
-    "Namespace": "namespace",
-    "RuntimeClass": "runtime_class",
-    "PriorityClass": "priority_class",
-    "PodDisruptionBudget": "pod_disruption_budget",
-    "Service": "service",
-    "ReplicationController": "replication_controller",
-    "ReplicaSet": "replica_set",
-    "StatefulSet": "stateful_set",
-    "DaemonSet": "daemon_set",
-    "Deployment": "deployment",
-    "Lease": "lease",
-    "LimitRange": "limit_range",
-    "ResourceQuota": "resource_quota",
-    "Event": "event",
-}
-"""The table of each kind."""
 
 _decoder = msgspec.json.Decoder()
 
@@ -51,10 +31,10 @@ def not_found(kind: Kind | str, name: str) -> NotFound:
 
 
 @lru_cache(maxsize=64)
-def _get_statement(table: str, *, namespaced: bool) -> str:
+def _get_statement(rows: str, *, namespaced: bool) -> str:
     where = "t.namespace = %s AND t.name = %s" if namespaced else "t.name = %s"
     return (
-        f"SELECT d.text, t.revision FROM {table} t JOIN document d ON d.id = t.document_id"
+        f"SELECT d.text, t.revision FROM {rows} t JOIN document d ON d.id = t.document_id"
         f" WHERE {where}"
     )
 
@@ -67,7 +47,7 @@ def find_object(kind: Kind | str, namespace: str, name: str) -> bytes | None:
     if kind.name == "Event":
         return find_event(namespace, name)
     key = (namespace, name) if kind.namespaced else (name,)
-    row = sql.fetch_one(_get_statement(TABLES[kind.name], namespaced=kind.namespaced), key)
+    row = sql.fetch_one(_get_statement(kind.rows, namespaced=kind.namespaced), key)
     return None if row is None else document.compose(row[0], row[1])
 
 

@@ -43,6 +43,7 @@ TABLES = {
     "document": "one for each object, and those that a change tells of: history.trim",
     "event": "an hour after it happened last: history.trim",
     "eviction_timer": "one for each pod that is to leave; goes with the pod or the cause",
+    "generic_object": "as many rows as the cluster has objects of kinds without a table",
     "history": ONE,
     "lease": OBJECTS,
     "limit_range": OBJECTS,

@@ -8,7 +8,8 @@ from clusterstate import aside as reads
 from clusterstate import changes, memory, sql
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
-from clusterstate.queries.objects import TABLES, decode_object, find_object
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers import evictions as controller
 from scheduling.controllers import manager, replicas
 from scheduling.controllers.budgets import statuses
@@ -45,7 +46,7 @@ def spoil_class(name: str) -> None:
 def spoil(kind: str, name: str, old: str, new: str) -> None:
     """Change the stored text of an object behind everybody's back."""
     changed = sql.run(
-        f"UPDATE document d SET text = replace(d.text, %s, %s) FROM {TABLES[kind]} t"
+        f"UPDATE document d SET text = replace(d.text, %s, %s) FROM {KINDS[kind].rows} t"
         " WHERE t.document_id = d.id AND t.name = %s AND strpos(d.text, %s) > 0",
         (old, new, name, old),
     )

@@ -41,7 +41,7 @@ def log_versions(source: str, verb: int = changes.MODIFIED) -> str:
     return f"""
     INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, deletion_at,
                         previous_revision, {now}, {previous})
-    SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {verb}, id, namespace, name,
+    SELECT revision, %s::timestamptz, {KINDS["Pod"].code}, {verb}, id, namespace, name,
            deletion_at, old_revision, {now}, {before}
     FROM {source}"""
 

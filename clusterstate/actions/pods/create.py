@@ -13,6 +13,7 @@ from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects import document
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
 _MAX_NAME_TRIES = 8
@@ -89,7 +90,7 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             class_id, node_name, scheduled_at, unschedulable, phase)
-        SELECT revision, %s::timestamptz, {changes.KINDS["Pod"]}, {changes.ADDED}, id, namespace,
+        SELECT revision, %s::timestamptz, {KINDS["Pod"].code}, {changes.ADDED}, id, namespace,
                name, document_id, class_id, node_name,
                CASE WHEN node_name <> '' THEN %s::timestamptz END, unschedulable, 'Pending'
         FROM numbered)

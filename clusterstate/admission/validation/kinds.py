@@ -33,6 +33,7 @@ from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.admission.validation.quotas import validate_limit_range, validate_resource_quota
 from clusterstate.admission.validation.resources import validate_resource_requirements
 from clusterstate.admission.validation.scheduling import validate_tolerations
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
@@ -49,14 +50,13 @@ _Rule = Callable[[Manifest, Manifest | None], Errors]
 def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -> Errors:
     """Return what is wrong with a new object, or with a change of ``old``."""
     meta = new.get("metadata") or {}
-    namespaced = kind not in ("PriorityClass", "RuntimeClass")
     if old is not None:
         errors = validate_object_meta_update(meta, old.get("metadata") or {})
         if subresource == "status":
             return errors
     else:
         name: NameCheck = formats.dns1035_label if kind == "Service" else formats.dns_subdomain
-        errors = validate_object_meta(meta, namespaced=namespaced, name=name)
+        errors = validate_object_meta(meta, namespaced=KINDS[kind].namespaced, name=name)
     rule = _RULES.get(kind)
     return errors + (rule(new, old) if rule else [])
 
