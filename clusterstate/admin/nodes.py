@@ -1,12 +1,7 @@
 """Nodes with their taints: look, edit, cordon, uncordon, delete."""
 
-import hashlib
-import re
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
@@ -14,314 +9,26 @@ from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from clusterstate.actions import objects
 from clusterstate.admin import look
 from clusterstate.admin.base import (
-    BaseInlineFormSet,
-    ModelForm,
     ObjectAdmin,
     TabularInline,
     display,
     requester,
 )
 from clusterstate.admin.clock import now
-from clusterstate.admin.forms import MapField, as_lines, refusals, show
-from clusterstate.admission.request import User
+from clusterstate.admin.forms import as_lines
+from clusterstate.admin.node_changes import Wanted, write
+from clusterstate.admin.node_forms import EFFECTS, NodeForm, TaintForm, TaintFormSet
 from clusterstate.models import Node, Pod, Taint
 from clusterstate.objects import document
-from clusterstate.objects.errors import Conflict, StatusError
+from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.objects import find_object, get_manifest
+from clusterstate.queries.objects import find_object
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-CHANGED_MEANWHILE = (
-    "Somebody else changed this node since you opened this page, so nothing was saved. Open the"
-    " node again and repeat your change."
-)
-_FIELDS = {
-    "metadata.name": "name",
-    "metadata.labels": "labels",
-    "status.allocatable": "allocatable",
-    "status.capacity": "allocatable",
-    "spec.unschedulable": "unschedulable",
-}
-# Kubernetes names taints under metadata in its errors (ValidateNode, v1.36).
-_TAINT = re.compile(r"(?:metadata|spec)\.taints(?:\[(\d+)\](?:\.(key|value|effect))?)?")
-_ADDED = "AddedByAdministrator"
 _HOSTNAME = "kubernetes.io/hostname"
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a form asks of a node; ``None`` leaves that part as it is.
-
-    ``seen`` is the fingerprint of the node that the form showed; empty asks nothing.
-    """
-
-    labels: dict[str, str] | None = None
-    allocatable: dict[str, str] | None = None
-    unschedulable: bool | None = None
-    taints: list[Manifest] | None = None
-    seen: str = ""
-
-    def applied_to(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with these parts; what is the same already stays untouched.
-
-        Raises:
-            Conflict: the manifest is not the one the form showed.
-        """
-        if self.seen and self.seen != fingerprint(manifest):
-            raise Conflict(CHANGED_MEANWHILE)
-        metadata = manifest["metadata"]
-        spec = manifest.get("spec") or {}
-        status = manifest.get("status") or {}
-        if self.labels is not None:
-            _put(metadata, "labels", self.labels)
-        if self.unschedulable is not None:
-            _put(spec, "unschedulable", self.unschedulable)
-        if self.taints is not None:
-            # A taint that stays keeps the time at which it came: its evictions count from then.
-            times = {_identity(taint): taint.get("timeAdded") for taint in spec.get("taints") or ()}
-            _put(spec, "taints", [_with_time(taint, times) for taint in self.taints])
-        if self.allocatable is not None:
-            if (status.get("capacity") or {}) == (status.get("allocatable") or {}):
-                _put(status, "capacity", self.allocatable)
-            _put(status, "allocatable", self.allocatable)
-        return {
-            **manifest,
-            **({"spec": spec} if spec else {}),
-            **({"status": status} if status else {}),
-        }
-
-
-def _put(part: dict[str, Any], name: str, value: Any) -> None:
-    """Set a member; remove it where it is empty, and leave it where it is empty already."""
-    if value:
-        part[name] = value
-    elif part.get(name):
-        del part[name]
-
-
-def _identity(taint: Manifest) -> tuple[Any, Any]:
-    return taint.get("key"), taint.get("effect")
-
-
-def _with_time(taint: Manifest, times: dict[tuple[Any, Any], Any]) -> Manifest:
-    time = times.get(_identity(taint))
-    return {**taint, "timeAdded": time} if time else taint
-
-
-def fingerprint(manifest: Manifest) -> str:
-    """Return a digest of what the form edits.
-
-    Not the resourceVersion: an agent's heartbeats raise that without touching anything here.
-    """
-    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
-    parts = (
-        manifest["metadata"].get("labels") or {},
-        bool(spec.get("unschedulable")),
-        [(t.get("key"), t.get("value") or "", t.get("effect")) for t in spec.get("taints") or ()],
-        status.get("allocatable") or {},
-    )
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
-
-
-def write(name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool = False) -> None:
-    """Create or update the node through the action.
-
-    Spec and status are two requests, as in the API; the caller's transaction makes them one.
-
-    Raises:
-        StatusError: refused.
-    """
-    for call in _requests(name, wanted, new=new, user=user, dry_run=dry_run):
-        call()
-
-
-def tried(name: str, wanted: Wanted, *, new: bool, user: User) -> list[tuple[str, str]]:
-    """Return everything that speaks against writing this: field path and message each."""
-    problems: list[tuple[str, str]] = []
-    for call in _requests(name, wanted, new=new, user=user, dry_run=True):
-        try:
-            call()
-        except StatusError as error:
-            problems += [found for found in refusals(error) if found not in problems]
-    return problems
-
-
-def _requests(
-    name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool
-) -> list[Callable[[], object]]:
-    if new:
-        # Nobody's agent reports for a node that a person adds; it is taken to be ready.
-        condition = {
-            "type": "Ready",
-            "status": "True",
-            "reason": _ADDED,
-            "message": "Added in the admin.",
-            "lastTransitionTime": document.format_time(now()),
-        }
-        bare: Manifest = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name},
-            "status": {"conditions": [condition]},
-        }
-        return [
-            lambda: objects.create(
-                "Node", "", wanted.applied_to(bare), now=now(), user=user, dry_run=dry_run
-            )
-        ]
-    unseen = msgspec.structs.replace(wanted, seen="")
-    return [
-        lambda: objects.update(
-            "Node", "", name, wanted.applied_to, now=now(), user=user, dry_run=dry_run
-        ),
-        lambda: objects.update(
-            "Node", "", name, unseen.applied_to, subresource="status", now=now(), user=user,
-            dry_run=dry_run,
-        ),
-    ]  # fmt: skip
-
-
-class NodeForm(ModelForm[Node]):
-    """What a person edits of a node; checked by a dry run with the node's taints as they are."""
-
-    user = User()  # set by the admin for each request
-
-    labels = MapField(label="Labels")
-    allocatable = MapField(
-        label="Allocatable",
-        help_text="What pods may use, one resource a line: cpu=4, memory=8Gi, pods=110.",
-    )
-    seen = forms.CharField(widget=forms.HiddenInput, required=False)
-
-    class Meta:
-        model = Node
-        fields = ("name", "unschedulable")
-        labels = {"unschedulable": "Cordoned"}
-        widgets = {"name": UnfoldAdminTextInputWidget}
-        help_texts = {"unschedulable": "No new pods are placed on a cordoned node."}
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.instance.pk:
-            manifest = get_manifest("Node", "", self.instance.name)
-            self.initial["labels"] = manifest["metadata"].get("labels") or {}
-            self.initial["allocatable"] = (manifest.get("status") or {}).get("allocatable") or {}
-            self.initial["seen"] = fingerprint(manifest)
-        elif "allocatable" in self.fields:
-            self.initial.setdefault("allocatable", {"cpu": "4", "memory": "8Gi", "pods": "110"})
-
-    def wanted(self, taints: list[Manifest] | None) -> Wanted:
-        """Return what the fields ask for, with these taints."""
-        submitted = self.cleaned_data
-        return Wanted(
-            labels=submitted["labels"],
-            allocatable=submitted["allocatable"],
-            unschedulable=submitted["unschedulable"],
-            taints=taints,
-            seen=submitted.get("seen") or "",
-        )
-
-    def clean(self) -> dict[str, Any]:
-        """Try the save without the taints, which are another form's."""
-        cleaned = super().clean() or self.cleaned_data
-        if not self.errors:
-            new = not self.instance.pk
-            name = cleaned["name"] if new else self.instance.name
-            found = tried(name, self.wanted(None), new=new, user=self.user)
-            # The capacity follows the allocatable; its problems are the same, said twice.
-            told = {path for path, _ in found}
-            found = [
-                (path, message)
-                for path, message in found
-                if not path.startswith("status.capacity")
-                or path.replace("capacity", "allocatable", 1) not in told
-            ]
-            show(self, found, _FIELDS)
-        return cleaned
-
-    def validate_unique(self) -> None:
-        """Leave names to the action: it says who has it."""
-
-    def _get_validation_exclusions(self) -> set[str]:
-        """Leave every field to admission, which knows more than the columns do."""
-        return {field.name for field in Node._meta.get_fields()}
-
-
-class TaintForm(ModelForm[Taint]):
-    """One taint."""
-
-    key = forms.CharField(widget=UnfoldAdminTextInputWidget)
-    value = forms.CharField(widget=UnfoldAdminTextInputWidget, required=False)
-    effect = forms.ChoiceField(
-        choices=[(effect, effect) for effect in EFFECTS], widget=UnfoldAdminSelectWidget
-    )
-
-    class Meta:
-        model = Taint
-        fields = ("key", "value", "effect")
-
-    def _get_validation_exclusions(self) -> set[str]:
-        """Leave every field to admission, which knows more than the columns do."""
-        return {field.name for field in Taint._meta.get_fields()}
-
-
-class TaintFormSet(BaseInlineFormSet[Taint, Node, TaintForm]):
-    """A node's taints; checked by a dry run with the node's other fields as they are."""
-
-    user = User()  # set by the admin for each request
-
-    def rows(self) -> list[TaintForm]:
-        """Return the forms that stand for a taint, in the order of ``spec.taints``."""
-        return [
-            form
-            for form in self.forms
-            if form.cleaned_data.get("key") and not form.cleaned_data.get("DELETE")
-        ]
-
-    def taints(self) -> list[Manifest]:
-        """Return ``spec.taints`` as submitted."""
-        names = ("key", "value", "effect")
-        return [
-            {name: row.cleaned_data[name] for name in names if row.cleaned_data.get(name)}
-            for row in self.rows()
-        ]
-
-    def clean(self) -> None:
-        """Try the save, and put each refusal to the row it is about."""
-        if any(self.errors):
-            return
-        new = not self.instance.pk
-        name = "new" if new else self.instance.name
-        rows = self.rows()
-        others = []
-        for path, message in tried(name, Wanted(taints=self.taints()), new=new, user=self.user):
-            match = _TAINT.match(path)
-            if match and match[1] and int(match[1]) < len(rows):
-                text = message.removeprefix(match[0]).removeprefix(": ")
-                rows[int(match[1])].add_error(match[2], text)
-            elif match or not new:
-                others.append(message)
-        if others:
-            raise forms.ValidationError(others)
-
-    def validate_unique(self) -> None:
-        """Leave duplicates to admission, which names key and effect."""
-
-    def note_changes(self) -> None:
-        """Fill in what a saved formset tells the object's history; writes nothing."""
-        rows = self.rows()
-        deleted = [form.instance for form in self.initial_forms if form not in rows]
-        self.new_objects = [form.instance for form in self.extra_forms if form in rows]
-        self.changed_objects = [
-            (form.instance, form.changed_data)
-            for form in self.initial_forms
-            if form in rows and form.has_changed()
-        ]
-        self.deleted_objects = deleted
 
 
 class TaintInline(TabularInline[Taint, Node]):

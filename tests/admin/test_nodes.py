@@ -9,7 +9,7 @@ from django.test import Client
 
 from clusterstate import changes
 from clusterstate.actions import objects
-from clusterstate.admin import nodes
+from clusterstate.admin import node_changes, node_forms
 from clusterstate.models import Node
 from clusterstate.objects.errors import Conflict
 from tests.admin.conftest import person
@@ -193,7 +193,9 @@ def test_lines_that_are_no_map_are_refused(administrator: Client, lines: str) ->
 def test_a_save_over_somebody_elses_is_refused_with_a_sentence(administrator: Client) -> None:
     labelled()
     data = form_data(administrator, node_page("n1"))
-    objects.update("Node", "", "n1", nodes.Wanted(labels={"theirs": "yes"}).applied_to, now=LATER)
+    objects.update(
+        "Node", "", "n1", node_changes.Wanted(labels={"theirs": "yes"}).applied_to, now=LATER
+    )
     data["labels"] = "mine=yes"
     answer = administrator.post(node_page("n1"), data)
     assert answer.status_code == 200
@@ -218,15 +220,15 @@ def test_a_refusal_after_the_check_writes_nothing_and_says_so(
     """Somebody else may save between the form's dry run and the save."""
     labelled()
     data = form_data(administrator, node_page("n1")) | {"labels": "mine=yes"}
-    attempted = nodes.tried
+    attempted = node_forms.tried
 
     def tried_then_overtaken(*args: Any, **options: Any) -> Any:
         found = attempted(*args, **options)
-        theirs = nodes.Wanted(labels={"theirs": "yes"})
+        theirs = node_changes.Wanted(labels={"theirs": "yes"})
         objects.update("Node", "", "n1", theirs.applied_to, now=LATER)
         return found
 
-    monkeypatch.setattr(nodes, "tried", tried_then_overtaken)
+    monkeypatch.setattr(node_forms, "tried", tried_then_overtaken)
     answer = administrator.post(node_page("n1"), data, follow=True)
     assert "Somebody else changed this node" in text(answer)
     assert manifest("Node", "", "n1")["metadata"].get("labels") != {"mine": "yes"}
@@ -333,6 +335,6 @@ def test_an_editor_without_a_permission_of_taints_loses_none() -> None:
 def test_the_fingerprint_is_of_what_the_form_edits() -> None:
     node = {"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {}, "status": {}}
     same = {"metadata": {"name": "n", "resourceVersion": "2", "labels": {}}}
-    assert nodes.fingerprint(node) == nodes.fingerprint(same)
+    assert node_changes.fingerprint(node) == node_changes.fingerprint(same)
     with pytest.raises(Conflict):
-        nodes.Wanted(labels={"a": "b"}, seen="other").applied_to(node)
+        node_changes.Wanted(labels={"a": "b"}, seen="other").applied_to(node)

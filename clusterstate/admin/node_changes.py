@@ -1,0 +1,153 @@
+"""A person's change of a node: what the form asks, and the requests that it becomes."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from clusterstate.actions import objects
+from clusterstate.admin.clock import now
+from clusterstate.admin.forms import refusals
+from clusterstate.admission.request import User
+from clusterstate.objects import document
+from clusterstate.objects.errors import Conflict, StatusError
+from clusterstate.objects.meta import Manifest
+
+CHANGED_MEANWHILE = (
+    "Somebody else changed this node since you opened this page, so nothing was saved. Open the"
+    " node again and repeat your change."
+)
+_ADDED = "AddedByAdministrator"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a form asks of a node; ``None`` leaves that part as it is.
+
+    ``seen`` is the fingerprint of the node that the form showed; empty asks nothing.
+    """
+
+    labels: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+    unschedulable: bool | None = None
+    taints: list[Manifest] | None = None
+    seen: str = ""
+
+    def applied_to(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with these parts; what is the same already stays untouched.
+
+        Raises:
+            Conflict: the manifest is not the one the form showed.
+        """
+        if self.seen and self.seen != fingerprint(manifest):
+            raise Conflict(CHANGED_MEANWHILE)
+        metadata = manifest["metadata"]
+        spec = manifest.get("spec") or {}
+        status = manifest.get("status") or {}
+        if self.labels is not None:
+            _put(metadata, "labels", self.labels)
+        if self.unschedulable is not None:
+            _put(spec, "unschedulable", self.unschedulable)
+        if self.taints is not None:
+            # A taint that stays keeps the time at which it came: its evictions count from then.
+            times = {_identity(taint): taint.get("timeAdded") for taint in spec.get("taints") or ()}
+            _put(spec, "taints", [_with_time(taint, times) for taint in self.taints])
+        if self.allocatable is not None:
+            if (status.get("capacity") or {}) == (status.get("allocatable") or {}):
+                _put(status, "capacity", self.allocatable)
+            _put(status, "allocatable", self.allocatable)
+        return {
+            **manifest,
+            **({"spec": spec} if spec else {}),
+            **({"status": status} if status else {}),
+        }
+
+
+def _put(part: dict[str, Any], name: str, value: Any) -> None:
+    """Set a member; remove it where it is empty, and leave it where it is empty already."""
+    if value:
+        part[name] = value
+    elif part.get(name):
+        del part[name]
+
+
+def _identity(taint: Manifest) -> tuple[Any, Any]:
+    return taint.get("key"), taint.get("effect")
+
+
+def _with_time(taint: Manifest, times: dict[tuple[Any, Any], Any]) -> Manifest:
+    time = times.get(_identity(taint))
+    return {**taint, "timeAdded": time} if time else taint
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """Return a digest of what the form edits.
+
+    Not the resourceVersion: an agent's heartbeats raise that without touching anything here.
+    """
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    parts = (
+        manifest["metadata"].get("labels") or {},
+        bool(spec.get("unschedulable")),
+        [(t.get("key"), t.get("value") or "", t.get("effect")) for t in spec.get("taints") or ()],
+        status.get("allocatable") or {},
+    )
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def write(name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool = False) -> None:
+    """Create or update the node through the action.
+
+    Spec and status are two requests, as in the API; the caller's transaction makes them one.
+
+    Raises:
+        StatusError: refused.
+    """
+    for call in _requests(name, wanted, new=new, user=user, dry_run=dry_run):
+        call()
+
+
+def tried(name: str, wanted: Wanted, *, new: bool, user: User) -> list[tuple[str, str]]:
+    """Return everything that speaks against writing this: field path and message each."""
+    problems: list[tuple[str, str]] = []
+    for call in _requests(name, wanted, new=new, user=user, dry_run=True):
+        try:
+            call()
+        except StatusError as error:
+            problems += [found for found in refusals(error) if found not in problems]
+    return problems
+
+
+def _requests(
+    name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool
+) -> list[Callable[[], object]]:
+    if new:
+        # Nobody's agent reports for a node that a person adds; it is taken to be ready.
+        condition = {
+            "type": "Ready",
+            "status": "True",
+            "reason": _ADDED,
+            "message": "Added in the admin.",
+            "lastTransitionTime": document.format_time(now()),
+        }
+        bare: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name},
+            "status": {"conditions": [condition]},
+        }
+        return [
+            lambda: objects.create(
+                "Node", "", wanted.applied_to(bare), now=now(), user=user, dry_run=dry_run
+            )
+        ]
+    unseen = msgspec.structs.replace(wanted, seen="")
+    return [
+        lambda: objects.update(
+            "Node", "", name, wanted.applied_to, now=now(), user=user, dry_run=dry_run
+        ),
+        lambda: objects.update(
+            "Node", "", name, unseen.applied_to, subresource="status", now=now(), user=user,
+            dry_run=dry_run,
+        ),
+    ]  # fmt: skip
