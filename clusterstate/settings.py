@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import structlog
 
 from clusterstate import environment, logs, private_files
-from clusterstate.local import embedded
+from clusterstate.local import places
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -237,7 +237,7 @@ X_FRAME_OPTIONS = "DENY"
 
 # --- PostgreSQL -----------------------------------------------------------------------------------
 
-_postgres = environment.postgres("DATABASE_URL", embedded.postgres_url(STATE_DIR))
+_postgres = environment.postgres("DATABASE_URL", places.postgres_url(STATE_DIR))
 # 0: each thread keeps its own connection. A pool is for web processes with more threads than
 # connections; Celery's workers must not have one, since it does not survive their fork.
 DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=100)
@@ -281,8 +281,8 @@ _postgres = {
 
 # Where the embedded server's data lies, None with another server; room there is looked after.
 DATABASE_FOLDER = (
-    embedded.postgres_home(STATE_DIR)
-    if _postgres.get("host") == str(embedded.socket_directories(STATE_DIR)[0])
+    places.postgres_home(STATE_DIR)
+    if _postgres.get("host") == str(places.socket_directories(STATE_DIR)[0])
     else None
 )
 DISK_RESERVE_BYTES = (
@@ -315,7 +315,7 @@ DATABASES = {
 
 # --- Redis and Celery -----------------------------------------------------------------------------
 
-REDIS_URL = environment.url("REDIS_URL", embedded.redis_url(STATE_DIR), ("redis", "rediss", "unix"))
+REDIS_URL = environment.url("REDIS_URL", places.redis_url(STATE_DIR), ("redis", "rediss", "unix"))
 
 
 def _broker(url: str) -> str:

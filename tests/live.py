@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from clusterstate.local import embedded
+from clusterstate.local import places
 from tests.waiting import running, until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -156,7 +156,7 @@ class Service:
 
     def _find(self, part: str) -> int:
         if part == "postgres":
-            file = embedded.postgres_home(self.state) / "postgres" / "postmaster.pid"
+            file = places.postgres_home(self.state) / "postgres" / "postmaster.pid"
             pid = int(file.read_text().split("\n", 1)[0]) if file.exists() else 0
             return pid if pid and running(pid) else 0
         for folder in Path("/proc").glob("[0-9]*"):
@@ -191,7 +191,7 @@ class Service:
     @contextmanager
     def database(self) -> Iterator["psycopg.Connection[Any]"]:
         """A connection to the service's database."""
-        with psycopg.connect(embedded.postgres_url(self.state), autocommit=True) as connection:
+        with psycopg.connect(places.postgres_url(self.state), autocommit=True) as connection:
             yield connection
 
 

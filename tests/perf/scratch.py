@@ -18,7 +18,7 @@ import psycopg
 import redis
 from django.conf import settings
 
-from clusterstate.local import embedded
+from clusterstate.local import places
 from tests.perf.service import Client, ServiceError
 
 _START_SECONDS = 300.0
@@ -43,12 +43,12 @@ class Scratch:
 
     def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, asked of PostgreSQL itself."""
-        with psycopg.connect(embedded.postgres_url(self.state), autocommit=True) as connection:
+        with psycopg.connect(places.postgres_url(self.state), autocommit=True) as connection:
             return connection.execute(statement, parameters).fetchall()
 
     def flush_redis(self) -> None:
         """Empty Redis: messages, wake-ups, signs of life."""
-        with redis.Redis.from_url(embedded.redis_url(self.state)) as client:
+        with redis.Redis.from_url(places.redis_url(self.state)) as client:
             client.flushall()
 
     def signal(self, part: str, number: signal.Signals) -> int:

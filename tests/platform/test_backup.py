@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from clusterstate.local import embedded
+from clusterstate.local import places
 from tests.live import Service, node, pod, started
 from tests.waiting import until
 
@@ -121,7 +121,7 @@ def test_a_backup_goes_into_an_empty_external_database(
     name = f"restore_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(servers["DATABASE_URL"], autocommit=True) as db:
         db.execute(f"CREATE DATABASE {name}")
-        url = servers["DATABASE_URL"].replace(f"/{embedded.DATABASE}?", f"/{name}?")
+        url = servers["DATABASE_URL"].replace(f"/{places.DATABASE}?", f"/{name}?")
         try:
             code, output = manage("restore", file, state=tmp_path / "none", url=url)
             assert code == 0, output

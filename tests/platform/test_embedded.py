@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from clusterstate.local import embedded
+from clusterstate.local import account, embedded, places
 from tests.waiting import running, until
 
 
@@ -33,7 +33,7 @@ def start(server: embedded.Server, state: Path) -> subprocess.Popen[bytes]:
         process = server.spawn(log.fileno())
     try:
         embedded.wait_ready(server, process)
-    except embedded.ServerStartError as error:
+    except account.ServerStartError as error:
         raise AssertionError((state / "log").read_text()) from error
     return process
 
@@ -89,7 +89,7 @@ def test_data_of_another_major_version_is_left_alone(state: Path) -> None:
     server = embedded.Postgres(state, durable=False)
     server.prepare()
     (server.data / "PG_VERSION").write_text("17\n")
-    with pytest.raises(embedded.ServerStartError) as caught:
+    with pytest.raises(account.ServerStartError) as caught:
         embedded.Postgres(state, durable=False).prepare()
     assert f"The data in {server.data} is of PostgreSQL 17, and the server is 18." in str(
         caught.value
@@ -122,12 +122,12 @@ def test_a_long_path_gets_short_sockets(state: Path) -> None:
     for server in (embedded.Postgres(deep, durable=False), embedded.Redis(deep, durable=False)):
         process = start(server, state)
         stop(server, process)
-    for sockets in (embedded.postgres_url(deep), embedded.redis_url(deep)):
+    for sockets in (places.postgres_url(deep), places.redis_url(deep)):
         assert "/tmp/stowage-" in sockets
-    for made in (Path(embedded.redis_url(deep)[7:]).parent,):
+    for made in (Path(places.redis_url(deep)[7:]).parent,):
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
         shutil.rmtree(made)
-    shutil.rmtree(embedded.postgres_url(deep).split("host=")[1])
+    shutil.rmtree(places.postgres_url(deep).split("host=")[1])
 
 
 def test_redis_replays_its_file_after_a_crash(state: Path) -> None:
@@ -202,7 +202,7 @@ def test_only_who_started_the_server_may_connect(state: Path) -> None:
     """Also where the socket can be reached: what may enter its directory is not asked."""
     server = embedded.Postgres(state, durable=False)
     process = start(server, state)
-    (sockets,) = {path for path in embedded.socket_directories(state) if path.name.endswith("-pg")}
+    (sockets,) = {path for path in places.socket_directories(state) if path.name.endswith("-pg")}
     sockets.chmod(0o777)
     next(sockets.glob(".s.PGSQL.*[0-9]")).chmod(0o777)
     refused = said_to("nobody", server.url("postgres"))
@@ -219,7 +219,7 @@ def test_data_of_nobody_gets_an_owner_and_is_closed(state: Path) -> None:
     server = embedded.Postgres(state, durable=False)
     stop(server, start(server, state))
     (server.data / "pg_hba.conf").write_text("local all all trust\n")
-    for path in (server.data, *server.data.rglob("*"), *embedded.socket_directories(state)):
+    for path in (server.data, *server.data.rglob("*"), *places.socket_directories(state)):
         if path.exists():
             os.chown(path, nobody.pw_uid, nobody.pw_gid, follow_symlinks=False)
     again = embedded.Postgres(state, durable=False)
@@ -234,8 +234,8 @@ def test_data_of_nobody_gets_an_owner_and_is_closed(state: Path) -> None:
 
 def test_where_no_user_can_be_made_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    unmade = embedded.Account(uid=embedded._NOT_MADE, gid=embedded._NOT_MADE)
-    with pytest.raises(embedded.ServerStartError, match="STOWAGE_POSTGRES_USER"):
+    unmade = account.Account(uid=account._NOT_MADE, gid=account._NOT_MADE)
+    with pytest.raises(account.ServerStartError, match="STOWAGE_POSTGRES_USER"):
         unmade.made()
 
 
@@ -244,18 +244,18 @@ def test_below_a_private_directory_of_root_nothing_is_opened_up(state: Path) -> 
     private = state / "private"
     private.mkdir(mode=0o700)
     below = private / "project" / ".stowage"
-    home = embedded.postgres_home(below)
+    home = places.postgres_home(below)
     assert home.parent == Path("/var/lib/stowage")
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
 
 def test_a_missing_binary_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOWAGE_POSTGRES_BIN", "/nowhere")
-    with pytest.raises(embedded.MissingServerError, match="STOWAGE_POSTGRES_BIN is '/nowhere'"):
-        embedded.postgres_binaries()
+    with pytest.raises(places.MissingServerError, match="STOWAGE_POSTGRES_BIN is '/nowhere'"):
+        places.postgres_binaries()
     monkeypatch.setenv("STOWAGE_REDIS_SERVER", "/nowhere")
-    with pytest.raises(embedded.MissingServerError, match="STOWAGE_REDIS_SERVER is '/nowhere'"):
-        embedded.redis_binary()
+    with pytest.raises(places.MissingServerError, match="STOWAGE_REDIS_SERVER is '/nowhere'"):
+        places.redis_binary()
 
 
 def test_reset_removes_everything_but_not_while_it_runs(state: Path) -> None:

