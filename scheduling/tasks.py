@@ -55,8 +55,8 @@ def run_bindings(**_: object) -> int:
 
 @shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)
 def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
-    """Follow the log and evict what is due, lingering; see ``controllers.timekeeper``."""
-    from scheduling.controllers import timekeeper
+    """Follow the log and evict what is due, lingering; see ``controllers.evictions.timekeeper``."""
+    from scheduling.controllers.evictions import timekeeper
 
     return 0 if _nudged(timekeeper.NAME) else timekeeper.run(longest=longest, stopping=_stopping)
 

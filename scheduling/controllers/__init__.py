@@ -2,14 +2,14 @@
 
 ::
 
-    evictions, timekeeper    pods that NoExecute taints or broken labels send away, and when
-    nodes                    which nodes are alive; which run out of memory, disk or processes
-    budgets                  the status of PodDisruptionBudgets
-    pods                     pods that no agent ends, and pods of nodes that are gone
-    replicas                 pods for ReplicaSets and ReplicationControllers
-    garbage                  dependents of owners that are gone
-    runtime_classes          the gate of pods that wait for their RuntimeClass
-    manager                  runs those that need a look once a second
+    evictions          pods that NoExecute taints or broken labels send away, and when
+    nodes              which nodes are alive; which run out of memory, disk or processes
+    budgets            the status of PodDisruptionBudgets
+    pods               pods that no agent ends, and pods of nodes that are gone
+    replicas           pods for ReplicaSets and ReplicationControllers
+    garbage            dependents of owners that are gone
+    runtime_classes    the gate of pods that wait for their RuntimeClass
+    manager            runs those that need a look once a second
 
 A ``rules`` module is pure: state and time in, verdict out, with the Kubernetes file that it
 follows. The other modules read the log and rows, ask the rules and call actions. A controller keeps

@@ -30,7 +30,8 @@ from django.db import InterfaceError, OperationalError, connection
 from clusterstate import heartbeats, reservations, sessions, sql
 from clusterstate.actions import decisions, history, housekeeping, progress
 from clusterstate.queries.eviction_timers import unforeseen
-from scheduling.controllers import manager, timekeeper
+from scheduling.controllers import manager
+from scheduling.controllers.evictions import timekeeper
 from scheduling.controllers.nodes import lifecycle
 from scheduling.worker import binding_cycle
 

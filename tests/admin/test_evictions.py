@@ -8,7 +8,7 @@ from django.test import Client
 from clusterstate.admin import evictions as screen
 from clusterstate.admin.clock import now
 from scheduling.answers import questions
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from tests.admin.conftest import person
 from tests.admin.pages import text
 from tests.controllers.support import make_node, make_pod, set_labels, set_taints, taint, tolerates
@@ -25,10 +25,10 @@ def leaving() -> None:
     make_pod("patient", "n1", tolerations=[tolerates("gone", seconds=3600)])
     make_pod("stays", "n1", tolerations=[tolerates("gone")])
     make_pod("picky", "n2", affinity=during_execution("zone", "a"))
-    evictions.follow(moment)
+    timers.follow(moment)
     set_taints("n1", taint("gone"), now=moment)
     set_labels("n2", now=moment, zone="b")
-    evictions.follow(moment)
+    timers.follow(moment)
     questions.foresee(moment + dt.timedelta(seconds=1))
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from api import clock
 from api import evictions as evictions_api
+from clusterstate.actions import evictions
 from clusterstate.queries.objects import find_object
 from clusterstate.queries.pods import find_pods
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
 from tests.api.conftest import TABLE
 from tests.clock import moment
@@ -32,7 +33,7 @@ def waiting(api, monkeypatch):
     make_pod("q", "n2", tolerations=[tolerates(seconds=50)])
     set_taints("n1", taint(value="v"))
     set_taints("n2", taint())
-    evictions.follow(NOW)
+    timers.follow(NOW)
     monkeypatch.setattr(clock, "now", lambda: after(10))
     return api
 
@@ -99,7 +100,7 @@ def test_the_pod_says_it_too_and_never_keeps_it(waiting):
     assert moment(50).removesuffix("Z") in condition["message"]
     waiting.put(f"{path}/status", found).ok()
     set_taints("n2")
-    evictions.follow(NOW)
+    timers.follow(NOW)
     types = {c["type"] for c in waiting.get(path).ok()["status"]["conditions"]}
     assert types == {"PodScheduled"}
 
@@ -141,7 +142,7 @@ def test_a_dry_run_counts_who_would_leave(waiting):
         not in waiting.patch(f"{path}?dryRun=All", {"metadata": {"labels": {"x": "y"}}}).headers
     )
     assert "Warning" not in waiting.patch(path, relabel).headers
-    evictions.follow(after(10))
+    timers.follow(after(10))
     assert len(names(waiting.get("/apis/stowage.dev/v1/nodes/n3/evictions"))) == 3
 
 
@@ -149,7 +150,7 @@ def test_where_would_it_land(waiting):
     """Known before it leaves: n1 keeps its taint, n2 is free of it by then or not."""
     set_taints("n2")
     make_pod("mover", "n1")
-    evictions.follow(NOW)
+    timers.follow(NOW)
     path = "/apis/stowage.dev/v1/namespaces/default/evictions/mover"
     assert "landing" not in waiting.get(path).ok()["status"]
     landing = waiting.get(f"{path}?landing=true").ok()["status"]["landing"]
@@ -174,7 +175,7 @@ def test_metrics_say_how_many_wait_and_how_late_pods_left(waiting):
     found = metrics()
     assert float(found['stowage_eviction_timers{cause="taint"}']) == 4
     assert float(found["stowage_eviction_lateness_seconds_count"]) == 0
-    evictions.evictions.count_evictions([0.003, 0.004, 0.3, 100])
+    evictions.count_evictions([0.003, 0.004, 0.3, 100])
     found = metrics()
     assert float(found["stowage_eviction_lateness_seconds_count"]) == 4
     assert float(found['stowage_eviction_lateness_seconds_bucket{le="0.005"}']) == 2

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from clusterstate import sql
 from clusterstate.actions import bootstrap, objects
 from clusterstate.management import copies
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from tests.clusterstate.support import LATER, NOW, bind, create_node, new_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +45,7 @@ def cluster(db: None) -> None:
         objects.create(kind, "default" if kind in ("Lease", "Service") else "",
                        {"metadata": {"name": "x"}, **parts}, now=NOW)  # fmt: skip
     objects.update("Node", "", "n2", lambda m: _labelled(m, "hdd"), now=NOW)
-    evictions.follow(NOW)
+    timers.follow(NOW)
     objects.update("Lease", "default", "x", _renewed, now=LATER)
 
 

@@ -12,7 +12,7 @@ from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.objects.document import format_time
 from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.lists import list_page
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from scheduling.engine.queue import Backoff
 from scheduling.worker.mirror import Mirror
 from tests.clusterstate.support import NOW, Worker, bind, create_node, manifest, new_pod
@@ -66,7 +66,7 @@ def test_a_taint_deleted_in_sql_is_gone_for_every_reader() -> None:
     create_node("n2")
     pod = new_pod("p", tolerations=TOLERATIONS)
     assert bind(pod, "n1")
-    evictions.follow(NOW)
+    timers.follow(NOW)
     assert [timer.name for timer in waiting_timers()] == ["p"]
     mirror = Mirror({}, Backoff())
     mirror.load(NOW.timestamp())
@@ -98,7 +98,7 @@ def test_a_taint_deleted_in_sql_is_gone_for_every_reader() -> None:
     assert there is not None
     assert [taint.key for taint in mirror.snapshot.node(here).spec.taints] == ["a"]
     assert mirror.snapshot.node(here) == loaded.snapshot.node(there)
-    evictions.follow(NOW)
+    timers.follow(NOW)
     assert waiting_timers() == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from clusterstate import lineage, memory, sql
 from clusterstate.actions import bootstrap
 from clusterstate.queries.eviction_timers import waiting_timers
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
 
 pytestmark = pytest.mark.django_db
@@ -24,17 +24,17 @@ def test_ids_of_another_history_are_not_those_that_were_known():
     make_node("n1")
     make_pod("p", "n1", tolerations=[tolerates(seconds=100)])
     set_taints("n1", taint())
-    evictions.follow(NOW)
+    timers.follow(NOW)
     lineage.kept_after()
     sql.run(
         "UPDATE scheduling_class SET spec = replace(spec, '\"tolerationSeconds\":100',"
         " '\"tolerationSeconds\":7')"
     )
-    evictions.replan_everything(after(1))
+    timers.replan_everything(after(1))
     assert due() == {"p": 100}
     sql.run("UPDATE history SET uid = %s WHERE id = 1", (uuid.uuid4(),))
     lineage.kept_after()
-    evictions.replan_everything(after(1))
+    timers.replan_everything(after(1))
     assert due() == {"p": 7}
 
 

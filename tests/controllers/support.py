@@ -12,7 +12,7 @@ from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.answers import questions
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import firing, timers
 from tests.clock import NOW, after
 
 
@@ -124,15 +124,15 @@ def pod(name: str) -> dict[str, Any] | None:
 
 def timer(name: str) -> float | None:
     """Follow the log; return after how many seconds the pod must leave, None for never."""
-    evictions.follow(NOW)
+    timers.follow(NOW)
     found = waiting_timers(namespace="default", name=name)
     return (found[0].due_at - NOW).total_seconds() if found else None
 
 
 def fire(now: dt.datetime) -> Fired:
     """Evict one batch of what is due, here; ``firing.Crew`` does it on several connections."""
-    labels = evictions.fire_executions(now)
-    taints = evictions.fire_taints(due_taints(now, limit=evictions.BATCH), now)
+    labels = firing.fire_executions(now)
+    taints = firing.fire_taints(due_taints(now, limit=firing.BATCH), now)
     return Fired(
         labels.evicted + taints.evicted,
         labels.changed + taints.changed,
@@ -145,11 +145,11 @@ def fire(now: dt.datetime) -> Fired:
 def evict(seconds: float) -> list[str]:
     """Let the clock stand so many seconds later; return who was evicted."""
     now = after(seconds)
-    evictions.follow(now)
+    timers.follow(now)
     if unforeseen(now, limit=1):
         questions.foresee(now)
     done = fire(now)
-    evictions.follow(now)
+    timers.follow(now)
     rows = pods_by_id(done.evicted)
     return sorted(row.name for row in rows.values())
 

@@ -8,8 +8,8 @@ from clusterstate.objects.errors import TooManyRequests
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, count_timers, waiting_timers
 from clusterstate.queries.objects import get_manifest
 from scheduling.answers import questions
-from scheduling.controllers import evictions
 from scheduling.controllers.budgets import statuses
+from scheduling.controllers.evictions import timers
 from scheduling.controllers.pods import deletion
 from tests.clock import moment
 from tests.controllers.support import (
@@ -122,7 +122,7 @@ def test_a_label_change_evicts_exactly_the_pods_whose_terms_break():
     make_ready("on-disk", affinity=during_execution("disk", "ssd"))
     make_ready("other-node", "n2", affinity=during_execution("zone", "a"))
     make_ready("plain", nodeSelector={"zone": "a"})
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b", disk="ssd")
     assert evict(0) == ["in-zone"]
     condition = pod("in-zone")["status"]["conditions"][-1]
@@ -140,7 +140,7 @@ def test_terms_that_are_ignored_during_execution_evict_nobody():
     field = "requiredDuringSchedulingIgnoredDuringExecution"
     make_ready("by-affinity", affinity={"nodeAffinity": {field: terms}})
     make_ready("by-selector", nodeSelector={"disk": "ssd"})
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b")
     assert evict(1e6) == []
     assert count_timers() == 0
@@ -150,7 +150,7 @@ def test_a_label_that_comes_back_in_time_keeps_the_pod(settings):
     settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS = 60
     make_node("n1", labels={"zone": "a"})
     make_ready("p", affinity=during_execution("zone", "a"))
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b")
     assert evict(59) == []
     assert waiting_timers()[0].cause == DURING_EXECUTION
@@ -166,7 +166,7 @@ def test_a_budget_holds_pods_back_and_the_timer_says_so():
     for name in "ab":
         make_ready(name, affinity=during_execution("zone", "a"))
     statuses.follow(NOW)
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b")
     assert len(evict(0)) == 1
     (left,) = waiting_timers()
@@ -181,9 +181,9 @@ def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(sett
     make_node("n1", labels={"zone": "a"})
     make_node("n2", labels={"zone": "a"}, taints=[taint("kept", "NoSchedule")])
     make_ready("p", affinity=during_execution("zone", "a"))
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b")
-    evictions.follow(after(1))
+    timers.follow(after(1))
     assert fire(after(1)).evicted == []
     (timer,) = waiting_timers()
     assert timer.blocked_by == "where it would go is being worked out"
@@ -198,9 +198,9 @@ def test_a_pod_leaves_for_a_label_only_when_it_is_known_where_it_would_land(sett
 def test_nobody_waits_for_ever_for_an_answer():
     make_node("n1", labels={"zone": "a"})
     make_ready("p", affinity=during_execution("zone", "a"))
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b")
-    evictions.follow(NOW)
+    timers.follow(NOW)
     fired = [len(fire(after(seconds)).evicted) for seconds in (0, 1, 5, 14, 16)]
     assert fired == [0, 0, 0, 0, 1]
 
@@ -210,7 +210,7 @@ def test_the_rate_limit_gives_each_its_turn(settings):
     make_node("n1", labels={"zone": "a"})
     for number in range(6):
         make_ready(f"p{number}", affinity=during_execution("zone", "a"))
-    evictions.follow(NOW)
+    timers.follow(NOW)
     set_labels("n1", zone="b")
     assert len(evict(0)) == 2
     turns = sorted((timer.due_at - NOW).total_seconds() for timer in waiting_timers())

@@ -5,9 +5,9 @@ import pytest
 from django.db import DatabaseError, connection
 
 from clusterstate import sql
-from clusterstate.actions import objects, usage
+from clusterstate.actions import evictions, objects, usage
 from clusterstate.queries.lists import list_page
-from scheduling.controllers import evictions, garbage, manager, replicas, runtime_classes
+from scheduling.controllers import garbage, manager, replicas, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.pods import podgc
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
@@ -73,6 +73,6 @@ def test_nobody_looks_when_nothing_happened():
 def test_a_budget_that_waits_for_the_time_is_looked_at_then():
     while _looked(NOW):
         pass
-    evictions.evictions.set_state(statuses.NAME, {"default": after(10).isoformat()})
+    evictions.set_state(statuses.NAME, {"default": after(10).isoformat()})
     assert _looked(after(9)) == []
     assert _looked(after(10)) == [statuses.NAME]

@@ -12,8 +12,9 @@ from clusterstate import changes, sql
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.answers import questions
-from scheduling.controllers import evictions, garbage, manager, replicas, runtime_classes
+from scheduling.controllers import garbage, manager, replicas, runtime_classes
 from scheduling.controllers.budgets import statuses
+from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion, podgc
 from scheduling.worker import profiles
@@ -25,7 +26,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 def follow(now: datetime) -> None:
     """Let every controller look, and fire what is due; what fails, raises."""
-    evictions.follow(now)
+    timers.follow(now)
     if unforeseen(now + timedelta(seconds=30), limit=1):
         questions.foresee(now)
     support.fire(now)
@@ -37,7 +38,7 @@ def follow(now: datetime) -> None:
     podgc.collect(now)
     manager.run(now)
     lifecycle.run(now)
-    evictions.follow(now)
+    timers.follow(now)
 
 
 def schedule(now: datetime) -> None:

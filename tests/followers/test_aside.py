@@ -10,9 +10,9 @@ from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
-from scheduling.controllers import evictions as controller
 from scheduling.controllers import manager, replicas
 from scheduling.controllers.budgets import statuses
+from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion
 from tests.clock import NOW, after
@@ -135,7 +135,7 @@ def test_what_was_set_aside_is_told_once_for_each_version_and_swept_when_it_chan
 def test_an_indigestible_pod_holds_up_no_eviction() -> None:
     make_node("n1")
     make_node("n2")
-    controller.follow(NOW)
+    timers.follow(NOW)
     for name, node in (("bad", "n1"), ("beside", "n1"), ("elsewhere", "n2")):
         make_pod(name, node, tolerations=[tolerates(seconds=10)], metadata={"labels": {"of": name}})
     spoil_class("bad")
@@ -262,11 +262,11 @@ def test_readyz_and_metrics_tell_of_it_and_the_service_stays_ready() -> None:
 
 
 def test_a_follower_to_whom_nothing_of_note_happens_does_not_seem_to_lag() -> None:
-    controller.follow(NOW)
+    timers.follow(NOW)
     make_pod("unbound")
-    controller.follow(after(1))
+    timers.follow(after(1))
     assert evictions.cursor("evictions") < changes.watermark()
-    controller.follow(after(12))
+    timers.follow(after(12))
     assert evictions.cursor("evictions") == changes.watermark()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clusterstate import memory
-from clusterstate.actions import objects
+from clusterstate.actions import evictions, objects
 from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
@@ -11,7 +11,7 @@ from clusterstate.queries.eviction_timers import count_timers, waiting_timers
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.pods import find_pod_id
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from tests.clock import moment
 from tests.controllers.support import (
     NOW,
@@ -232,7 +232,7 @@ def test_what_an_agent_says_of_a_pods_conditions_does_not_move_its_timer():
             return {**manifest, "status": status}
 
         objects.update("Pod", "default", "p", report, subresource="status", now=after(30))
-        evictions.replan_everything(after(31))
+        timers.replan_everything(after(31))
         assert timer("p") == 80
 
 
@@ -241,10 +241,10 @@ def test_a_restart_and_late_notice_do_not_move_a_timer():
     make_node("n1", taints=[taint()])
     pod_id = make_pod("p", tolerations=[tolerates(seconds=6000)])
     bind(pod_id, "n1", now=after(20))
-    evictions.follow(after(3600))
+    timers.follow(after(3600))
     assert timer("p") == 6020
     memory.forget()
-    evictions.replan_everything(after(5000))
+    timers.replan_everything(after(5000))
     assert timer("p") == 6020
 
 
@@ -292,7 +292,7 @@ def test_deleted_finished_and_moved_pods_have_no_timer():
         return {**manifest, "status": {**manifest["status"], "phase": "Succeeded"}}
 
     objects.update("Pod", "default", "finished", finish, subresource="status", now=NOW)
-    evictions.follow(NOW)
+    timers.follow(NOW)
     assert count_timers() == 0
 
 
@@ -325,7 +325,7 @@ def test_nothing_fires_twice():
         make_pod(f"p{number}", "n1")
     set_taints("n1", taint())
     assert len(evict(0)) == 20
-    evictions.replan_everything(NOW)
+    timers.replan_everything(NOW)
     assert count_timers() == 0
     assert evict(1) == []
 
@@ -334,8 +334,8 @@ def test_an_event_tells_of_the_eviction():
     make_node("n1")
     make_pod("p", "n1")
     set_taints("n1", taint())
-    evictions.follow(NOW)
-    evictions.evictions.record(fire(NOW).news, now=NOW)
+    timers.follow(NOW)
+    evictions.record(fire(NOW).news, now=NOW)
     events = [decode_object(item) for item in list_page("Event", "default").items]
     mine = [event for event in events if event["reason"] == "TaintManagerEviction"]
     assert [event["involvedObject"]["name"] for event in mine] == ["p"]
@@ -349,7 +349,7 @@ def test_timers_survive_a_lost_cursor_and_lost_rows():
     set_taints("n1", taint(), now=after(3))
     assert timer("p") == 63
     before = waiting_timers()
-    evictions.replan_everything(after(30))
+    timers.replan_everything(after(30))
     assert waiting_timers() == before
 
 

@@ -16,7 +16,7 @@ from clusterstate import sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.eviction_timers import count_timers, next_due
-from scheduling.controllers import evictions, firing
+from scheduling.controllers.evictions import timers, workers
 from tests.perf import rehearsal
 
 _ON_A_NODE = 100
@@ -36,7 +36,7 @@ def run(*, waiting: int, due: Sequence[int], say: Callable[[str], None]) -> list
     """
     results = []
     say(f"{waiting} timers that wait")
-    evictions.follow(_now())  # the log is followed from here; what is inserted by hand stays
+    timers.follow(_now())  # the log is followed from here; what is inserted by hand stays
     rehearsal.add_waiting_timers(waiting, now=_now())
     # First, while the disk is idle: what a burst wrote is still being flushed for a while.
     say("one every 20 ms")
@@ -50,11 +50,11 @@ def run(*, waiting: int, due: Sequence[int], say: Callable[[str], None]) -> list
 def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
     """Set timers that are all due at once, and fire them as the worker does."""
     nodes = _populate(prefix, count, seconds=5)
-    evictions.follow(_now())
+    timers.follow(_now())
     for name in nodes:
         _taint(name)
     began, cpu = time.perf_counter(), time.process_time()
-    evictions.follow(_now())
+    timers.follow(_now())
     planned = {
         "what": "timers set",
         "timers": count,
@@ -64,18 +64,18 @@ def _instant(prefix: str, count: int) -> list[dict[str, Any]]:
     base = _now() + timedelta(seconds=len(nodes) * 0.002)
     for name in nodes:
         rehearsal.date_taints(name, base)
-    evictions.follow(_now())
-    evictions.replan_nodes(nodes, _now())
+    timers.follow(_now())
+    timers.replan_nodes(nodes, _now())
     due_at = next_due()
     assert due_at is not None
     assert due_at == base + timedelta(seconds=5)
     sql.run("CHECKPOINT")
     late: list[float] = []
     batches, cpu = 0, time.process_time()
-    with firing.Crew() as crew:
+    with workers.Workers() as helpers:
         time.sleep(max(0.0, due_at.timestamp() - time.time()))
         while len(late) < count:
-            volley = crew.fire(time.time)
+            volley = helpers.fire(time.time)
             late += volley.lateness
             batches += volley.batches
     cpu = time.process_time() - cpu
@@ -143,20 +143,20 @@ def _taint(name: str) -> None:
 def _sparse() -> dict[str, Any]:
     """Fire timers that are due one after the other, asleep in between as the worker is."""
     nodes = _populate("sparse", _SPARSE, seconds=1, on_a_node=1)
-    evictions.follow(_now())
+    timers.follow(_now())
     for name in nodes:
         _taint(name)
     # timeAdded has whole seconds; the column takes any time, and it is the column that counts.
     base = _now()
     for number, name in enumerate(nodes):
         rehearsal.date_taints(name, base + timedelta(seconds=number * _GAP_SECONDS))
-    evictions.follow(_now())
-    evictions.replan_nodes(nodes, _now())
+    timers.follow(_now())
+    timers.replan_nodes(nodes, _now())
     late: list[float] = []
-    with wake.Subscription(wake.TIMERS) as subscription, firing.Crew() as crew:
+    with wake.Subscription(wake.TIMERS) as subscription, workers.Workers() as helpers:
         while len(late) < len(nodes):
-            late += crew.fire(time.time).lateness
-            evictions.follow(_now())
+            late += helpers.fire(time.time).lateness
+            timers.follow(_now())
             following = next_due()
             if following is not None:
                 subscription.wait(max(0.0, min(0.25, following.timestamp() - time.time())))

@@ -23,7 +23,7 @@ from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import timers
 from tests.controllers.support import (
     NOW,
     bind,
@@ -114,11 +114,11 @@ class Timers(RuleBasedStateMachine):
     @rule()
     def the_controller_restarts_from_nothing(self):
         memory.forget()
-        evictions.replan_everything(self.now)
+        timers.replan_everything(self.now)
 
     @rule()
     def what_is_due_fires(self):
-        evictions.follow(self.now)
+        timers.follow(self.now)
         expected = {
             name for name, due in self._fresh().items() if due is not None and due <= self.now
         }
@@ -163,7 +163,7 @@ class Timers(RuleBasedStateMachine):
     def timers_are_what_a_fresh_computation_says(self):
         if not hasattr(self, "now"):
             return
-        evictions.follow(self.now)
+        timers.follow(self.now)
         wanted = {name: due for name, due in self._fresh().items() if due is not None}
         assert {one.name: one.due_at for one in waiting_timers()} == wanted
 

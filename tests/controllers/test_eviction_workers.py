@@ -7,7 +7,7 @@ from clusterstate.actions import bootstrap
 from clusterstate.queries.eviction_timers import count_timers, timer_totals
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
-from scheduling.controllers import evictions, firing, timekeeper
+from scheduling.controllers.evictions import firing, timekeeper, timers, workers
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
 
 PODS = 60
@@ -16,7 +16,7 @@ PODS = 60
 @pytest.fixture
 def condemned(transactional_db, monkeypatch):
     """Pods on three nodes that are due ten seconds after NOW; batches of four."""
-    monkeypatch.setattr(evictions, "BATCH", 4)
+    monkeypatch.setattr(firing, "BATCH", 4)
     bootstrap.ensure(now=NOW)
     for number in range(3):
         make_node(f"n{number}")
@@ -26,7 +26,7 @@ def condemned(transactional_db, monkeypatch):
     ]
     for number in range(3):
         set_taints(f"n{number}", taint())
-    evictions.follow(NOW)
+    timers.follow(NOW)
     assert count_timers() == PODS
     return ids
 
@@ -42,8 +42,8 @@ def departures():
 
 
 def fire(clock):
-    with firing.Crew() as crew:
-        return crew.fire(clock)
+    with workers.Workers() as helpers:
+        return helpers.fire(clock)
 
 
 @pytest.mark.parametrize("connections", [1, 3])
@@ -65,12 +65,12 @@ def test_a_clock_that_jumps_back_delays_and_one_that_jumps_on_hurries_and_nobody
     readings = iter([9.0, 9.9, -3600.0, 5.0, 9.99])
     for seconds in readings:
         assert fire(after(seconds).timestamp).evicted == []
-        evictions.follow(after(seconds))
+        timers.follow(after(seconds))
     assert count_timers() == PODS
     assert len(fire(after(86400).timestamp).evicted) == PODS
     for seconds in (0.0, 11.0, 86401.0):
-        evictions.follow(after(seconds))
-        evictions.replan_everything(after(seconds))
+        timers.follow(after(seconds))
+        timers.replan_everything(after(seconds))
         assert fire(after(seconds).timestamp).evicted == []
     assert departures() == dict.fromkeys(condemned, 1)
 

@@ -25,7 +25,7 @@ from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.queries.eviction_timers import next_due
-from scheduling.controllers import evictions, firing
+from scheduling.controllers.evictions import timers, workers
 from scheduling.controllers.pods import deletion
 
 logger = structlog.get_logger(__name__)
@@ -61,13 +61,13 @@ def run(
     late: list[float] = []
     reporter = progress.Reporter(NAME)
     try:
-        with wake.Subscription(wake.TIMERS) as subscription, firing.Crew() as crew:
+        with wake.Subscription(wake.TIMERS) as subscription, workers.Workers() as helpers:
             end = clock() + longest
             while (seconds := clock()) < end and not stopping():
                 heartbeats.beat(NAME, _ROUND_SECONDS)
                 now = datetime.fromtimestamp(seconds, UTC)
                 # What is due first: each is judged again on the rows, news or not.
-                done = crew.fire(clock)
+                done = helpers.fire(clock)
                 reporter.note()
                 evicted += len(done.evicted)
                 news += done.news
@@ -78,7 +78,7 @@ def run(
                 if seconds - marked_at >= _MARK_SECONDS:
                     changes.keep_mark()
                     marked_at = seconds
-                evictions.follow(now)
+                timers.follow(now)
                 deletion.finish(now)
                 if news:
                     # A few at a time: something may be due.
@@ -100,7 +100,7 @@ def run(
     return evicted
 
 
-def _report(done: firing.Volley) -> None:
+def _report(done: workers.Round) -> None:
     if done.evicted:
         ordered = sorted(done.lateness)
         logger.info(

@@ -1,8 +1,8 @@
-"""Firing what is due on several connections, so that ten thousand timers of one instant leave soon.
+"""Evicting on several connections at once: ten thousand pods may be due at one instant.
 
-A batch is one transaction on one connection. As soon as one is full, helpers take the next ones at
-the same time, and PostgreSQL works on several cores. Batches are small, because a long transaction
-holds up everybody who follows the log.
+A batch is one transaction on one connection. When the first batch is full, helper threads take the
+next batches at the same time, so that PostgreSQL uses several cores. Batches are small, because
+followers of the log cannot read past a transaction that is still open.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +20,19 @@ from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
 from clusterstate.queries.eviction_timers import DueTaint, due_taints
-from scheduling.controllers import evictions
+from scheduling.controllers.evictions import firing
 
 MOST = 20_000
-"""Pods after which a volley ends, so that following the log gets its turn."""
+"""Pods after which a round ends, so that the timers can be brought up to date with the log."""
 
 Batch = Sequence[DueTaint]
 
 
-class Volley(msgspec.Struct):
-    """What one volley did. ``again``: more is due at once; ``busy``: somebody holds a due pod.
+class Round(msgspec.Struct):
+    """What one round did.
 
-    ``lateness`` has the seconds from due time to when the eviction was durable, by pod.
+    ``again``: more pods are due already. ``busy``: another transaction holds the lock of a pod that
+    is due. ``lateness``: the seconds from a pod's due time until its eviction was committed.
     """
 
     evicted: list[int] = []
@@ -48,7 +49,7 @@ class Volley(msgspec.Struct):
         self.batches += 1
         self.busy = self.busy or done.busy > 0
 
-    def _join(self, other: "Volley") -> None:
+    def _join(self, other: "Round") -> None:
         self.evicted += other.evicted
         self.news += other.news
         self.lateness += other.lateness
@@ -56,8 +57,8 @@ class Volley(msgspec.Struct):
         self.busy = self.busy or other.busy
 
 
-class Crew:
-    """This thread and its helpers, whose connections stay open until the end."""
+class Workers:
+    """This thread and its helper threads; each keeps one database connection until the end."""
 
     def __init__(self) -> None:
         self._helpers = [ThreadPoolExecutor(1) for _ in range(settings.TIMER_CONNECTIONS - 1)]
@@ -77,29 +78,29 @@ class Crew:
             helper.submit(_close)
             helper.shutdown()
 
-    def fire(self, clock: Callable[[], float]) -> Volley:
+    def fire(self, clock: Callable[[], float]) -> Round:
         """Evict what is due, on several connections if that is more than a batch."""
         now = _moment(clock)
-        volley = Volley()
-        labels = evictions.fire_executions(now)
+        total = Round()
+        labels = firing.fire_executions(now)
         if labels.evicted or labels.busy:
-            volley._add(labels, clock())
+            total._add(labels, clock())
         due = _Due(now)
         first = due.take()
         waiting = [one.submit(_drain, due, clock) for one in self._helpers] if due.more else []
-        volley._join(_drain(due, clock, first))
+        total._join(_drain(due, clock, first))
         for other in waiting:
-            volley._join(other.result())
-        # Those whom somebody holds stay due, and asking for them again at once would not help.
-        volley.again = due.more and len(volley.evicted) > 0
-        return volley
+            total._join(other.result())
+        # A pod whose row is locked stays due; looking again at once would find the lock again.
+        total.again = due.more and len(total.evicted) > 0
+        return total
 
 
 class _Due:
-    """What is due at a moment, looked up in batches by whoever wants the next.
+    """The timers that are due at a moment, looked up one batch at a time by any of the threads.
 
-    Each begins where the one before ended, so that nobody goes through what others hold or have
-    removed. ``more``: there may be another batch.
+    A batch begins where the one before it ended, so that no thread goes through timers that another
+    thread has locked or removed. ``more``: there may be another batch.
     """
 
     def __init__(self, now: datetime) -> None:
@@ -114,7 +115,7 @@ class _Due:
         with self._lock:
             if not self.more or self._handed_out >= MOST:
                 return None
-            size = evictions.BATCH
+            size = firing.BATCH
             batch = due_taints(self._now, after=self._last, limit=size)
             self.more = len(batch) == size
             if not batch:
@@ -125,15 +126,15 @@ class _Due:
             return batch
 
 
-def _drain(due: _Due, clock: Callable[[], float], first: Batch | None = None) -> Volley:
+def _drain(due: _Due, clock: Callable[[], float], first: Batch | None = None) -> Round:
     """Fire ``first``, and batches until none is left."""
-    volley = Volley()
+    total = Round()
     batch = first or due.take()
     while batch is not None:
-        done = evictions.fire_taints(batch, _moment(clock))
-        volley._add(done, clock())
+        done = firing.fire_taints(batch, _moment(clock))
+        total._add(done, clock())
         batch = due.take()
-    return volley
+    return total
 
 
 def _close() -> None:

@@ -1,0 +1,57 @@
+"""Evicting what is due: each pod is judged once more, in the transaction that deletes it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from clusterstate.actions import aside, evictions
+from clusterstate.actions.evictions import Fired
+from clusterstate.queries.eviction_timers import DueTaint, is_execution_due
+from scheduling.controllers.evictions.judgement import broken, plans
+from scheduling.controllers.evictions.timers import NAME
+
+BATCH = 1000
+"""Timers fired in one transaction."""
+
+
+def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
+    """Evict the pods of these timers whose taints still send them away.
+
+    Any number of connections may do so at the same time.
+    """
+    done = aside.each(
+        NAME,
+        due,
+        lambda some: evictions.fire_taints(some, now=now, judge=plans),
+        which=lambda timer: aside.pod(timer[0]),
+        now=now,
+        instead=lambda timer: evictions.drop_timer(timer[0]),
+    )
+    return done[0] if len(done) == 1 else evictions.together(done)
+
+
+def fire_executions(now: datetime) -> Fired:
+    """Evict pods whose node labels no longer match, as fast as the rate limit allows.
+
+    The timers of the other pods are moved to when the limit will allow them.
+    """
+    if not is_execution_due(now):
+        return evictions.NOTHING
+    evictions.await_landings(now=now)
+    rate = settings.REQUIRED_DURING_EXECUTION_RATE
+    if rate <= 0:
+        return evictions.fire_executions(now=now, limit=BATCH, judge=broken)
+    with transaction.atomic():
+        # The token bucket is a row, so that the limit survives a restart.
+        kept = evictions.state(NAME)
+        burst = max(1.0, rate)
+        elapsed = now.timestamp() - kept.get("at", 0.0)
+        tokens = min(burst, kept.get("tokens", burst) + max(0.0, elapsed) * rate)
+        evictions.set_state(NAME, {"tokens": tokens, "at": now.timestamp()})
+    fired = evictions.fire_executions(now=now, limit=int(tokens + 1e-6), judge=broken)
+    spent = len(fired.evicted)
+    evictions.set_state(NAME, {"tokens": tokens - spent, "at": now.timestamp()})
+    evictions.spread_executions(now=now, rate=rate)
+    return fired

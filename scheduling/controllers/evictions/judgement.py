@@ -1,0 +1,130 @@
+"""Which pods must leave their node, and by when: the rules asked for many pods at once.
+
+What counts is worked out once for each pair of node and scheduling class, not for each pod.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+import msgspec
+from django.conf import settings
+
+from clusterstate import memory
+from clusterstate.actions.evictions import Plan
+from clusterstate.objects import eviction
+from clusterstate.objects.eviction import Countdown, Rules
+from clusterstate.objects.pod import Pod
+from clusterstate.queries.nodes import no_execute_taints, node_labels
+from clusterstate.queries.stays import (
+    Place,
+    Stay,
+    class_specs,
+)
+
+_CLASSES = 100_000
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+_classes: dict[int, Rules] = {}
+memory.when_replaced(_classes.clear)
+
+
+def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
+    """Return the classes' rules; queries for those never met."""
+    wanted = set(class_ids)
+    known = {id_: rules for id_ in wanted if (rules := _classes.get(id_)) is not None}
+    missing = wanted - known.keys()
+    if missing:
+        found = {id_: _rules_of(spec) for id_, spec in class_specs(sorted(missing)).items()}
+        known |= found
+        if len(_classes) > _CLASSES:
+            _classes.clear()
+        _classes.update(found)
+    return known
+
+
+@lru_cache(maxsize=4096)
+def _rules_of(spec: str) -> Rules:
+    return eviction.rules_of(_decode_pod(spec))
+
+
+def plans(stays: Sequence[Stay]) -> list[Plan]:
+    """Return by when the pods that stay there must leave because of taints. Queries 1-2 times.
+
+    What counts is worked out once for all pods of a class on a node.
+    """
+    if not stays:
+        return []
+    taints = no_execute_taints(sorted({stay.node_name for stay in stays}))
+    known = rules_by_class(stay.class_id for stay in stays if stay.node_name in taints)
+    counted: dict[Place, tuple[Countdown, ...]] = {}
+    result = []
+    for stay in stays:
+        on_node = taints.get(stay.node_name)
+        if on_node is None or stay.class_id not in known:
+            continue
+        place = stay.place
+        if place not in counted:
+            counted[place] = eviction.countdowns(
+                known[place.class_id].tolerations, on_node, added_at=_LONG_AGO
+            )
+        found = eviction.deadline(counted[place], stay.bound_at)
+        if found is not None:
+            result.append(
+                Plan(
+                    place=place,
+                    pod_id=stay.pod_id,
+                    started_at=found.started_at,
+                    due_at=found.due_at,
+                    seconds=found.seconds,
+                    taint_key=found.taint.key,
+                    taint_effect=found.taint.effect,
+                )
+            )
+    return result
+
+
+# Every NoExecute taint is stamped when it is written; one that is not is as old as can be.
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def broken(places: Sequence[Place]) -> set[Place]:
+    """Return the places whose node exists and no longer matches the class' terms (R3).
+
+    Queries 1-2 times. A node that is gone breaks nothing: its pods are somebody else's.
+    """
+    if not places:
+        return set()
+    labels = node_labels(sorted({place.node_name for place in places}))
+    known = rules_by_class(place.class_id for place in places)
+    return {
+        place
+        for place in places
+        if place.class_id in known
+        and place.node_name in labels
+        and eviction.is_broken(known[place.class_id], place.node_name, labels[place.node_name])
+    }
+
+
+def _grace() -> timedelta:
+    return timedelta(seconds=settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS)
+
+
+def execution_plans(
+    places: Sequence[Place], at: Mapping[str, datetime], now: datetime
+) -> list[Plan]:
+    """Return plans for places that break their terms, counted from when the labels changed."""
+    grace = _grace()
+    result = []
+    for place in sorted(broken(places), key=lambda one: (one.node_name, one.class_id)):
+        started_at = at.get(place.node_name, now)
+        result.append(
+            Plan(
+                place=place,
+                started_at=started_at,
+                due_at=started_at + grace,
+                seconds=int(grace.total_seconds()),
+            )
+        )
+    return result
