@@ -130,7 +130,7 @@ def timer(name: str) -> float | None:
 
 
 def fire(now: dt.datetime) -> Fired:
-    """Evict one batch of what is due, here; ``firing.Crew`` does it on several connections."""
+    """Evict one batch of what is due, here; ``workers`` does that on several connections."""
     labels = firing.fire_executions(now)
     taints = firing.fire_taints(due_taints(now, limit=firing.BATCH), now)
     return Fired(
