@@ -16,9 +16,11 @@ from django.db import transaction
 from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import storing
 from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.actions.writing import DeleteOptions, Writer
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kinds import KINDS, Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, get_object, not_found
 
@@ -375,3 +377,53 @@ def _remove(row: Row, now: datetime) -> int:
     assert found is not None  # the row is locked
     revision: int = found[0]
     return revision
+
+
+class EventWriter(Writer):
+    """Events are typed rows; a client's keep a document, too."""
+
+    is_batched = False
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Store events one by one; all or none, in the caller's transaction."""
+        return [
+            create_event(namespace, manifest, now=now, user=user)
+            for namespace, manifest, user in wanted
+        ]
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Manifest], Manifest],
+        *,
+        now: datetime,
+        user: User,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """See ``update_event``."""
+        with storing.work(dry_run=dry_run):
+            return update_event(namespace, name, change, now=now, user=user)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        options: DeleteOptions,
+        *,
+        now: datetime,
+        user: User,
+    ) -> Deleted:
+        """See ``delete_event``."""
+        with storing.work(dry_run=options.dry_run):
+            return delete_event(namespace, name, now=now)

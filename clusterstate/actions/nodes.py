@@ -11,8 +11,13 @@ from typing import Any
 
 from django.conf import settings
 
-from clusterstate import sql
+from clusterstate import changes, sql
+from clusterstate.actions import eviction_warnings
+from clusterstate.actions.storing import Row
+from clusterstate.actions.writing import Writer
 from clusterstate.objects import document, node_taints
+from clusterstate.objects.document import Overlay
+from clusterstate.objects.kinds import Kind
 from clusterstate.objects.matching import NO_EXECUTE
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node_taints import UNINITIALIZED
@@ -136,3 +141,28 @@ def rewrite_taints(node_id: int, old: Manifest, new: Manifest) -> None:
     if taints_of(old) != taints_of(new):
         sql.run("DELETE FROM taint WHERE node_id = %s::bigint", (node_id,))
         write_taints([(node_id, new)])
+
+
+class NodeWriter(Writer):
+    """Nodes come with the rows of their taints, and hold up binds that were decided before."""
+
+    def lock_before(self) -> None:
+        """Take the placement lock shared: a bind that waits for it sees the change."""
+        sql.run(f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})")
+
+    def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+        """Return the node with the taints that the write brings."""
+        return settle_taints(new, old, now)
+
+    def foretell(self, new: Manifest, old: Manifest, now: datetime) -> list[str]:
+        """Return which pods would leave the node."""
+        return eviction_warnings.for_node(old, new, now)
+
+    def store(
+        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
+        now: datetime,
+    ) -> int:  # fmt: skip
+        """Write the node, and its taints if they differ."""
+        revision = super().store(kind, row, new, old, text, slots, now)
+        rewrite_taints(row.id, old, new)
+        return revision

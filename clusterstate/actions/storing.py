@@ -28,13 +28,10 @@ from clusterstate import catalogue, changes, sql
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
-from clusterstate.objects.kinds import KINDS, Column, Kind
-from clusterstate.objects.labels import is_valid_label_value
+from clusterstate.objects.kinds import KINDS, Column, Kind, Part
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import kind_of, not_found
-from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_NAME: Final = 63
@@ -152,24 +149,10 @@ def prepare(
     if kind.counts_generation:
         metadata["generation"] = 1
     result = {**manifest, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-    if kind.name == "Pod":
-        result["status"] = {"phase": "Pending"}
-    elif kind.name == "Namespace":
-        result["status"] = {"phase": "Active"}
-        result["spec"] = {**(manifest.get("spec") or {}), "finalizers": ["kubernetes"]}
-    elif kind.name == "Node":
-        _label_hostname(metadata)
-    elif not kind.status_at_creation and "status" in kind.subresources:
+    if not kind.status_at_creation and "status" in kind.subresources:
         result.pop("status", None)
+    kind.strategy.prepare_for_create(result)
     return result, generated
-
-
-def _label_hostname(metadata: Manifest) -> None:
-    """Label a new node with its name, as a kubelet does (R26), where a label can hold it."""
-    name = metadata.get("name") or ""
-    labels = metadata.get("labels") or {}
-    if HOSTNAME not in labels and not is_valid_label_value(name):
-        metadata["labels"] = {**labels, HOSTNAME: name}
 
 
 def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
@@ -198,6 +181,7 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
             result.pop(part, None)
         else:
             result[part] = new[part]
+        kind.strategy.prepare_for_update(result, old, subresource)
         return result
     for key in (*_SERVER_OWNED, "name", "namespace", "generateName"):
         if key in old_metadata:
@@ -205,19 +189,13 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
         else:
             metadata.pop(key, None)
     result = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": metadata}
-    if kind.name == "Namespace":  # its finalizers change through /finalize only
-        result["spec"] = {**(new.get("spec") or {}), **_finalizers(old)}
     if "status" in kind.subresources:
         if old.get("status") is None:
             result.pop("status", None)
         else:
             result["status"] = old["status"]
+    kind.strategy.prepare_for_update(result, old, "")
     return result
-
-
-def _finalizers(namespace: Manifest) -> Manifest:
-    spec = namespace.get("spec") or {}
-    return {"finalizers": spec["finalizers"]} if "finalizers" in spec else {}
 
 
 def check_preconditions(
@@ -350,18 +328,12 @@ def columns_of(kind: Kind, manifest: Manifest) -> Columns:
 
 
 def _new_columns(kind: Kind, manifest: Manifest) -> Columns:
-    """Return the columns of a new object, and a new node's taints, which are rows of their own."""
+    """Return the columns of a new object, and by table the rows of its parts."""
     columns = columns_of(kind, manifest)
-    if kind.name == "Node":
-        columns["taints"] = [
-            {
-                "key": taint.get("key") or "",
-                "value": taint.get("value") or "",
-                "effect": taint.get("effect") or "",
-                "added_at": time and document.parse_time(time).isoformat(),
-            }
-            for taint in (manifest.get("spec") or {}).get("taints") or ()
-            for time in (taint.get("timeAdded"),)
+    for part in kind.parts:
+        columns[part.table] = [
+            {column.name: column.read(item) for column in part.columns}
+            for item in part.read(manifest)
         ]
     return columns
 
@@ -376,13 +348,16 @@ def labels_json(manifest: Manifest) -> str:
     return _json(labels) if labels else "{}"
 
 
-_INSERT_TAINTS: Final = """
-    tainted AS (
-        INSERT INTO taint (node_id, position, key, value, effect, added_at)
-        SELECT n.id, t.position::smallint, t.taint ->> 'key', t.taint ->> 'value',
-               t.taint ->> 'effect', (t.taint ->> 'added_at')::timestamptz
-        FROM numbered n, jsonb_array_elements(n.extra::jsonb -> 'taints') WITH ORDINALITY
-             AS t(taint, position)),"""
+def _insert_part(part: Part) -> str:
+    """Return the CTE that inserts the rows of a part, in the order of the manifest's list."""
+    names = ", ".join(column.name for column in part.columns)
+    values = ", ".join(f"(t.item ->> '{one.name}')::{one.type}" for one in part.columns)
+    return f"""
+    {part.table}_rows AS (
+        INSERT INTO {part.table} ({part.owner}, position, {names})
+        SELECT n.id, t.position::smallint, {values}
+        FROM numbered n, jsonb_array_elements(n.extra::jsonb -> '{part.table}') WITH ORDINALITY
+             AS t(item, position)),"""
 
 
 @lru_cache(maxsize=64)
@@ -394,8 +369,8 @@ def _insert_statement(kind_name: str) -> str:
         names += ", kind"
         values += f", {kind.code}"
     namespace = "namespace, " if kind.namespaced else ""
-    placement = ("placement_revision, ", "revision, ") if kind_name == "Node" else ("", "")
-    taints = _INSERT_TAINTS if kind_name == "Node" else ""
+    placement = ("placement_revision, ", "revision, ") if kind.guards_placement else ("", "")
+    parts = "".join(_insert_part(part) for part in kind.parts)
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}, {catalogue.EPOCH}),
     numbered AS MATERIALIZED (
@@ -410,7 +385,7 @@ def _insert_statement(kind_name: str) -> str:
             {placement[0]}revision{names})
         SELECT id, uid, {namespace}name, labels::jsonb, %s::timestamptz, document_id,
             {placement[1]}revision{values}
-        FROM (SELECT *, extra::jsonb AS e FROM numbered) n),{taints}
+        FROM (SELECT *, extra::jsonb AS e FROM numbered) n),{parts}
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
         SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, namespace, name,
@@ -492,15 +467,12 @@ def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
 
 
 @lru_cache(maxsize=64)
-def _lock_statements(kind_name: str) -> tuple[str, str]:
+def _lock_statements(kind_name: str, more: str) -> tuple[str, str]:
     kind = KINDS[kind_name]
     where = "t.namespace = %s AND t.name = %s" if kind.namespaced else "t.name = %s"
     namespace = "t.namespace" if kind.namespaced else "''"
-    pod = (
-        f", {POD_OVERLAY}, t.class_id, t.phase, t.nominated_node_name" if kind_name == "Pod" else ""
-    )
     read = (
-        f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{pod}"
+        f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{more}"
         f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id WHERE {where}"
         " FOR NO KEY UPDATE OF t"
     )
@@ -508,7 +480,16 @@ def _lock_statements(kind_name: str) -> tuple[str, str]:
 
 
 def lock_row(kind: Kind, namespace: str, name: str) -> Row:
-    """Return the stored row with its document, locked until the transaction ends.
+    """Return the stored row with its document, locked until the transaction ends; not for pods.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return Row(*lock_columns(kind, namespace, name))
+
+
+def lock_columns(kind: Kind, namespace: str, name: str, more: str = "") -> sql.Row:
+    """Return the first columns of a ``Row`` and the columns ``more``, of a row locked as above.
 
     When the statement had to wait for another writer, PostgreSQL checks the row's newest version
     against the document of the older one and finds no match. The row is then locked by itself,
@@ -518,19 +499,14 @@ def lock_row(kind: Kind, namespace: str, name: str) -> Row:
         NotFound: there is none.
     """
     key = (namespace, name) if kind.namespaced else (name,)
-    read, lock = _lock_statements(kind.name)
+    read, lock = _lock_statements(kind.name, more)
     found = sql.fetch_one(read, key)
     if found is None:
         if sql.fetch_one(lock, key) is None:
             raise not_found(kind, name)
         found = sql.fetch_one(read, key)
         assert found is not None
-    id_, uid, row_namespace, row_name, document_id, revision, text, *more = found
-    row = Row(id_, uid, row_namespace, row_name, document_id, revision, text)
-    if kind.name == "Pod":
-        *slots, row.class_id, row.phase, row.nominated_node_name = more
-        row.overlay = pod_overlay(*slots)
-    return row
+    return found
 
 
 @lru_cache(maxsize=128)
@@ -539,7 +515,7 @@ def _update_statement(kind_name: str, *, logged: bool) -> str:
     columns = "".join(f", {column.name} = %s::{column.type}" for column in kind.columns)
     placement = (
         ", placement_revision = CASE WHEN %s THEN n.revision ELSE t.placement_revision END"
-        if kind_name == "Node"
+        if kind.guards_placement
         else ""
     )
     log = f"""
@@ -590,7 +566,7 @@ def update_row(
         labels_json(manifest),
         document.parse_time(deletion) if deletion else None,
         *columns_of(kind, manifest).values(),
-        *([placement] if kind.name == "Node" else []),
+        *([placement] if kind.guards_placement else []),
         row.id,
         row.document_id,
     ]
@@ -611,17 +587,18 @@ def update_row(
 
 @lru_cache(maxsize=64)
 def _delete_statement(kind_name: str) -> str:
-    taints = (
-        "bare AS (DELETE FROM taint USING numbered WHERE node_id = %s::bigint),"
-        if kind_name == "Node"
-        else ""
+    kind = KINDS[kind_name]
+    parts = " ".join(
+        f"{part.table}_rows AS"
+        f" (DELETE FROM {part.table} USING numbered WHERE {part.owner} = %s::bigint),"
+        for part in kind.parts
     )
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision FROM gate WHERE opened = 1),
-    {taints}
+    {parts}
     deleted AS (
-        DELETE FROM {KINDS[kind_name].table} t USING numbered n WHERE t.id = %s::bigint
+        DELETE FROM {kind.table} t USING numbered n WHERE t.id = %s::bigint
         RETURNING t.id, n.revision, t.deletion_at),
     old AS (
         INSERT INTO superseded_document (document_id, revision)
@@ -639,7 +616,7 @@ def _delete_statement(kind_name: str) -> str:
 def delete_row(kind: Kind, row: Row, *, now: datetime) -> int:
     """Remove a locked row; return the revision of its deletion."""
     parameters = [
-        *([row.id] if kind.name == "Node" else []),
+        *[row.id for _ in kind.parts],
         row.id,
         row.document_id,
         now,
@@ -668,6 +645,7 @@ __all__ = [
     "insert_rows",
     "is_rehearsal",
     "kind_of",
+    "lock_columns",
     "lock_row",
     "merge_update",
     "new_uid",

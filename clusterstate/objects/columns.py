@@ -47,6 +47,32 @@ def extended(node: Manifest) -> str:
     return msgspec.json.encode(found).decode()
 
 
+def taints(node: Manifest) -> list[Manifest]:
+    """Return the node's taints."""
+    return (node.get("spec") or {}).get("taints") or []
+
+
+def taint_key(taint: Manifest) -> str:
+    """Return a taint's key."""
+    return taint.get("key") or ""
+
+
+def taint_value(taint: Manifest) -> str:
+    """Return a taint's value."""
+    return taint.get("value") or ""
+
+
+def taint_effect(taint: Manifest) -> str:
+    """Return a taint's effect."""
+    return taint.get("effect") or ""
+
+
+def taint_added_at(taint: Manifest) -> datetime | None:
+    """Return when a NoExecute taint was added."""
+    added = taint.get("timeAdded")
+    return document.parse_time(added) if added else None
+
+
 def namespace_phase(namespace: Manifest) -> str:
     """Return ``Active`` or ``Terminating``."""
     return (namespace.get("status") or {}).get("phase") or "Active"

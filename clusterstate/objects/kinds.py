@@ -13,6 +13,13 @@ import msgspec
 
 from clusterstate.objects import columns, wire_types
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.strategies import (
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    PodStrategy,
+    Strategy,
+)
 
 SHARED_TABLE: Final = "generic_object"
 """The table of all kinds that have none of their own; its column ``kind`` holds their codes."""
@@ -32,6 +39,19 @@ class Column(msgspec.Struct, frozen=True):
     read: Callable[[Manifest], Any]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A list in the manifest whose items are rows of a table of their own, in order.
+
+    ``owner`` is the column that refers to the object; ``columns`` read one item each, and the
+    column ``position`` counts from 1. ``read`` returns the items of a manifest.
+    """
+
+    table: str
+    owner: str
+    columns: tuple[Column, ...]
+    read: Callable[[Manifest], list[Manifest]]
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object.
 
@@ -48,6 +68,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     ``counts_generation``: changes of the spec are counted in ``metadata.generation``.
     ``status_at_creation``: a client may send the status with a new object.
     ``in_catalogue``: admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
+    ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
+    may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
+    ``strategy`` says what else a write does to a manifest of the kind.
     """
 
     name: str
@@ -61,6 +84,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     counts_generation: bool = False
     status_at_creation: bool = False
     in_catalogue: bool = False
+    guards_placement: bool = False
+    parts: tuple[Part, ...] = ()
+    strategy: Strategy = Strategy()
     group: str = ""
     version: str = "v1"
     versions: tuple[str, ...] = ("v1",)
@@ -120,6 +146,7 @@ _ALL: Final = (
             "status.podIP": "",
             "status.nominatedNodeName": "t.nominated_node_name",
         },
+        strategy=PodStrategy(),
     ),
     Kind(
         name="Node",
@@ -141,6 +168,21 @@ _ALL: Final = (
             Column("extended", "text::jsonb", columns.extended),
         ),
         selectable={"spec.unschedulable": "CASE WHEN t.unschedulable THEN 'true' ELSE 'false' END"},
+        guards_placement=True,
+        parts=(
+            Part(
+                "taint",
+                "node_id",
+                (
+                    Column("key", "text", columns.taint_key),
+                    Column("value", "text", columns.taint_value),
+                    Column("effect", "text", columns.taint_effect),
+                    Column("added_at", "timestamptz", columns.taint_added_at),
+                ),
+                columns.taints,
+            ),
+        ),
+        strategy=NodeStrategy(),
     ),
     Kind(
         name="Namespace",
@@ -155,6 +197,7 @@ _ALL: Final = (
         in_catalogue=True,
         columns=(Column("phase", "text", columns.namespace_phase),),
         selectable={"status.phase": "t.phase"},
+        strategy=NamespaceStrategy(),
     ),
     Kind(
         name="Event",
@@ -328,6 +371,7 @@ _ALL: Final = (
             Column("holder", "text", columns.lease_holder),
             Column("renewed_at", "timestamptz", columns.renewed_at),
         ),
+        strategy=LeaseStrategy(),
     ),
 )
 

@@ -14,7 +14,7 @@ import structlog
 from clusterstate import changes
 from clusterstate.actions import aside, events, evictions
 from clusterstate.actions.events import Occurrence
-from clusterstate.actions.pods.update import rewrite_pod
+from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.admission import runtime_class
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.namespaces import changed_namespaces

@@ -16,9 +16,10 @@ from django.urls import URLPattern
 from api import batches, clock, urls
 from api.viewsets import StatusView
 from clusterstate import changes, memory, sql
-from clusterstate.actions import objects, reservations
+from clusterstate.actions import reservations
 from clusterstate.actions.reservations import Held
 from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.queries.objects import find_object
 from tests.api.builders import binding, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.controllers.support import NOW, after
@@ -321,5 +322,5 @@ def test_a_dry_run_never_joins_a_batch():
     assert response.status_code == 201
     batch.execute()
     assert not connection.in_atomic_block
-    assert objects.queries.find("Pod", "default", "p") is None
+    assert find_object("Pod", "default", "p") is None
     assert re.search(rb'"uid":', response.content)

@@ -9,7 +9,7 @@ from clusterstate import sql
 from clusterstate.actions import bootstrap, evictions
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.actions.pods.update import update_pod
+from clusterstate.actions.pods.rewrite import update_pod
 from clusterstate.objects import document
 from clusterstate.objects.document import Eviction, Overlay
 from clusterstate.queries.eviction_timers import TAINT, due_taints

@@ -32,7 +32,7 @@ from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import storing
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
 from clusterstate.actions.pods.deadlocks import again_after_deadlock
-from clusterstate.actions.pods.versions import write_version
+from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.admission.request import CREATE, NOBODY, User
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
@@ -269,7 +269,7 @@ def bind_pod(
     context = catalogue.current()
     with storing.work(dry_run=dry_run):
         sql.run(_LOCK_PLACEMENT_SHARED)
-        row = storing.lock_row(POD, namespace, name)
+        row = lock_pod(namespace, name)
         old = row.manifest()
         storing.check_preconditions(
             POD, old["metadata"], uid=uid, resource_version=resource_version

@@ -7,7 +7,6 @@ from clusterstate.objects.kinds import KINDS
 
 POD: Final = KINDS["Pod"]
 FINISHED: Final = ("Succeeded", "Failed")
-PHASES: Final = ("Pending", "Running", *FINISHED, "Unknown")
 
 _VERSIONED = (
     "document_id",

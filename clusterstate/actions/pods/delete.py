@@ -10,7 +10,7 @@ from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import storing
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.status import with_condition
-from clusterstate.actions.pods.versions import DELETE_PODS, remove_pod, write_version
+from clusterstate.actions.pods.versions import DELETE_PODS, lock_pod, remove_pod, write_version
 from clusterstate.actions.storing import Deleted
 from clusterstate.admission.request import DELETE, NOBODY, User
 from clusterstate.objects import document, moments
@@ -51,7 +51,7 @@ def delete_pod(
         grace_seconds = 1  # BeforeDelete: a negative period is the shortest one
     context = catalogue.current()
     with storing.work(dry_run=dry_run):
-        row = storing.lock_row(POD, namespace, name)
+        row = lock_pod(namespace, name)
         old = row.manifest()
         metadata = old["metadata"]
         storing.check_preconditions(POD, metadata, uid=uid, resource_version=resource_version)
@@ -91,7 +91,7 @@ def delete_pod(
         composed = document.compose(text, revision, overlay)
         gone = grace == 0 and not finalizers
         if gone:
-            row = storing.lock_row(POD, namespace, name)
+            row = lock_pod(namespace, name)
             revision = remove_pod(row, now=now)
             composed = document.compose(text, revision, overlay)
         changes.announce(revision, ("Pod",))

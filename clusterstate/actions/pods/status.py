@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from clusterstate.actions.pods.clauses import FINISHED
-from clusterstate.actions.pods.update import rewrite_pod
+from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.objects import document
 from clusterstate.objects.meta import Manifest
 

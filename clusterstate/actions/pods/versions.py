@@ -1,14 +1,32 @@
-"""Write a new version of one locked pod, or remove it."""
+"""Lock one pod, write a new version of it, or remove it."""
 
 from datetime import datetime
 
 from clusterstate import changes, sql
+from clusterstate.actions import storing
 from clusterstate.actions.pods.classes import class_id_of
-from clusterstate.actions.pods.clauses import log_versions, returning_versions
+from clusterstate.actions.pods.clauses import POD, log_versions, returning_versions
 from clusterstate.actions.storing import Row
 from clusterstate.objects import document, scheduling_class
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
+
+_COLUMNS = f", {POD_OVERLAY}, t.class_id, t.phase, t.nominated_node_name"
+
+
+def lock_pod(namespace: str, name: str) -> Row:
+    """Return the stored pod with its document, locked until the transaction ends.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = storing.lock_columns(POD, namespace, name, _COLUMNS)
+    row = Row(*found[:7])
+    *slots, row.class_id, row.phase, row.nominated_node_name = found[7:]
+    row.overlay = pod_overlay(*slots)
+    return row
+
 
 _UPDATE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),

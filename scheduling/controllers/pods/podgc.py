@@ -18,8 +18,8 @@ from django.conf import settings
 
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.pods.status import with_condition
-from clusterstate.actions.pods.update import rewrite_pod
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import Glance

@@ -1,0 +1,84 @@
+"""Pods as any other objects are written: their statements behind the common way of writing."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from clusterstate.actions.pods.create import create_pods, create_pods_each
+from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.versions import lock_pod, remove_pod, write_version
+from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.actions.writing import DeleteOptions, Writer
+from clusterstate.admission.request import User
+from clusterstate.objects.document import Overlay
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+
+
+class PodWriter(Writer):
+    """Pods are written together with their class, their place in the queue and their log."""
+
+    def create(
+        self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
+    ) -> list[Stored]:
+        """See ``create_pods``."""
+        manifests = [_in_namespace(namespace, manifest) for namespace, manifest in items]
+        stored = create_pods(manifests, now=now, user=user)
+        return [one for one in stored if isinstance(one, Stored)]
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """See ``create_pods_each``."""
+        return create_pods_each(wanted, now=now)
+
+    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+        """See ``lock_pod``."""
+        return lock_pod(namespace, name)
+
+    def store(
+        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
+        now: datetime,
+    ) -> int:  # fmt: skip
+        """See ``write_version``."""
+        return write_version(row, new, text, slots, now=now)
+
+    def remove(self, kind: Kind, row: Row, now: datetime) -> int:
+        """See ``remove_pod``."""
+        return remove_pod(row, now=now)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        options: DeleteOptions,
+        *,
+        now: datetime,
+        user: User,
+    ) -> Deleted:
+        """See ``delete_pod``: a pod has a grace period."""
+        return delete_pod(
+            namespace,
+            name,
+            now=now,
+            grace_seconds=options.grace_period_seconds,
+            uid=options.uid,
+            resource_version=options.resource_version,
+            user=user,
+            dry_run=options.dry_run,
+            propagation=options.propagation,
+        )
+
+
+def _in_namespace(namespace: str, manifest: Manifest) -> Manifest:
+    """Return the manifest with the namespace it is created in, if that is given."""
+    metadata = manifest.get("metadata") or {}
+    if not namespace or metadata.get("namespace") == namespace:
+        return manifest
+    return {**manifest, "metadata": {**metadata, "namespace": namespace}}

@@ -1,0 +1,313 @@
+"""The one way in which objects are written, with hooks for what is particular about a kind.
+
+``Writer`` creates, updates and deletes objects of any kind. Kinds whose rows are written by
+statements of their own, or together with other rows, have a subclass beside these statements
+(`actions.objects` lists them). What a write does to a manifest alone is said by the kind's strategy
+(`objects.strategies`).
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from clusterstate import admission, catalogue, changes
+from clusterstate.actions import storing
+from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
+from clusterstate.objects import document
+from clusterstate.objects.document import Overlay
+from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
+from clusterstate.objects.kinds import Kind
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.ownership import Policy, finalizers_for
+
+_MAX_TRIES = 20
+
+
+class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to delete: the parts of meta/v1 DeleteOptions that have an effect here."""
+
+    grace_period_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+    propagation: Policy | None = None
+
+    @classmethod
+    def of(cls, options: "DeleteOptions | Manifest | None") -> "DeleteOptions":
+        """Return options given as a manifest (``dryRun`` already a boolean) as values."""
+        if isinstance(options, DeleteOptions):
+            return options
+        options = options or {}
+        preconditions = options.get("preconditions") or {}
+        return cls(
+            grace_period_seconds=options.get("gracePeriodSeconds"),
+            uid=preconditions.get("uid") or "",
+            resource_version=preconditions.get("resourceVersion") or "",
+            dry_run=bool(options.get("dryRun")),
+            propagation=Policy(policy) if (policy := options.get("propagationPolicy")) else None,
+        )
+
+
+class _New(msgspec.Struct, frozen=True):
+    """An admitted object, and the place in the list of the request for it."""
+
+    place: int
+    admitted: admission.Admitted
+    generated: bool
+
+
+class Writer:
+    """How objects of a kind are created, updated and deleted; each call is one transaction."""
+
+    is_batched = True
+    """Whether one statement creates many."""
+
+    def lock_before(self) -> None:
+        """Take the locks that come before the locks of rows (`actions.objects` has the order)."""
+
+    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+        """Return the stored row, locked until the transaction ends.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return storing.lock_row(kind, namespace, name)
+
+    def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
+        """Return an admitted manifest with what the service itself puts into it."""
+        return new
+
+    def foretell(self, new: Manifest, old: Manifest, now: datetime) -> list[str]:
+        """Return warnings about what an update would bring about; asked in dry runs."""
+        return []
+
+    def store(
+        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
+        now: datetime,
+    ) -> int:  # fmt: skip
+        """Write the new version of a locked row; return its revision."""
+        strategy = kind.strategy
+        return storing.update_row(
+            kind,
+            row,
+            new,
+            text,
+            now=now,
+            placement=strategy.moves_placement(new, old),
+            logged=strategy.is_logged(new, old),
+        )
+
+    def remove(self, kind: Kind, row: Row, now: datetime) -> int:
+        """Remove a locked row; return the revision of its deletion."""
+        return storing.delete_row(kind, row, now=now)
+
+    def create(
+        self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
+    ) -> list[Stored]:
+        """Create objects, namespace and manifest each, by one statement: all or none.
+
+        Raises:
+            StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
+        """
+        wanted = [(namespace, manifest, user) for namespace, manifest in items]
+        stored = self.create_each(kind, wanted, now, all_or_nothing=True)
+        return [one for one in stored if isinstance(one, Stored)]
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Create objects: namespace, manifest and user each; return their results, in order.
+
+        What fails has its error there and spoils nothing for the others, which are inserted by one
+        statement, in the order of the list; by a second one when a name turns out to be taken. With
+        ``all_or_nothing`` the first error is raised instead and nothing is stored.
+        """
+        writes_catalogue = kind.in_catalogue
+        if writes_catalogue:
+            catalogue.lock_for_writing()
+        context = catalogue.current()
+        results: list[Stored | StatusError | None] = [None] * len(wanted)
+        remaining: Sequence[int] = range(len(wanted))
+        for attempt in range(_MAX_TRIES):
+            prepared, refused = self._admit_new(kind, wanted, remaining, now, context)
+            # A rule that is out of date may refuse what the current one admits.
+            if refused and not catalogue.is_current(context):
+                context = catalogue.reload()
+                continue
+            if refused and all_or_nothing:
+                raise next(iter(refused.values()))
+            for place, error in refused.items():
+                results[place] = error
+            if not prepared:
+                break
+            try:
+                inserted = storing.insert_rows(
+                    kind,
+                    [one.admitted.manifest for one in prepared],
+                    now=now,
+                    epoch=None if writes_catalogue else context.epoch,
+                )
+            except AlreadyExists as error:
+                taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])
+                last = attempt == _MAX_TRIES - 1
+                for position, one in enumerate(prepared):
+                    if position in taken and (last or not one.generated):
+                        name = one.admitted.manifest["metadata"]["name"]
+                        error = storing.already_exists(kind, name)
+                        if all_or_nothing:
+                            raise error from None
+                        results[one.place] = error
+                if last and all_or_nothing:
+                    raise
+                remaining = [place for place in remaining if results[place] is None]
+                continue
+            if inserted is None:
+                context = catalogue.reload()
+                continue
+            if writes_catalogue:
+                catalogue.advance()
+            changes.announce(inserted[-1].revision, (kind.name,))
+            for row, one in zip(inserted, prepared, strict=True):
+                results[one.place] = Stored(
+                    document.compose(row.text, row.revision),
+                    row.revision,
+                    one.admitted.warnings,
+                    one.admitted.manifest["metadata"]["uid"],
+                )
+            break
+        late = TooManyRequests("namespaces and classes change too quickly; try again")
+        if all_or_nothing and None in results:
+            raise late
+        return [late if result is None else result for result in results]
+
+    def _admit_new(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        places: Sequence[int],
+        now: datetime,
+        context: catalogue.Catalogue,
+    ) -> tuple[list[_New], dict[int, StatusError]]:
+        """Return what admission makes of new objects, and what it refuses, by place."""
+        prepared: list[_New] = []
+        refused: dict[int, StatusError] = {}
+        for place in places:
+            namespace, manifest, user = wanted[place]
+            try:
+                new, generated = storing.prepare(
+                    kind, namespace, manifest, now=now, uid=storing.new_uid()
+                )
+                admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
+            except StatusError as error:
+                refused[place] = error
+                continue
+            settled = self.settle(admitted.manifest, None, now)
+            if settled is not admitted.manifest:
+                admitted = admission.Admitted(settled, admitted.warnings)
+            prepared.append(_New(place, admitted, generated))
+        return prepared, refused
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Manifest], Manifest],
+        *,
+        now: datetime,
+        user: User,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Replace an object by what ``change`` makes of it; see `actions.objects.update`."""
+        with storing.work(dry_run=dry_run):
+            if kind.in_catalogue:
+                catalogue.lock_for_writing()
+            context = catalogue.current()
+            self.lock_before()
+            row = self.lock(kind, namespace, name)
+            old = row.manifest()
+            new = storing.merge_update(kind, old, change(row.manifest()), subresource)
+            admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
+            new = self.settle(admitted.manifest, old, now)
+            kind.strategy.canonicalize(new, old)
+            text, slots = document.encode(kind.name, new)
+            if storing.same(kind, row, old, new, text, slots):
+                return Stored(
+                    row.composed(), row.revision, admitted.warnings, row.uid, changed=False
+                )
+            if not subresource and kind.counts_generation:
+                storing.bump_generation(kind, old, new)
+                text, slots = document.encode(kind.name, new)
+            warnings = admitted.warnings
+            if storing.is_rehearsal():
+                warnings = [*warnings, *self.foretell(new, old, now)]
+            revision = self._write(kind, row, new, old, text, slots, now)
+            return Stored(document.compose(text, revision, slots), revision, warnings, row.uid)
+
+    def _write(
+        self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
+        now: datetime,
+    ) -> int:  # fmt: skip
+        """Write the new version of a locked row, or remove it if nothing keeps it any more."""
+        if new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new):
+            revision = self.remove(kind, row, now)
+        else:
+            revision = self.store(kind, row, new, old, text, slots, now)
+            if not kind.strategy.is_logged(new, old):
+                return revision
+        if kind.in_catalogue:
+            catalogue.advance()
+        changes.announce(revision, (kind.name,))
+        return revision
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        options: DeleteOptions,
+        *,
+        now: datetime,
+        user: User,
+    ) -> Deleted:
+        """Delete an object, or begin to; see `actions.objects.delete`."""
+        with storing.work(dry_run=options.dry_run):
+            if kind.in_catalogue:
+                catalogue.lock_for_writing()
+            context = catalogue.current()
+            row = self.lock(kind, namespace, name)
+            old = row.manifest()
+            storing.check_preconditions(
+                kind, old["metadata"], uid=options.uid, resource_version=options.resource_version
+            )
+            admission.admit(kind.name, DELETE, None, old, "", context, user)
+            new = {**old, "metadata": dict(old["metadata"])}
+            finalizers = old["metadata"].get("finalizers") or []
+            wanted = finalizers_for(kind.name, finalizers, options.propagation)
+            if wanted != finalizers:
+                new["metadata"]["finalizers"] = wanted
+                if not wanted:
+                    del new["metadata"]["finalizers"]
+            if not kind.strategy.is_kept(new):
+                revision = self.remove(kind, row, now)
+                if kind.in_catalogue:
+                    catalogue.advance()
+                changes.announce(revision, (kind.name,))
+                return Deleted(document.compose(row.text, revision), revision, row.uid, gone=True)
+            if old["metadata"].get("deletionTimestamp"):
+                if wanted == finalizers:
+                    return Deleted(row.composed(), row.revision, row.uid, gone=False)
+            else:
+                new["metadata"]["deletionTimestamp"] = document.format_time(now)
+                kind.strategy.begin_deletion(new)
+            text, slots = document.encode(kind.name, new)
+            revision = self._write(kind, row, new, old, text, slots, now)
+            return Deleted(document.compose(text, revision, slots), revision, row.uid, gone=False)

@@ -1,0 +1,152 @@
+"""What a write does to the manifests of one kind, beside what it does to those of all kinds.
+
+Pure, as admission is: a strategy sees the stored and the wanted manifest and knows no database.
+Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, and the strategies in
+``pkg/registry/*/strategy.go``, v1.36.
+"""
+
+from typing import Final
+
+from clusterstate.objects.errors import NOT_SUPPORTED, FieldError, Invalid
+from clusterstate.objects.labels import is_valid_label_value
+from clusterstate.objects.meta import Manifest
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+"""The phases of a pod."""
+
+
+class Strategy:
+    """A kind about whose manifests there is nothing particular."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Set what the server sets in a new object, in place; ``metadata`` is its own already."""
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep in ``new``, in place, what this way of writing does not change."""
+
+    def canonicalize(self, new: Manifest, old: Manifest) -> None:
+        """Bring an admitted update into its stored form, in place.
+
+        Raises:
+            StatusError: the database would refuse it.
+        """
+
+    def is_kept(self, manifest: Manifest) -> bool:
+        """Return whether an object that is being deleted has to stay for the time being."""
+        return bool(manifest["metadata"].get("finalizers"))
+
+    def begin_deletion(self, new: Manifest) -> None:
+        """Mark an object, in place, that stays and has got its ``deletionTimestamp``."""
+        new["metadata"]["deletionGracePeriodSeconds"] = 0
+
+    def is_logged(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether followers of the change log are told of an update."""
+        return True
+
+    def moves_placement(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether a placement that was decided before an update may be wrong after it."""
+        return False
+
+
+class PodStrategy(Strategy):
+    """``pkg/registry/core/pod/strategy.go``."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """A new pod is pending, whatever the client says."""
+        new["status"] = {"phase": "Pending"}
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Agents need not repeat the QoS class in a status, and cannot change it."""
+        if subresource == "status":
+            qos = (old.get("status") or {}).get("qosClass")
+            new["status"] = {"qosClass": qos, **(new.get("status") or {})}
+
+    def canonicalize(self, new: Manifest, old: Manifest) -> None:
+        """Refuse an unknown phase; a pod without gates is not told to be gated."""
+        phase = (new.get("status") or {}).get("phase") or "Pending"
+        if phase not in PHASES:
+            known = ", ".join(f'"{one}"' for one in PHASES)
+            error = FieldError(NOT_SUPPORTED, "status.phase", phase, f"supported values: {known}")
+            raise Invalid("Pod", new["metadata"]["name"], [error])
+        drop_gated_condition(new, old)
+
+    def is_kept(self, manifest: Manifest) -> bool:
+        """A pod stays for its finalizers and for its grace period, which its agent ends."""
+        metadata = manifest["metadata"]
+        return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
+
+
+def drop_gated_condition(new: Manifest, old: Manifest) -> None:
+    """Remove the condition ``SchedulingGated``, in place, from a pod that lost its last gate."""
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if before.get("schedulingGates") and not after.get("schedulingGates"):
+        status = new.get("status") or {}
+        conditions = [
+            one for one in status.get("conditions") or () if one.get("reason") != "SchedulingGated"
+        ]
+        new["status"] = {**status, "conditions": conditions}
+
+
+class NodeStrategy(Strategy):
+    """``pkg/registry/core/node/strategy.go``."""
+
+    _OFFERS: Final = ("capacity", "allocatable", "images", "declaredFeatures")
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Label a new node with its name, as a kubelet does (R26), where a label can hold it."""
+        metadata = new["metadata"]
+        name = metadata.get("name") or ""
+        labels = metadata.get("labels") or {}
+        if HOSTNAME not in labels and not is_valid_label_value(name):
+            metadata["labels"] = {**labels, HOSTNAME: name}
+
+    def moves_placement(self, new: Manifest, old: Manifest) -> bool:
+        """All but conditions, which are heartbeats: taints speak for them."""
+        if old.get("spec") != new.get("spec"):
+            return True
+        if old["metadata"].get("labels") != new["metadata"].get("labels"):
+            return True
+        before, after = old.get("status") or {}, new.get("status") or {}
+        return any(before.get(field) != after.get(field) for field in self._OFFERS)
+
+
+class NamespaceStrategy(Strategy):
+    """``pkg/registry/core/namespace/strategy.go``: ``spec.finalizers`` change by /finalize only."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """A new namespace is active, and its content has to be deleted before it."""
+        new["status"] = {"phase": "Active"}
+        new["spec"] = {**(new.get("spec") or {}), "finalizers": ["kubernetes"]}
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep the finalizers of the content."""
+        if not subresource:
+            kept = (old.get("spec") or {}).get("finalizers")
+            new["spec"] = {
+                **(new.get("spec") or {}),
+                **({} if kept is None else {"finalizers": kept}),
+            }
+
+    def is_kept(self, manifest: Manifest) -> bool:
+        """A namespace stays for its content, too."""
+        return super().is_kept(manifest) or bool((manifest.get("spec") or {}).get("finalizers"))
+
+    def begin_deletion(self, new: Manifest) -> None:
+        """Nothing can be created in it from now on."""
+        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+
+
+class LeaseStrategy(Strategy):
+    """Renewals are heartbeats: they stay out of the change log."""
+
+    def is_logged(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether a lease differs in more than its renewal time."""
+        return _without_renewal(old) != _without_renewal(new)
+
+
+def _without_renewal(lease: Manifest) -> Manifest:
+    spec = {k: v for k, v in (lease.get("spec") or {}).items() if k != "renewTime"}
+    metadata = {k: v for k, v in lease["metadata"].items() if k != "managedFields"}
+    metadata.pop("resourceVersion", None)
+    return {**lease, "metadata": metadata, "spec": spec}
