@@ -149,7 +149,7 @@ class Cache:
         """
         if options.full or not self.snapshot.node_count:
             return None
-        if self._looks_at_all and (self._plain.nowhere or pod.info.index in self._unplaced):
+        if self._plain.nowhere and pod.info.index not in self._unplaced:
             refusal = self._diagnose(pod, options, draw, start)
             if refusal is not None:
                 return refusal
@@ -168,10 +168,14 @@ class Cache:
     ) -> Decision | None:
         """Return the decision about a pod that fits nowhere, ``None`` if it may fit somewhere.
 
+        A pod whose class was not placed last is diagnosed before anything else is tried.
+
         Raises:
             PluginFailed: a plugin failed.
         """
         snapshot, framework = self.snapshot, self.framework
+        if not self._looks_at_all or options.full:
+            return None
         state = new_state(pod, options, draw)
         state.victim_search = self._programs
         begun = framework.pre_filter(state, pod.info, snapshot)
@@ -188,12 +192,17 @@ class Cache:
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
-        """Return the refusal that an earlier one of the class stands for, ``None`` if none does.
+        """Return the refusal that an earlier one of the class leads to, ``None`` if none does.
 
         Raises:
             PluginFailed: a plugin failed.
         """
-        return self.refusals.find(pod, options, draw=draw, start=start, state=self.state)
+        known = self.refusals.find(pod, options, draw=draw, start=start, state=self.state)
+        if known is None and pod.info.index in self._unplaced and self.snapshot.node_count:
+            known = self._diagnose(pod, options, draw, start)
+            if known is not None:
+                self.keep(pod, options, known, start=start)
+        return known
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
         """Note a decision, before the snapshot follows it: sisters may be refused by it."""

@@ -459,7 +459,7 @@ def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) 
     statuses = filtered.statuses
     rows, verdict = filtered.rows, filtered.verdict
     plugins = {status.plugin for status in statuses[1:]}
-    counts = np.bincount(filtered.verdict, minlength=len(statuses)).tolist()
+    counts = filtered.counts
     return Diagnosis(
         node_to_status=NodeStatuses(rows, verdict, statuses, snapshot.names),
         counts=tuple((s, count) for s, count in zip(statuses, counts, strict=True) if count),

@@ -332,11 +332,10 @@ def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
     """Return each rejection with its number of nodes, most frequent first."""
     if len(filtered.statuses) == 1:
         return ()
-    counts = np.bincount(filtered.verdict, minlength=len(filtered.statuses)).tolist()
     return in_order(
         [
             Rejection(status, count)
-            for status, count in zip(filtered.statuses[1:], counts[1:], strict=True)
+            for status, count in zip(filtered.statuses[1:], filtered.counts[1:], strict=True)
             if count
         ]
     )

@@ -11,7 +11,7 @@ Two stamps, the second only where it is proved to be enough:
   is cheap, and counts when the first rejection of a row becomes another one. It is enough if
   filters of single rows reject every node, no pod is nominated anywhere, and PostFilter cannot
   help whatever pods there are: preemption is off for the pod, or has no candidate, or no pod of
-  lower priority is known.
+  lower priority is on a node.
 
 Not kept: what names a node or victims, errors, the refusal of a pod that is nominated itself, full
 tables, and anything of a profile in which a plugin has a say that does not state what it reads.
@@ -42,7 +42,8 @@ _Stamp = tuple[int, ...]
 class _Kept(msgspec.Struct, gc=False):
     """A refusal and what it holds for; ``state`` and ``moves`` are ``None`` and 0 if only strict.
 
-    ``versions`` are those of the loose stamp; ``priority`` is that of the lowest class known.
+    ``versions`` are those of the loose stamp; ``needs_no_lower``: it holds only as long as no pod
+    of lower priority is on a node.
     """
 
     decision: Decision
@@ -158,7 +159,7 @@ class Refusals:
                 and pod.info.preemption_policy != _NEVER
                 and _has_candidates(decision)
             )
-            if not kept.needs_no_lower or self._snapshot.lowest_priority >= pod.info.priority:
+            if not kept.needs_no_lower or not self._snapshot.has_pods_below(pod.info.priority):
                 kept.state, kept.moves = state, state.moves
                 kept.versions = self._versions()
         self._kept[pod.info.index] = kept
@@ -174,7 +175,7 @@ class Refusals:
             kept.state is None
             or kept.versions != self._versions()
             or snapshot.has_any_nomination
-            or (kept.needs_no_lower and snapshot.lowest_priority < info.priority)
+            or (kept.needs_no_lower and snapshot.has_pods_below(info.priority))
         ):
             return False
         now = state(info)

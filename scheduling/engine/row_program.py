@@ -12,7 +12,6 @@ every row.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from scheduling.engine.budgets import BudgetArrays
 from scheduling.engine.compiled import rows as loop
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Int16, Int64, Mask
+from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.configuration import Profile
 from scheduling.framework.interface import CycleState, Filter, Locality, Rows
 from scheduling.framework.runtime import Filtered, Framework
@@ -67,6 +66,31 @@ class _Term(msgspec.Struct, frozen=True):
     stated: Term | None = None
 
 
+class _Kept(msgspec.Struct):
+    """The last diagnosis of a class, for the next one to follow the rows that were touched.
+
+    ``verdict`` int32 (rows,): index into ``statuses``; shared with what was returned, so never
+    written to. ``counts``: how many rows have each status. ``cursor``: position in the log.
+    """
+
+    rows: Rows
+    verdict: Int32
+    statuses: list[Status]
+    counts: list[int]
+    cursor: int
+    number_of: dict[Status, int]
+
+    def filtered(self) -> Filtered:
+        """Return the diagnosis, with the statuses that some row has."""
+        verdict, counts = self.verdict, self.counts
+        used = [number == 0 or counts[number] > 0 for number in range(len(counts))]
+        if not all(used):
+            verdict = (np.cumsum(used, dtype=np.int32) - 1)[verdict]
+        statuses = [status for status, is_used in zip(self.statuses, used, strict=True) if is_used]
+        left = [count for count, is_used in zip(counts, used, strict=True) if is_used]
+        return Filtered(self.rows, verdict, tuple(statuses), tuple(left))
+
+
 class _Step(msgspec.Struct, frozen=True):
     """A filter, or several that depend on nodes alone: how their rejections read."""
 
@@ -110,6 +134,7 @@ class Program:
         self._terms: list[_Term] = []
         self._checks: list[tuple[int, int]] = []
         self._told: dict[int, Status] = {}
+        self.kept: _Kept | None = None
         self._plan(kinds, state)
         # Versions are read last: asking for tables may have made new kinds known.
         self.stamp = stamp(snapshot, state)
@@ -181,6 +206,11 @@ class Program:
         self._terms += terms
         self._rows.append((kind, first, len(self._terms)))
         self._steps.append(_Step(plugin, told=told))
+
+    @property
+    def stays_in_rows(self) -> bool:
+        """Whether the pods of one row do not matter to another row."""
+        return all(kind in (loop.STATIC, loop.FIT, loop.COUNT) for kind, _, _ in self._rows)
 
     # --- arrays ----------------------------------------------------------------------------------
 
@@ -345,18 +375,64 @@ class RowPrograms:
         program = self.program(state, info)
         if program is None or not len(rows):
             return None
+        follows = program.stays_in_rows and self._snapshot.nominations.number_of(state.pod_key) < 0
+        kept = program.kept
+        if not follows or kept is None or kept.rows is not rows or not self._follow(program, kept):
+            kept = self._kept(program, state, rows)
+            program.kept = kept if follows else None
+        return None if kept is None else kept.filtered()
+
+    def _kept(self, program: Program, state: CycleState, rows: Rows) -> _Kept | None:
+        """Judge all rows; return ``None`` if one passes or there are too many reasons."""
         verdict = np.zeros(len(rows), np.int32)
-        found = self._examine(program, state, rows, 0, 0, verdict)
+        found = self._examine(program, state.pod_key, rows, 0, 0, verdict)
         if found.why:
             return None
-        codes = self._codes[: found.kinds].tolist()
-        statuses = [SUCCESS, *map(program.status, codes)]
-        if len(set(statuses)) == len(statuses):
-            return Filtered(rows, verdict, tuple(statuses))
-        # Different numbers may read alike: a status stands in the table once.
-        numbers = {status: at for at, status in enumerate(dict.fromkeys(statuses))}
-        again = np.array([numbers[status] for status in statuses], np.int32)
-        return Filtered(rows, again[verdict], tuple(numbers))
+        kept = _Kept(rows, verdict, [SUCCESS], [0], self._snapshot.log_end, {SUCCESS: 0})
+        numbers = self._numbers_of(program, kept, found.kinds)
+        for number, count in zip(numbers[1:], self._numbers[: found.kinds].tolist(), strict=True):
+            kept.counts[number] += count
+        if numbers != list(range(len(numbers))):
+            # Different codes may read alike: a status stands in the table once.
+            kept.verdict = np.array(numbers, np.int32)[verdict]
+        return kept
+
+    def _numbers_of(self, program: Program, kept: _Kept, kinds: int) -> list[int]:
+        """Return the place among the kept statuses of each code that was found, after a 0."""
+        numbers = [0]
+        for code in self._codes[:kinds].tolist():
+            status = program.status(code)
+            number = kept.number_of.setdefault(status, len(kept.statuses))
+            if number == len(kept.statuses):
+                kept.statuses.append(status)
+                kept.counts.append(0)
+            numbers.append(number)
+        return numbers
+
+    def _follow(self, program: Program, kept: _Kept) -> bool:
+        """Judge rows again that were touched; return whether that was worth it and none passes."""
+        snapshot, rows = self._snapshot, kept.rows
+        touched = snapshot.touched_since(kept.cursor)
+        if touched is None or len(touched) > len(rows) // 16:
+            return False
+        kept.cursor = snapshot.log_end
+        if not len(touched):
+            return True
+        some = np.unique(touched).astype(np.intp)
+        verdict = np.zeros(len(some), np.int32)
+        found = self._examine(program, None, some, 0, 0, verdict)
+        if found.why:
+            return False
+        numbers = self._numbers_of(program, kept, found.kinds)
+        positions = np.searchsorted(rows, some)
+        before, after = kept.verdict[positions].tolist(), [numbers[at] for at in verdict.tolist()]
+        if before != after:
+            for old, new in zip(before, after, strict=True):
+                kept.counts[old] -= 1
+                kept.counts[new] += 1
+            kept.verdict = kept.verdict.copy()
+            kept.verdict[positions] = after
+        return True
 
     def find_victims(
         self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, wanted: int
@@ -372,7 +448,7 @@ class RowPrograms:
         if program is None:
             return None
         verdict = np.zeros(len(rows), np.int32)
-        found = self._examine(program, state, rows, begin, wanted, verdict)
+        found = self._examine(program, state.pod_key, rows, begin, wanted, verdict)
         if found.why:
             return None
         told = state.tells_candidates
@@ -413,7 +489,7 @@ class RowPrograms:
         )
 
     def _examine(
-        self, program: Program, state: CycleState, rows: Rows, begin: int, wanted: int, verdict: Any
+        self, program: Program, key: Hashable, rows: Rows, begin: int, wanted: int, verdict: Int32
     ) -> loop.Found:
         snapshot = self._snapshot
         nominations = snapshot.nominations
@@ -422,7 +498,7 @@ class RowPrograms:
             begin,
             wanted,
             program.info.priority,
-            nominations.number_of(state.pod_key),
+            nominations.number_of(key),
             loop.Nodes(
                 snapshot.allocatable, snapshot.requested, snapshot.allowed_pods, snapshot.pod_count
             ),
@@ -464,4 +540,4 @@ def _compile() -> None:
     info.priority = 0
     program = Program(snapshot, programs._framework, info, CycleState(), {})
     rows = snapshot.rows()
-    programs._examine(program, CycleState(), rows, 0, 0, np.zeros(0, np.int32))
+    programs._examine(program, None, rows, 0, 0, np.zeros(0, np.int32))

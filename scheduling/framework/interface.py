@@ -52,12 +52,12 @@ class CycleState:
     ``skip_filter`` and ``skip_score`` hold the names of plugins whose PreFilter or PreScore
     answered Skip. ``pod_key`` is the pod's identity in the snapshot, ``None`` for a pod that is not
     known there; ``nominated_node`` where room was made for it earlier; ``random`` is the cycle's
-    seeded generator, ``None`` where nothing may be left to chance. ``victim_search`` is a quick dry
-    run of preemption, ``None`` where the engine offers none; ``tells_candidates``: whether a
-    nomination must name all candidates. ``pod_name``
+    seeded generator (its seed has 64 bits), ``None`` where nothing may be left to chance.
+    ``victim_search`` is a quick dry run of preemption, ``None`` where the engine offers none;
+    ``tells_candidates``: whether a nomination must name all candidates. ``pod_name``
     (``namespace/name``) and ``pod_uid`` are known from Reserve on: what comes before is about a
-    scheduling class. A binding cycle may go on in another process or after a restart; it then
-    finds the notes that are plain data (``plain_notes``) and no others.
+    scheduling class. A binding cycle may go on in another process or after a restart; it then finds
+    the notes that are plain data (``plain_notes``) and no others.
     """
 
     __slots__ = (
@@ -96,6 +96,13 @@ class CycleState:
             self._random = np.random.Generator(np.random.PCG64(self._seed))
         return self._random
 
+    def draw_below(self, count: int) -> int:
+        """Return a number below ``count`` by chance, the same each time; 0 without a seed.
+
+        Uniform over seeds. Much quicker than ``random``, for one draw in a cycle.
+        """
+        return 0 if self._seed is None else (self._seed * count) >> 64
+
     def write(self, key: str, value: object) -> None:
         """Keep ``value`` under ``key``, replacing what was there."""
         self._notes[key] = value
@@ -128,7 +135,7 @@ class CycleState:
     def clone(self) -> "CycleState":
         """Return a state with the same notes (shared values, own table)."""
         copy = CycleState(pod_key=self.pod_key, nominated_node=self.nominated_node)
-        copy._random = self.random
+        copy._random, copy._seed = self.random, self._seed
         copy._notes = dict(self._notes)
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)

@@ -104,12 +104,22 @@ class PreFiltered(msgspec.Struct, frozen=True):
 class Filtered(msgspec.Struct, frozen=True):
     """Outcome of Filter over ``rows``.
 
-    ``verdict``: int32 over ``rows``, index into ``statuses``; 0 is Success.
+    ``verdict``: int32 over ``rows``, index into ``statuses``; 0 is Success. ``counted``: how many
+    rows have each status, where that is known already.
     """
 
     rows: Rows
     verdict: npt.NDArray[np.int32]
     statuses: tuple[Status, ...]
+    counted: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """How many rows have each status."""
+        if self.counted:
+            return self.counted
+        found: list[int] = np.bincount(self.verdict, minlength=len(self.statuses)).tolist()
+        return found
 
     @property
     def feasible(self) -> Rows:

@@ -116,8 +116,7 @@ class DefaultPreemption:
         ``minCandidateNodes*``; at least one, as the search ends with a candidate.
         """
         wanted = min(max(count * self._percentage // 100, self._absolute), count)
-        begin = 0 if state.random is None else int(state.random.integers(count))
-        return begin, max(wanted, 1)
+        return state.draw_below(count), max(wanted, 1)
 
     def dry_run(
         self,
@@ -163,7 +162,11 @@ def potential_rows(diagnosis: Diagnosis, snapshot: NodeTable) -> Rows:
     """Return the rows that reject the pod in a way that removing pods may change, in order."""
     told = diagnosis.node_to_status
     if isinstance(told, NodeStatuses):
-        known, found = told.rows, told.rows_with(Code.UNSCHEDULABLE)
+        known = told.rows
+        alike = bool(diagnosis.counts) and all(
+            status.code is Code.UNSCHEDULABLE for status, _ in diagnosis.counts
+        )
+        found = known if alike else told.rows_with(Code.UNSCHEDULABLE)
     else:
         there = {name: row for name in told if (row := snapshot.row_of(name)) is not None}
         known = np.array([*there.values()], np.intp)

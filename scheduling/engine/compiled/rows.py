@@ -208,8 +208,42 @@ def examine(
         rank: place of each row's name in the order of names.
         told: is written to.
     """
+    # Taken out of the tuples once: to take an array out of one costs more than to read it.
     steps, static, amounts, columns = rules.steps, rules.static, rules.amounts, rules.columns
-    term, counts = terms.columns, terms.counts
+    allocatable, requested, allowed_pods, pod_count = (
+        nodes.allocatable,
+        nodes.requested,
+        nodes.allowed_pods,
+        nodes.pod_count,
+    )
+    first_pod, next_pod, class_of, started, terminating = (
+        slots.first,
+        slots.following,
+        slots.kind,
+        slots.started,
+        slots.terminating,
+    )
+    priorities, peers, requests = classes.priority, classes.peer, classes.requests
+    first_nominated, next_nominated, nominated_class = (
+        nominated.first,
+        nominated.following,
+        nominated.kind,
+    )
+    term, counts, domains, counted, seat, take = (
+        terms.columns,
+        terms.counts,
+        terms.domain,
+        terms.counted,
+        terms.seat,
+        terms.take,
+    )
+    first_budget, guards, allowed, spared_pods = (
+        budgets.first,
+        budgets.which,
+        budgets.allowed,
+        budgets.spared,
+    )
+    verdict, codes, code_counts = told.verdict, told.codes, told.counts
     count, checks, total_terms = len(rows), len(amounts), len(term)
     most = count if wanted else 0
     position = np.empty(most, np.int64)
@@ -218,8 +252,9 @@ def examine(
     victims = np.empty(64, np.int32)
     lower = np.empty(64, np.int32)
     turn = np.empty(64, np.int32)
-    left = budgets.allowed.copy()
-    gone = np.zeros(checks, np.int64)
+    left = allowed.copy()
+    # Of each amount, what is left once the pod is there; negative: too little.
+    spare = np.zeros(checks, np.int64)
     seated = np.zeros(checks, np.int64)
     gone_weight = np.zeros(total_terms, np.int64)
     seated_weight = np.zeros(total_terms, np.int64)
@@ -236,26 +271,29 @@ def examine(
 
         # Pods that are nominated to the row.
         guests = 0
-        number = nominated.first[row]
+        number = first_nominated[row]
         while number >= 0:
-            kind = nominated.kind[number]
-            if number != own and classes.priority[kind] >= priority:
+            kind = nominated_class[number]
+            if number != own and priorities[kind] >= priority:
                 if guests == 0:
                     seated[:] = 0
                     seated_weight[:] = 0
                 guests += 1
                 for check in range(checks):
-                    seated[check] += classes.requests[kind, columns[check]]
+                    seated[check] += requests[kind, columns[check]]
                 for t in range(total_terms):
-                    seated_weight[t] += terms.seat[classes.peer[kind], t]
-            number = nominated.following[number]
+                    seated_weight[t] += seat[peers[kind], t]
+            number = next_nominated[number]
 
+        for check in range(checks):
+            column = columns[check]
+            spare[check] = allocatable[row, column] - requested[row, column] - amounts[check]
         # Pods of lower priority, the newest first: all of them leave to begin with.
         away = 0
         if wanted:
-            slot = slots.first[row]
+            slot = first_pod[row]
             while slot >= 0:
-                if classes.priority[slots.kind[slot]] < priority:
+                if priorities[class_of[slot]] < priority:
                     if away == len(lower):
                         longer = np.empty(2 * away, np.int32)
                         longer[:away] = lower
@@ -263,19 +301,18 @@ def examine(
                         turn = np.empty(2 * away, np.int32)
                     lower[away] = slot
                     away += 1
-                slot = slots.following[slot]
+                slot = next_pod[slot]
             if away == 0:
                 code = NO_VICTIMS
-            gone[:] = 0
             gone_weight[:] = 0
             for which in range(away):
                 slot = lower[which]
-                kind = slots.kind[slot]
+                kind = class_of[slot]
                 for check in range(checks):
-                    gone[check] += classes.requests[kind, columns[check]]
+                    spare[check] += requests[kind, columns[check]]
                 for t in range(total_terms):
-                    if term[t, LIVE_ONLY] == 0 or not slots.terminating[slot]:
-                        gone_weight[t] += terms.take[classes.peer[kind], t]
+                    if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
+                        gone_weight[t] += take[peers[kind], t]
         pods = away
         begun = filled
         violating = violated = 0
@@ -285,13 +322,13 @@ def examine(
         while code == 0:
             if trial:
                 slot = turn[trial - 1]
-                kind = slots.kind[slot]
+                kind = class_of[slot]
                 away -= 1
                 for check in range(checks):
-                    gone[check] -= classes.requests[kind, columns[check]]
+                    spare[check] -= requests[kind, columns[check]]
                 for t in range(total_terms):
-                    if term[t, LIVE_ONLY] == 0 or not slots.terminating[slot]:
-                        gone_weight[t] -= terms.take[classes.peer[kind], t]
+                    if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
+                        gone_weight[t] -= take[peers[kind], t]
 
             # The first rejection: with nominated pods counted, then without them.
             rejection = 0
@@ -302,15 +339,13 @@ def examine(
                     if what == STATIC:
                         local = int(static[steps[filtering, 1], row])
                     elif what == FIT:
-                        places = nodes.allowed_pods[row] - nodes.pod_count[row] + away
+                        places = allowed_pods[row] - pod_count[row] + away
                         if places - counting * guests < 1:
                             local = 1
                         for check in range(checks):
-                            room = nodes.allocatable[row, columns[check]]
-                            free = room - nodes.requested[row, columns[check]] + gone[check]
-                            if amounts[check] > free - counting * seated[check]:
-                                bits = 3 if amounts[check] > room else 1
-                                local |= bits << (2 * check + 1)
+                            if spare[check] - counting * seated[check] < 0:
+                                never = amounts[check] > allocatable[row, columns[check]]
+                                local |= (3 if never else 1) << (2 * check + 1)
                     elif what == COUNT:
                         t = steps[filtering, 1]
                         here = counts[term[t, OFFSET] + row] - gone_weight[t]
@@ -320,11 +355,11 @@ def examine(
                         near = anti = existing = meant = False
                         labelled = present = nowhere = True
                         for t in range(steps[filtering, 1], steps[filtering, 2]):
-                            domain = terms.domain[t, row]
+                            domain = domains[t, row]
                             change = 0
                             here = 0
                             if domain >= 0:
-                                if terms.counted[t, row]:
+                                if counted[t, row]:
                                     change = counting * seated_weight[t] - gone_weight[t]
                                 here = counts[term[t, OFFSET] + domain] + change
                             if term[t, KIND] == NEAR:
@@ -346,12 +381,12 @@ def examine(
                             local = 3
                     else:
                         for t in range(steps[filtering, 1], steps[filtering, 2]):
-                            domain = terms.domain[t, row]
+                            domain = domains[t, row]
                             if domain < 0:
                                 local = 2
                                 break
                             change = 0
-                            if terms.counted[t, row]:
+                            if counted[t, row]:
                                 change = counting * seated_weight[t] - gone_weight[t]
                             before = counts[term[t, OFFSET] + domain]
                             lowest = term[t, LOWEST]
@@ -381,13 +416,13 @@ def examine(
                     lower[which], lower[pods - 1 - which] = lower[pods - 1 - which], lower[which]
                 for which in range(1, pods):
                     slot = lower[which]
-                    mine = classes.priority[slots.kind[slot]]
-                    since = slots.started[slot]
+                    mine = priorities[class_of[slot]]
+                    since = started[slot]
                     place = which
                     while place > 0:
                         other = lower[place - 1]
-                        theirs = classes.priority[slots.kind[other]]
-                        until = slots.started[other]
+                        theirs = priorities[class_of[other]]
+                        until = started[other]
                         if mine < theirs or (
                             mine == theirs and not (since < until or np.isnan(until))
                         ):
@@ -400,14 +435,14 @@ def examine(
                     filling = pods
                     for which in range(pods):
                         slot = lower[which]
-                        kind = slots.kind[slot]
+                        kind = class_of[slot]
                         over = False
-                        for budget in range(budgets.first[kind], budgets.first[kind + 1]):
-                            guard = budgets.which[budget]
-                            if len(budgets.spared):
+                        for budget in range(first_budget[kind], first_budget[kind + 1]):
+                            guard = guards[budget]
+                            if len(spared_pods):
                                 key = int(slot) * len(left) + guard
-                                spared = np.searchsorted(budgets.spared, key)
-                                if spared < len(budgets.spared) and budgets.spared[spared] == key:
+                                spared = np.searchsorted(spared_pods, key)
+                                if spared < len(spared_pods) and spared_pods[spared] == key:
                                     continue
                             left[guard] -= 1
                             over = over or left[guard] < 0
@@ -421,20 +456,20 @@ def examine(
                         first, second = violating + which, pods - 1 - which
                         turn[first], turn[second] = turn[second], turn[first]
                     for which in range(pods):
-                        kind = slots.kind[lower[which]]
-                        for budget in range(budgets.first[kind], budgets.first[kind + 1]):
-                            left[budgets.which[budget]] = budgets.allowed[budgets.which[budget]]
+                        kind = class_of[lower[which]]
+                        for budget in range(first_budget[kind], first_budget[kind + 1]):
+                            left[guards[budget]] = allowed[guards[budget]]
                 else:
                     turn[:pods] = lower[:pods]
             elif rejection:
                 slot = turn[trial - 1]
-                kind = slots.kind[slot]
+                kind = class_of[slot]
                 away += 1
                 for check in range(checks):
-                    gone[check] += classes.requests[kind, columns[check]]
+                    spare[check] += requests[kind, columns[check]]
                 for t in range(total_terms):
-                    if term[t, LIVE_ONLY] == 0 or not slots.terminating[slot]:
-                        gone_weight[t] += terms.take[classes.peer[kind], t]
+                    if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
+                        gone_weight[t] += take[peers[kind], t]
                 if filled == len(victims):
                     longer = np.empty(2 * filled, np.int32)
                     longer[:filled] = victims
@@ -453,47 +488,47 @@ def examine(
             if filled == begun:
                 code = NO_NEED
         if code:
-            if last >= kinds or told.codes[last] != code:
+            if last >= kinds or codes[last] != code:
                 last = 0
-                while last < kinds and told.codes[last] != code:
+                while last < kinds and codes[last] != code:
                     last += 1
                 if last == kinds:
                     if kinds == MOST_CODES:
                         why = TOO_MANY
                         break
-                    told.codes[kinds] = code
-                    told.counts[kinds] = 0
+                    codes[kinds] = code
+                    code_counts[kinds] = 0
                     kinds += 1
-            told.counts[last] += 1
-            told.verdict[at] = last + 1
+            code_counts[last] += 1
+            verdict[at] = last + 1
             continue
 
         if 0 < violating < pods:
             # Those that violate a budget and the others were judged apart: in order again.
             for which in range(begun + 1, filled):
                 slot = victims[which]
-                mine = classes.priority[slots.kind[slot]]
-                since = slots.started[slot]
+                mine = priorities[class_of[slot]]
+                since = started[slot]
                 place = which
                 while place > begun:
                     other = victims[place - 1]
-                    theirs = classes.priority[slots.kind[other]]
-                    until = slots.started[other]
+                    theirs = priorities[class_of[other]]
+                    until = started[other]
                     if mine < theirs or (mine == theirs and not (since < until or np.isnan(until))):
                         break
                     victims[place] = other
                     place -= 1
                 victims[place] = slot
-        highest = classes.priority[slots.kind[victims[begun]]]
+        highest = priorities[class_of[victims[begun]]]
         total = 0
         oldest = np.inf
         for which in range(begun, filled):
             slot = victims[which]
-            mine = classes.priority[slots.kind[slot]]
+            mine = priorities[class_of[slot]]
             total += mine + 2**31
             # NaN, not started, is not below anything.
-            if mine == highest and slots.started[slot] < oldest:
-                oldest = slots.started[slot]
+            if mine == highest and started[slot] < oldest:
+                oldest = started[slot]
         size = filled - begun
         better = best < 0
         if not better:
