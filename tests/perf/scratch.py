@@ -18,6 +18,7 @@ import psycopg
 import redis
 from django.conf import settings
 
+from clusterstate import heartbeats
 from clusterstate.local import places
 from tests.perf.service import Client, ServiceError
 
@@ -60,12 +61,18 @@ class Scratch:
         os.kill(pid, number)
         return pid
 
+    def standing_by(self) -> set[int]:
+        """Return the schedulers that are warm and wait for their turn, by pid."""
+        return heartbeats.beating(self.state, "standby")
+
     def _find(self, part: str) -> int:
+        """Return a process of a part, of the schedulers the one that works; 0: none is there."""
+        idle = self.standing_by() if part == "scheduler" else set()
         wanted = (f"STOWAGE_PROCESS={part}\0".encode(), f"STOWAGE_STATE={self.state}\0".encode())
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 environment = (folder / "environ").read_bytes()
-                if all(text in environment for text in wanted):
+                if all(text in environment for text in wanted) and int(folder.name) not in idle:
                     return int(folder.name)
         return 0
 
@@ -81,6 +88,14 @@ class Scratch:
                     fields = (folder / "stat").read_text().rpartition(")")[2].split()
                     ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the CPU time of one process so far, 0 when it is gone."""
+    with contextlib.suppress(OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ _PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _KIND = "bench.stowage.dev/kind"
 _LOOK_EVERY = 0.002
 _PROBES = 20
+_KILLS = 7
 _LONGEST = 600.0
 _ROOM = 2000
 
@@ -55,12 +56,8 @@ def run(*, nodes: int, waiting: int, classes: int, say: Callable[[str], None]) -
         )
         results.append(_result("all wait", easy.several(_PROBES)))
 
-        say("kill -9 of the scheduler")
-        cpu = service.cpu_seconds()
-        service.signal("scheduler", signal.SIGKILL)
-        restarted = easy.seconds()
-        found = _result("after kill -9", [restarted])
-        results.append(found | {"cpu_seconds": round(service.cpu_seconds() - cpu, 2)})
+        say(f"kill -9 of the scheduler, {_KILLS} times")
+        results.append(_killed(service, easy))
         results.append(_result("after the restart", easy.several(_PROBES, every=0.05)))
 
         say("a node that fits one class")
@@ -80,6 +77,25 @@ def _quiet(
     for _ in range(_PROBES):  # the first ones wait for caches and connections
         easy.seconds()
     return client, easy, [_result("quiet", easy.several(_PROBES))]
+
+
+def _killed(service: Scratch, easy: "_Easy") -> dict[str, Any]:
+    """Kill the scheduler that works several times, each time when another one stands by."""
+    seconds: list[float] = []
+    cpu: list[float] = []
+    for _ in range(_KILLS):
+        (successor, *_) = scratch.until(
+            lambda: sorted(service.standing_by()), seconds=_LONGEST, what="a scheduler standing by"
+        )
+        before = scratch.cpu_seconds_of(successor)
+        service.signal("scheduler", signal.SIGKILL)
+        seconds.append(easy.seconds())
+        cpu.append(scratch.cpu_seconds_of(successor) - before)
+    cpu.sort()
+    return _result("after kill -9", seconds) | {
+        "cpu_seconds_p50": round(cpu[len(cpu) // 2], 3),
+        "cpu_seconds_worst": round(cpu[-1], 3),
+    }
 
 
 def _fitting(service: Scratch, client: Client, easy: "_Easy", classes: int) -> dict[str, Any]:
