@@ -7,7 +7,7 @@ meanwhile but an open connection: the loop waits for the pod's next change in th
 
 import asyncio
 
-from api import auth, connections, errors, negotiation, replies, routes, wire
+from api import auth, connections, errors, negotiation, replies, rights, routes, wire
 from api.hub import Event, events_of, hub
 from api.routes import Target
 from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error, wait
@@ -29,22 +29,20 @@ def asked_for(scope: Scope) -> bool:
 
 
 @connections.used()
-def _open(scope: Scope) -> tuple[Target, float]:
+def _open(scope: Scope) -> tuple[Target, float, auth.Attributes]:
     """Authenticate, authorise and check the parameters; runs on a thread. May query."""
     user = auth.authenticate(header(scope, b"authorization"))
     target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
-    auth.require(
-        user,
-        auth.Attributes(
-            verb="get",
-            group=target.kind.group,
-            resource=target.kind.plural,
-            namespace=target.namespace,
-            name=target.name,
-        ),
+    wants = auth.Attributes(
+        verb="get",
+        group=target.kind.group,
+        resource=target.kind.plural,
+        namespace=target.namespace,
+        name=target.name,
     )
+    auth.require(user, wants)
     query = parameters(scope)
     if target.kind.name != "Pod" or query["waitFor"] != CONDITION:
         raise BadRequest(
@@ -53,7 +51,8 @@ def _open(scope: Scope) -> tuple[Target, float]:
         )
     negotiation.form(header(scope, b"accept"))
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
-    return target, float(min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS))
+    asked = DEFAULT_SECONDS if seconds is None else seconds
+    return target, float(min(asked, MAX_SECONDS)), wants
 
 
 @connections.used()
@@ -126,8 +125,9 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
     try:
-        target, seconds = await on_thread(_open, scope)
-        body = await _decided(target, seconds, client, on_thread)
+        target, seconds, wants = await on_thread(_open, scope)
+        waiting = _decided(target, seconds, client, on_thread)
+        body = await rights.kept(waiting, header(scope, b"authorization"), wants)
         if client.gone:
             return
         headers = [

@@ -25,6 +25,7 @@ from api import (
     negotiation,
     protobuf,
     replies,
+    rights,
     routes,
     tables,
     wire,
@@ -332,23 +333,21 @@ def error_line(error: StatusError, *, in_protobuf: bool = False) -> bytes:
 
 
 @connections.used()
-def _open(scope: Scope) -> Request:
+def _open(scope: Scope) -> tuple[Request, auth.Attributes]:
     """Authenticate, authorise and read the request; runs on a thread. May query."""
     user = auth.authenticate(header(scope, b"authorization"))
     target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
-    auth.require(
-        user,
-        auth.Attributes(
-            verb="watch",
-            group=target.kind.group,
-            resource=target.kind.plural,
-            namespace=target.namespace,
-            fields=parameters(scope).get("fieldSelector", ""),
-        ),
+    wants = auth.Attributes(
+        verb="watch",
+        group=target.kind.group,
+        resource=target.kind.plural,
+        namespace=target.namespace,
+        fields=parameters(scope).get("fieldSelector", ""),
     )
-    return read(scope, target, parameters(scope))
+    auth.require(user, wants)
+    return read(scope, target, parameters(scope)), wants
 
 
 @connections.used()
@@ -526,7 +525,7 @@ async def reply_error(send: Send, error: Exception) -> None:
 async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
     """Answer one watch."""
     try:
-        request = await on_thread(_open, scope)
+        request, wants = await on_thread(_open, scope)
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         await reply_error(send, error)
         return
@@ -537,7 +536,8 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await send({"type": "http.response.start", "status": 200, "headers": _headers(request)})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
-            await Watch(request, scope, send, on_thread).run(client)
+            watching = Watch(request, scope, send, on_thread).run(client)
+            await rights.kept(watching, header(scope, b"authorization"), wants)
         except Exception as error:  # noqa: BLE001  # the headers are out: an event tells
             await send(
                 {

@@ -1,0 +1,109 @@
+"""Answers that are open already end when their client loses the token or the right."""
+
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.api.test_watch import Stream
+from tests.live import Service, pod
+
+PODS = "/api/v1/namespaces/default/pods"
+SOON = 15.0
+"""Seconds: what a token may be remembered, two looks, and a busy machine."""
+
+
+class Somebody:
+    """A user with a token, and ways to lose it."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.token = secrets.token_urlsafe(24)
+        self.http_port = service.http_port
+        self.name = f"reader-{secrets.token_hex(4)}"
+        digest = hashlib.sha256(self.token.encode()).digest()
+        self.run(
+            "INSERT INTO auth_user (username, password, first_name, last_name, email, is_superuser,"
+            " is_staff, is_active, date_joined) VALUES (%s, '!', '', '', '', false, false, true,"
+            " now())", self.name,
+        )  # fmt: skip
+        self.run(
+            "INSERT INTO api_token (digest, user_id, groups, name, created_at)"
+            " SELECT %s, id, '{stowage:readers}', '', now() FROM auth_user WHERE username = %s",
+            digest, self.name,
+        )  # fmt: skip
+
+    def run(self, statement: str, *parameters: Any) -> None:
+        with self.service.database() as connection:
+            connection.execute(statement, parameters)
+
+    def lose(self, how: str) -> None:
+        mine = "user_id = (SELECT id FROM auth_user WHERE username = %s)"
+        self.run(
+            {
+                "revoked": f"DELETE FROM api_token WHERE {mine}",
+                "expired": f"UPDATE api_token SET expires_at = now() WHERE {mine}",
+                "another group": f"UPDATE api_token SET groups = '{{}}' WHERE {mine}",
+                "disabled": "UPDATE auth_user SET is_active = false WHERE username = %s",
+            }[how],
+            self.name,
+        )
+
+
+@pytest.fixture
+def somebody(live: Service) -> Iterator[Somebody]:
+    one = Somebody(live)
+    yield one
+    one.run("DELETE FROM api_token WHERE user_id IN (SELECT id FROM auth_user WHERE username = %s)",
+            one.name)  # fmt: skip
+    one.run("DELETE FROM auth_user WHERE username = %s", one.name)
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [("revoked", 401), ("expired", 401), ("disabled", 401), ("another group", 403)],
+)
+def test_a_watch_ends_when_its_client_may_not_watch_any_more(
+    live: Service, somebody: Somebody, how: str, code: int
+) -> None:
+    path = f"{PODS}?watch=true&timeoutSeconds=60&resourceVersion="
+    path += live.request("GET", PODS)[1]["metadata"]["resourceVersion"]
+    other = Stream(live, path)
+    stream = Stream(somebody, path)
+    began = time.monotonic()
+    somebody.lose(how)
+    ((kind, status),) = stream.events()
+    assert time.monotonic() - began < SOON
+    assert (kind, status["code"], status["status"]) == ("ERROR", code, "Failure")
+    if code == 403:
+        assert f'User "{somebody.name}" cannot watch resource "pods"' in status["message"]
+    name = f"rights-{secrets.token_hex(4)}"
+    assert live.request("POST", PODS, pod(name, schedulerName="nobody"))[0] == 201
+    seen = other.next()
+    assert (seen[0], seen[1]["metadata"]["name"]) == ("ADDED", name), "others' watches go on"
+    other.close()
+    live.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+
+def test_a_read_that_waits_ends_too(live: Service, somebody: Somebody) -> None:
+    name = f"rights-{secrets.token_hex(4)}"
+    assert live.request("POST", PODS, pod(name, schedulerName="nobody"))[0] == 201
+    found: list[Stream] = []
+    path = f"{PODS}/{name}?waitFor=PodScheduled&timeoutSeconds=60"
+    asking = threading.Thread(target=lambda: found.append(Stream(somebody, path)))
+    began = time.monotonic()
+    asking.start()
+    asking.join(1)
+    assert asking.is_alive(), "it waits"
+    somebody.lose("revoked")
+    asking.join(30)
+    assert time.monotonic() - began < SOON
+    (stream,) = found
+    assert stream.answer.status == 401
+    assert json.loads(stream.answer.read())["reason"] == "Unauthorized"
+    live.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
