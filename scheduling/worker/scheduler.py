@@ -499,8 +499,11 @@ def run(
             with heartbeats.patience(NAME, _LOAD_SECONDS):
                 scheduler = _scheduler()
                 if (standby := _standing_by.pop("scheduler", None)) is not None:
-                    standby.take_over(clock())
+                    began = time.monotonic()
+                    rows = standby.take_over(clock())
                     scheduler.begin(clock())
+                    seconds = round(time.monotonic() - began, 3)
+                    logger.warning("scheduler_takes_over", seconds=seconds, rows=rows)
                 elif not scheduler.mirror.loaded:
                     scheduler.load(clock())
             # A clock that is set must not silence the news: these moments are monotonic.

@@ -56,7 +56,7 @@ class Standby:
         if with_rows:
             self._rows_at = ended + max(rest, _ROWS_EVERY)
 
-    def _look(self, now: float, *, with_rows: bool, also: bool = False) -> None:
+    def _look(self, now: float, *, with_rows: bool, also: bool = False) -> int:
         mirror = self._mirror
         mirror.follow_reservations()
         ids: list[int] = []
@@ -74,8 +74,13 @@ class Standby:
         # That one sets them aside; should it not come to it, each is to be set aside once.
         mirror.indigestible = list({one[0]: one for one in mirror.indigestible}.values())
         mirror.queue.compact()
+        return len(rows)
 
-    def take_over(self, now: float) -> None:
-        """Catch up with the log and the rows; from now on this scheduler works."""
-        self._look(now, with_rows=True, also=True)
+    def take_over(self, now: float) -> int:
+        """Catch up with the log and the rows; from now on this scheduler works.
+
+        Returns how many rows had to be read again.
+        """
+        count = self._look(now, with_rows=True, also=True)
         self._mirror.take_over(now)
+        return count
