@@ -49,6 +49,7 @@ from scheduling.framework.interface import (
     FilterResult,
     Locality,
     NormalizeScore,
+    Plugin,
     PreScore,
     RowFilter,
     Rows,
@@ -105,12 +106,15 @@ class Cache:
             would take more than ``_BYTES``.
     """
 
-    def __init__(self, snapshot: Snapshot, framework: Framework, *, limit: int = 512) -> None:
+    def __init__(self, snapshot: Snapshot, framework: Framework, *, limit: int = 4096) -> None:
         self.snapshot = snapshot
         self.framework = framework
         self.limit = limit
         self._states: OrderedDict[int, ClassState] = OrderedDict()
         self.usable = _usable(framework)
+        # A plugin from outside may read a node's labels without ``label_column``.
+        if any(plugin.name in framework.third_party for plugin in _judges(framework)):
+            snapshot.reads_whole_nodes = True
         self._runs = runs.Runs(snapshot, framework)
         self._plain = plain.PlainRuns(snapshot, framework)
         self.refusals = Refusals(snapshot, framework)
@@ -287,6 +291,10 @@ class Cache:
             yield pod, state
 
 
+def _judges(framework: Framework) -> list[Plugin]:
+    return [*framework.filter_plugins, *framework.score_plugins]
+
+
 def _usable(framework: Framework) -> bool:
     """Whether every plugin says what it depends on, in an order that the cache can follow."""
     if framework.profile.percentage_of_nodes_to_score < 100:
@@ -361,7 +369,7 @@ class ClassState:
         self.usable = begun.status.ok and self._plan_scores()
         # Versions are read last: asking for tables may have made new kinds known.
         self.node_version = snapshot.node_version
-        self.peer_version = snapshot.peer_version
+        self.peer_version = (snapshot.peer_version, snapshot.peer_stamp(info))
         self.workload_version = snapshot.workload_version
         self.cursor = snapshot.log_end
         if not self.usable:
@@ -624,7 +632,7 @@ class ClassState:
         if (
             touched is None
             or self.node_version != snapshot.node_version
-            or self.peer_version != snapshot.peer_version
+            or self.peer_version != (snapshot.peer_version, snapshot.peer_stamp(self.info))
             or self.workload_version != snapshot.workload_version
         ):
             self._fixed.clear()
@@ -729,7 +737,7 @@ class ClassState:
         snapshot = self.snapshot
         return (
             self.node_version == snapshot.node_version
-            and self.peer_version == snapshot.peer_version
+            and self.peer_version == (snapshot.peer_version, snapshot.peer_stamp(self.info))
             and self.workload_version == snapshot.workload_version
         )
 

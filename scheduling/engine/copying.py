@@ -17,7 +17,7 @@ from scheduling.framework.types import PodInfo
 
 _SHARED: Final = (int, float, bool, str, bytes, type(None))
 _MADE_AGAIN: Final = frozenset(
-    {"_columns", "_counters", "_peer_weights", "_image_columns", "_guest_rows", "_guest_stamp"}
+    {"_columns", "_counters", "_peers", "_image_columns", "_guest_rows", "_guest_stamp"}
 )
 
 
@@ -35,7 +35,7 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
     made.taint_sets = made._taints.values
     made._columns, made._counters, made._image_columns = {}, {}, {}
     made._guest_rows, made._guest_stamp = {}, (-1, -1)
-    made._peer_weights = [[] for _ in made._peers]
+    made._peers = snapshot._peers.copy(classes, made.namespace_labels)
     return made
 
 

@@ -113,10 +113,11 @@ class _Kind:
     amounts that must be free, their resource columns, and what is accounted for by column.
     """
 
-    __slots__ = ("key", "plan", "stamp")
+    __slots__ = ("key", "peer_stamp", "plan", "stamp")
 
-    def __init__(self, stamp: tuple[int, ...]) -> None:
+    def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
         self.stamp = stamp
+        self.peer_stamp = peer_stamp
         self.plan: Plan | None = None
         self.key = b""
 
@@ -404,7 +405,7 @@ class PlainRuns:
             PluginFailed: a plugin failed.
         """
         snapshot, profile = self._snapshot, self._profile
-        kind = _Kind(self._versions())
+        kind = _Kind(self._versions(), snapshot.peer_stamp(info))
         aspects = []
         for plugin in profile.aspected:
             aspect = plugin.aspect(info, snapshot)
@@ -600,7 +601,11 @@ class PlainRuns:
             line = line_of.get(id(info), -1)
             if line < 0:
                 kind = info.memo.get(memo_key)
-                if not isinstance(kind, _Kind) or kind.stamp != stamp:
+                if (
+                    not isinstance(kind, _Kind)
+                    or kind.stamp != stamp
+                    or kind.peer_stamp != snapshot.peer_stamp(info)
+                ):
                     kind = info.memo[memo_key] = self._kind(info)
                     if kind.stamp != stamp:
                         return  # to look at it made something known: the next run sees it
@@ -618,7 +623,7 @@ class PlainRuns:
     def _versions(self) -> tuple[int, ...]:
         """Return what the kind of a class holds for."""
         snapshot = self._snapshot
-        versions = (snapshot.node_version, snapshot.term_version, snapshot.workload_version)
+        versions = (snapshot.node_version, snapshot.peer_version, snapshot.workload_version)
         return (*versions, self._generation)
 
     def _loop(self, found: PlainRun, run: Int32, log: Int32, filled: int) -> int:

@@ -97,7 +97,7 @@ class Refusals:
             or decision.class_digest != pod.info.digest
         ):
             return None
-        strict = self._strict(start)
+        strict = self._strict(pod.info, start)
         if kept.strict != strict:
             if not self._holds_loosely(kept, pod.info, state):
                 del self._kept[pod.info.index]
@@ -146,7 +146,7 @@ class Refusals:
             if decision.scheduled:
                 self._kept.pop(pod.info.index, None)
             return
-        kept = _Kept(decision, options.preempt, self._strict(start))
+        kept = _Kept(decision, options.preempt, self._strict(pod.info, start))
         if (
             state is not None
             and not self._sampling
@@ -161,7 +161,7 @@ class Refusals:
             )
             if not kept.needs_no_lower or not self._snapshot.has_pods_below(pod.info.priority):
                 kept.state, kept.moves = state, state.moves
-                kept.versions = self._versions()
+                kept.versions = self._versions(pod.info)
         self._kept[pod.info.index] = kept
         self._kept.move_to_end(pod.info.index)
         while len(self._kept) > most:
@@ -173,7 +173,7 @@ class Refusals:
         snapshot = self._snapshot
         if (
             kept.state is None
-            or kept.versions != self._versions()
+            or kept.versions != self._versions(info)
             or snapshot.has_any_nomination
             or (kept.needs_no_lower and snapshot.has_pods_below(info.priority))
         ):
@@ -181,22 +181,22 @@ class Refusals:
         now = state(info)
         return now is kept.state and now.usable and now.moves == kept.moves
 
-    def _versions(self) -> _Stamp:
+    def _versions(self, info: PodInfo) -> _Stamp:
         snapshot = self._snapshot
         return (
             snapshot.node_version,
+            snapshot.peer_stamp(info),
             snapshot.peer_version,
-            snapshot.term_version,
             snapshot.workload_version,
         )
 
-    def _strict(self, start: int) -> _Stamp:
+    def _strict(self, info: PodInfo, start: int) -> _Stamp:
         snapshot = self._snapshot
         return (
             snapshot.log_end,
             snapshot.nomination_version,
             snapshot.budget_version,
-            *self._versions(),
+            *self._versions(info),
             start if self._sampling else 0,
         )
 

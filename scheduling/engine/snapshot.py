@@ -10,11 +10,13 @@ object, never on the way there: the snapshot is a cache.
 confirms it, ``forget`` takes it back.
 
 What follows from pods (counts by selector and by topology) is held by ``framework.tables.Counter``,
-made on demand and bumped by each pod that comes or goes. What changed is logged for caches:
-the log holds the rows whose pods or capacity changed, ``node_version`` counts changes of labels,
-taints and of the set of nodes, ``peer_version`` anything that makes counters or kinds of pods
-obsolete, ``budget_version`` changes of disruption budgets. ``lowest_priority`` is that of all
-classes that were ever made known. Plugins read this through ``framework.interface.NodeTable``.
+made on demand and bumped by each pod that comes or goes; who counts whom is found in
+``engine.peers``. What changed is logged for caches: the log holds the rows whose pods or capacity
+changed, ``node_version`` counts changes of taints, of labels that a rule looked at
+(``label_column``) and of the set of nodes, ``peer_version`` what makes all counters obsolete,
+``peer_stamp`` what became known that terms of others say of a class, ``budget_version`` changes of
+disruption budgets. ``lowest_priority`` is that of all classes that were ever made known.
+Plugins read this through ``framework.interface.NodeTable``.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -37,10 +39,11 @@ from clusterstate.objects.workloads import (
 )
 from scheduling.engine.interning import BASE_RESOURCES, Interner, is_scalar_resource
 from scheduling.engine.nominations import Nominations
+from scheduling.engine.peers import Peers
 from scheduling.framework.arrays import Float64, Int32, Int64, Mask
+from scheduling.framework.reach import Reach
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import (
-    AffinityTerm,
     DisruptionBudget,
     PodInfo,
     PodRecord,
@@ -52,7 +55,7 @@ ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 _LOG_LIMIT = 1 << 17
-_COUNTER_LIMIT = 4096
+_COUNTER_LIMIT = 8192
 NO_PRIORITY = 2**31
 """``lowest_priority`` of a snapshot that knows no class: above all priorities."""
 
@@ -91,14 +94,8 @@ class Snapshot:
         self._class_requests: Int64 = np.zeros((64, 3), np.int64)
         self._class_pods: Int64 = np.zeros(64, np.int64)
         self._vectors: list[Int64] = []
-        self._peers: list[PodInfo] = []
-        self._peer_of: dict[bytes, int] = {}
-        self._peer_weights: list[list[tuple[Counter, int]]] = []
+        self._peers = Peers(self.namespace_labels)
         self._counters: dict[Hashable, Counter] = {}
-        self._anti_keys: dict[str, None] = {}
-        self._scored_keys: dict[str, None] = {}
-        self._anti_terms: dict[AffinityTerm, None] = {}
-        self._scored_terms: dict[AffinityTerm, None] = {}
 
         self._slot_of: dict[Hashable, int] = {}
         self._keys: list[Hashable] = []
@@ -132,8 +129,9 @@ class Snapshot:
         self._log_filled = 0
         self.log_start = 0
         self.node_version = 0
+        self.reads_whole_nodes = False
+        """Whether ``node_version`` counts every change of a node's labels and spec."""
         self.peer_version = 0
-        self.term_version = 0
         self.nomination_version = 0
         self.workload_version = 0
         self.budget_version = 0
@@ -240,16 +238,22 @@ class Snapshot:
                 number = self.resource(key)  # first: it may replace the array
                 self.allocatable[row, number] = amount
         self.allowed_pods[row] = amounts.get("pods", 0)
+        looked_at = False
         if before is None or before.spec != node.spec:
+            taints = self._taints.number(node.spec.taints)
+            looked_at = (
+                self.reads_whole_nodes
+                or self.unschedulable.item(row) != node.spec.unschedulable
+                or self.taint_set.item(row) != taints
+            )
             self.unschedulable[row] = node.spec.unschedulable
-            self.taint_set[row] = self._taints.number(node.spec.taints)
-            self.node_version += 1
+            self.taint_set[row] = taints
         if before is None or before.metadata.labels != node.metadata.labels:
             labels = node.metadata.labels
-            for column in self._columns.values():
-                column.set(row, labels.get(column.key))
-            self._place_in_zone(name, _zone_key(labels))
-            self.node_version += 1
+            changed = [column.set(row, labels.get(column.key)) for column in self._columns.values()]
+            moved = self._place_in_zone(name, _zone_key(labels))
+            looked_at = looked_at or self.reads_whole_nodes or moved or any(changed)
+        self.node_version += looked_at
         old_images = () if before is None else before.status.images
         if old_images != node.status.images:
             self._set_images(row, before, node)
@@ -289,10 +293,11 @@ class Snapshot:
         self.node_version += 1
         self._touch(row)
 
-    def _place_in_zone(self, name: str, zone: str | None) -> None:
+    def _place_in_zone(self, name: str, zone: str | None) -> bool:
+        """Note the zone of a node. Return whether the node moved."""
         before = self._zone_of.get(name)
         if before == zone:
-            return
+            return False
         if before is not None:
             members = self._zones[before]
             del members[name]
@@ -302,6 +307,7 @@ class Snapshot:
         if zone is not None:
             self._zones.setdefault(zone, {})[name] = None
             self._zone_of[name] = zone
+        return True
 
     def _set_images(self, row: int, before: Node | None, after: Node | None) -> None:
         for node, present in ((before, False), (after, True)):
@@ -448,7 +454,7 @@ class Snapshot:
         info.amounts = [(at, amount) for at, amount in enumerate(vector.tolist()) if amount]
         info.index = len(self.classes)
         self.lowest_priority = min(self.lowest_priority, info.priority)
-        info.peer = self._intern_peer(info)
+        info.peer = self._peers.intern(info)
         self.classes.append(info)
         self._vectors.append(vector)
         if info.index == len(self._class_priority):
@@ -473,101 +479,62 @@ class Snapshot:
         """Return requests by resource column, int64 (resources,). Not to be written to."""
         return self._vectors[info.index]
 
-    def _intern_peer(self, info: PodInfo) -> int:
-        number = self._peer_of.get(info.peer_key)
-        if number is not None:
-            return number
-        number = self._peer_of[info.peer_key] = len(self._peers)
-        self._peers.append(info)
-        for known, terms in (
-            (self._anti_terms, info.anti_affinity),
-            (self._scored_terms, info.affinity),
-            (self._scored_terms, info.preferred_affinity),
-            (self._scored_terms, info.preferred_anti_affinity),
-        ):
-            before = len(known)
-            known.update(dict.fromkeys(terms))
-            self.term_version += len(known) > before
-        for term in info.anti_affinity:
-            if term.topology_key not in self._anti_keys:
-                self._anti_keys[term.topology_key] = None
-                self.peer_version += 1
-        for group in (info.affinity, info.preferred_affinity, info.preferred_anti_affinity):
-            for term in group:
-                if term.topology_key not in self._scored_keys:
-                    self._scored_keys[term.topology_key] = None
-                    self.peer_version += 1
-        weights: list[tuple[Counter, int]] = []
-        for counter in self._counters.values():
-            weight = counter.weigh(info)
-            if weight:
-                weights.append((counter, weight))
-                if not counter.has_members:
-                    counter.has_members = True
-                    self.peer_version += 1
-        self._peer_weights.append(weights)
-        return number
-
-    def peers(self) -> Iterator[PodInfo]:
-        """Return one pod for each way in which pods look to each other."""
-        return iter(self._peers)
+    def peer_stamp(self, info: PodInfo) -> int:
+        """Return a number that changes when terms about the class become known."""
+        return self._peers.stamps[info.peer]
 
     def has_term_about(self, info: PodInfo) -> bool:
         """Return whether any known pod carries a term that means pods of this class.
 
-        The answer holds as long as ``term_version`` does, which also counts what happens to
-        namespaces.
+        The answer holds as long as ``peer_version`` and the class's ``peer_stamp`` do.
         """
-        if not self._anti_terms and not self._scored_terms:
-            return False
-        namespace, labels = info.namespace, info.labels
-        of_namespace = self.namespace_labels(namespace)
-        return any(
-            term.matches(namespace, labels, of_namespace)
-            for terms in (self._anti_terms, self._scored_terms)
-            for term in terms
-        )
+        return self._peers.has_term_about(info)
 
-    def anti_affinity_keys(self) -> Iterable[str]:
-        """Return topology keys of required anti-affinity terms that some known pod carries."""
-        return self._anti_keys
+    def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Return topology keys of known required anti-affinity terms about the class."""
+        return self._peers.anti_affinity_keys(info)
 
-    def scored_affinity_keys(self) -> Iterable[str]:
-        """Return topology keys of required affinity and preferred terms of known pods."""
-        return self._scored_keys
+    def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Return topology keys of known required affinity and preferred terms about the class."""
+        return self._peers.scored_affinity_keys(info)
 
     def counter(
-        self, key: Hashable, weigh: Callable[[PodInfo], int], *, live_only: bool
+        self,
+        key: Hashable,
+        weigh: Callable[[PodInfo], int],
+        *,
+        live_only: bool,
+        reach: Reach | None = None,
     ) -> Counter:
         """Return the weighted pod count named ``key``; made from all pods on first use.
 
         ``weigh`` must depend only on ``peer_key``'s content and on namespace labels, and must be
-        the same function of pods whenever ``key`` is equal.
+        the same function of pods whenever ``key`` is equal. ``reach`` says which classes it may
+        give a weight; ``None``: every class is asked about.
         """
         counter = self._counters.get(key)
         if counter is not None:
             return counter
         if len(self._counters) >= _COUNTER_LIMIT:
             self.forget_counters()
-        counter = Counter(key, weigh, live_only=live_only, capacity=self._capacity)
+        counter = Counter(key, weigh, live_only=live_only, capacity=self._capacity, reach=reach)
         self._counters[key] = counter
         self._fill(counter)
         return counter
 
     def counted_by(self, info: PodInfo) -> Sequence[tuple[Counter, int]]:
         """Return the counters that a pod of this class has a weight in, with the weight."""
-        return self._peer_weights[info.peer]
+        return self._peers.weights[info.peer]
 
     def _fill(self, counter: Counter) -> None:
-        by_peer = np.zeros(len(self._peers), np.int64)
-        for number, peer in enumerate(self._peers):
-            weight = counter.weigh(peer)
-            if weight:
-                by_peer[number] = weight
-                self._peer_weights[number].append((counter, weight))
-        counter.has_members = bool(by_peer.any())
-        if not counter.has_members:
+        weight_of = self._peers.count(counter)
+        if not any(self._peers.pods[number] for number in weight_of):
+            for info, row in self._guests:
+                if info.peer in weight_of:
+                    counter.bump(row, weight_of[info.peer])
             return
+        by_peer = np.zeros(len(self._peers.infos), np.int64)
+        by_peer[list(weight_of)] = list(weight_of.values())
         peer_of_class = np.array([info.peer for info in self.classes], np.int64)
         used = len(self._keys)
         where = self._pod_row[:used]
@@ -578,6 +545,7 @@ class Snapshot:
             counted[list(self._detached)] = False
         weights = by_peer[peer_of_class][self._pod_class[:used][counted]]
         np.add.at(counter.rows, where[counted], weights)
+        counter.changes += 1
         counter.total = int(weights.sum())
         for info, row in self._guests:
             counter.bump(row, int(by_peer[info.peer]))
@@ -585,7 +553,7 @@ class Snapshot:
     def forget_counters(self) -> None:
         """Drop all counters; whoever needs one makes it again."""
         self._counters.clear()
-        self._peer_weights = [[] for _ in self._peers]
+        self._peers.forget_counters()
         self.peer_version += 1
 
     # --- pods ------------------------------------------------------------------------------------
@@ -719,6 +687,9 @@ class Snapshot:
         link(slots, rows, self._first, self._next, self._previous)
         self._log_filled += count
         self._assumed.update(keys)
+        placed = self._peers.pods
+        for info in infos:
+            placed[info.peer] += 1
         self._bump(np.array([info.peer for info in infos], np.int32), rows)
         if self.nominations.node_of:
             for key in keys:
@@ -808,6 +779,8 @@ class Snapshot:
         np.add.at(self.requested, there, vectors[of] * counts[:, None])
         np.add.at(self.nonzero_requested, there, nonzero[of] * counts[:, None])
         np.add.at(self.pod_count, there, counts)
+        for info, placed in zip(known, np.bincount(numbers).tolist(), strict=True):
+            self._peers.pods[info.peer] += placed
         if self.nominations.node_of:
             for key in keys:
                 self.unnominate(key)
@@ -844,7 +817,7 @@ class Snapshot:
     def _bump(self, peers: Int32, rows: Int32, terminating: Mask | None = None) -> None:
         """Let counters follow pods that came: how they look to others, and where they are."""
         for peer in set(peers.tolist()):
-            weights = self._peer_weights[peer]
+            weights = self._peers.weights[peer]
             if not weights:
                 continue
             mine = peers == peer
@@ -914,7 +887,8 @@ class Snapshot:
         self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
         self.nonzero_requested[row, 1] += sign * info.nonzero_memory
         self.pod_count[row] += sign
-        weights = self._peer_weights[info.peer]
+        self._peers.pods[info.peer] += sign
+        weights = self._peers.weights[info.peer]
         if weights:
             terminating = self._pod_terminating[slot]
             for counter, weight in weights:
@@ -1068,7 +1042,7 @@ class Snapshot:
             np.add.at(self.nonzero_requested[:, 0], there, sign * info.nonzero_cpu)
             np.add.at(self.nonzero_requested[:, 1], there, sign * info.nonzero_memory)
             np.add.at(self.pod_count, there, sign)
-            for counter, weight in self._peer_weights[info.peer]:
+            for counter, weight in self._peers.weights[info.peer]:
                 counter.bump_all(there, sign * weight)
 
     # --- nominations -----------------------------------------------------------------------------
@@ -1146,13 +1120,11 @@ class Snapshot:
         """Add or replace a namespace."""
         if self._namespaces.get(name) != labels:
             self._namespaces[name] = dict(labels)
-            self.term_version += 1
             self.forget_counters()
 
     def remove_namespace(self, name: str) -> None:
         """Remove a namespace."""
         if self._namespaces.pop(name, None) is not None:
-            self.term_version += 1
             self.forget_counters()
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:

@@ -11,7 +11,7 @@ This module knows no cluster state: ``NodeTable`` states what plugins may read o
 and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import Protocol, TypeVar, runtime_checkable
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from clusterstate.objects.labels import Selector
 from clusterstate.objects.node import Node, Taint
+from scheduling.framework.reach import Reach
 from scheduling.framework.status import Code, Status
 from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import (
@@ -241,25 +242,33 @@ class NodeTable(Protocol):
         ...
 
     def counter(
-        self, key: Hashable, weigh: Callable[[PodInfo], int], *, live_only: bool
+        self,
+        key: Hashable,
+        weigh: Callable[[PodInfo], int],
+        *,
+        live_only: bool,
+        reach: Reach | None = None,
     ) -> Counter:
-        """A weighted count of pods per row, kept up to date; see ``Counter``."""
+        """A weighted count of pods per row, kept up to date; see ``Counter``.
+
+        With ``reach`` only classes within it are asked about; without, every class is.
+        """
         ...
 
-    def peers(self) -> Iterator[PodInfo]:
-        """One pod for each way in which pods look to each other (labels, terms, ports)."""
+    def peer_stamp(self, info: PodInfo) -> int:
+        """A number that changes when terms about the class become known."""
         ...
 
     def has_term_about(self, info: PodInfo) -> bool:
         """Whether any known pod carries an affinity term that means pods of this class."""
         ...
 
-    def anti_affinity_keys(self) -> Iterable[str]:
-        """Topology keys of required anti-affinity terms that some known pod carries."""
+    def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Topology keys of known required anti-affinity terms that mean pods of this class."""
         ...
 
-    def scored_affinity_keys(self) -> Iterable[str]:
-        """Topology keys of required affinity and of preferred terms that some pod carries."""
+    def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Topology keys of known required affinity and preferred terms that mean the class."""
         ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:

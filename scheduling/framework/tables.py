@@ -8,11 +8,15 @@ All three change in place as pods come and go: O(1) per pod and table.
 
 from collections.abc import Callable, Hashable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from scheduling.framework.arrays import Mask
+from scheduling.framework.reach import Reach
 from scheduling.framework.types import PodInfo
+
+_MOST_DOMAINS = 256
 
 
 class LabelColumn:
@@ -22,13 +26,24 @@ class LabelColumn:
     free). So ``table[column.ids]`` with an extra last entry gives that entry to nodes without it.
     """
 
-    __slots__ = ("_numbers", "_single", "_single_version", "ids", "key", "values")
+    __slots__ = (
+        "_domains",
+        "_everywhere",
+        "_numbers",
+        "_single",
+        "_single_version",
+        "ids",
+        "key",
+        "values",
+    )
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
         self.ids: npt.NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.values: list[str] = []
         self._numbers: dict[str, int] = {}
+        self._domains: dict[Hashable, Domains] = {}
+        self._everywhere = (-1, False)
         self._single = False
         self._single_version = -1
 
@@ -42,6 +57,27 @@ class LabelColumn:
             self._single = int(np.bincount(ids).max(initial=0)) <= 1
             self._single_version = version
         return self._single
+
+    def everywhere(self, rows: npt.NDArray[np.intp], version: int) -> bool:
+        """Whether all of the live ``rows`` have the label; ``version``: of the nodes."""
+        if self._everywhere[0] != version:
+            self._everywhere = (version, bool((self.ids[rows] >= 0).all()))
+        return self._everywhere[1]
+
+    def domains(
+        self, version: int, eligible_key: Hashable, make_eligible: Callable[[], Mask] | None
+    ) -> "Domains":
+        """Return the values and their eligible nodes, made once for a version of the nodes."""
+        found = self._domains.get(eligible_key)
+        if found is None or found.version != version or len(found.nodes) != len(self.values):
+            if len(self._domains) > _MOST_DOMAINS:
+                self._domains.clear()
+            eligible = None if make_eligible is None else make_eligible()
+            ids = self.ids if eligible is None else np.where(eligible, self.ids, np.int32(-1))
+            nodes = np.bincount(ids[ids >= 0], minlength=len(self.values))
+            found = Domains(eligible, ids, nodes, np.flatnonzero(nodes), version)
+            self._domains[eligible_key] = found
+        return found
 
     def set(self, row: int, value: str | None) -> bool:
         """Note a node's value, ``None`` for none. Return whether it changed."""
@@ -68,6 +104,21 @@ class LabelColumn:
         ids = np.full(capacity, -1, np.int32)
         ids[: len(self.ids)] = self.ids
         self.ids = ids
+
+
+class Domains(msgspec.Struct, frozen=True):
+    """What all tables of a label and of the same eligible nodes share.
+
+    ``eligible`` bool (rows,), ``None`` for all nodes. ``ids`` int32 (rows,): as the column's, -1
+    also where a node is not eligible. ``nodes`` int64 (values,): eligible nodes with the value.
+    ``present``: ids of values with at least one. ``version``: of the nodes.
+    """
+
+    eligible: Mask | None
+    ids: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int64]
+    present: npt.NDArray[np.intp]
+    version: int
 
 
 class Table:
@@ -107,21 +158,16 @@ class Table:
         self.present: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self.version = -1
 
-    def rebuild(self, per_row: npt.NDArray[np.int64], version: int) -> None:
+    def rebuild(self, counter: "Counter", version: int) -> None:
         """Sum again from the counter's rows."""
-        ids = self.column.ids
-        size = len(self.column.values)
-        counted = ids >= 0
-        if self.make_eligible is not None:
-            self.eligible = self.make_eligible()
-            counted &= self.eligible
-        where = ids[counted]
-        self.nodes = np.bincount(where, minlength=size)
-        self.present = np.flatnonzero(self.nodes)
-        counts = np.zeros(size, np.int64)
-        weights = per_row[counted]
-        busy = weights != 0
-        np.add.at(counts, where[busy], weights[busy])
+        domains = self.column.domains(version, self.eligible_key, self.make_eligible)
+        self.eligible, self.nodes, self.present = domains.eligible, domains.nodes, domains.present
+        counts = np.zeros(len(self.column.values), np.int64)
+        if counter.changes:
+            busy = np.flatnonzero(counter.rows)
+            ids = domains.ids[busy]
+            counted = ids >= 0
+            np.add.at(counts, ids[counted], counter.rows[busy[counted]])
         self.counts = counts
         self.version = version
 
@@ -157,22 +203,29 @@ class Counter:
     """A weighted count of pods by row.
 
     ``rows``: int64 (capacity,). ``live_only``: terminating pods do not count. ``total``: sum over
-    all rows. ``has_members``: whether any known kind of pod has a weight other than 0.
+    all rows. ``changes`` counts what was added or taken. ``reach`` bounds the classes that count,
+    ``None``: any may.
     """
 
-    __slots__ = ("has_members", "key", "live_only", "rows", "tables", "total", "used", "weigh")
+    __slots__ = ("changes", "key", "live_only", "reach", "rows", "tables", "total", "weigh")
 
     def __init__(
-        self, key: Hashable, weigh: Callable[[PodInfo], int], *, live_only: bool, capacity: int
+        self,
+        key: Hashable,
+        weigh: Callable[[PodInfo], int],
+        *,
+        live_only: bool,
+        capacity: int,
+        reach: Reach | None = None,
     ) -> None:
         self.key = key
         self.weigh = weigh
         self.live_only = live_only
         self.rows: npt.NDArray[np.int64] = np.zeros(capacity, np.int64)
         self.total = 0
-        self.has_members = False
         self.tables: dict[Hashable, Table] = {}
-        self.used = 0
+        self.changes = 0
+        self.reach = reach
 
     def table(
         self,
@@ -191,7 +244,7 @@ class Counter:
         if table is None:
             table = self.tables[name] = Table(self, column, eligible_key, make_eligible)
         if table.version != version or len(table.counts) != len(column.values):
-            table.rebuild(self.rows, version)
+            table.rebuild(self, version)
         return table
 
     def grow(self, capacity: int) -> None:
@@ -206,12 +259,14 @@ class Counter:
         """Add ``weight`` for a pod on ``row`` (negative: it left)."""
         self.rows[row] += weight
         self.total += weight
+        self.changes += 1
         for table in self.tables.values():
             table.bump(row, weight)
 
     def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
         """Add ``weight`` for a pod on each of ``rows``, which may repeat."""
         np.add.at(self.rows, rows, weight)
+        self.changes += 1
         self.total += weight * len(rows)
         for table in self.tables.values():
             table.bump_all(rows, weight)

@@ -5,7 +5,7 @@ the incoming pod's terms, or carry terms that match the incoming pod. Terminatin
 plugins/interpodaffinity/{filtering,scoring,plugin}.go, v1.36 (R88-R99, rulings C25 and C26).
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.plugin_args import InterPodAffinityArgs
+from scheduling.framework.reach import Reach, term_anchors
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Rejection, Term
@@ -58,7 +59,7 @@ class InterPodAffinity:
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
         """Return the tables of a class, up to date."""
-        versions = (snapshot.node_version, snapshot.peer_version)
+        versions = (snapshot.node_version, snapshot.peer_version, snapshot.peer_stamp(pod))
         found = pod.memo.get(self._memo_key)
         if isinstance(found, _Tables) and found.versions == versions and found.snapshot is snapshot:
             return found
@@ -80,7 +81,7 @@ class InterPodAffinity:
         namespace, labels = pod.namespace, pod.labels
         of_namespace = snapshot.namespace_labels(namespace)
         tables = []
-        for key in snapshot.anti_affinity_keys():
+        for key in snapshot.anti_affinity_keys(pod):
 
             def weigh(other: PodInfo, key: str = key) -> int:
                 return sum(
@@ -91,10 +92,10 @@ class InterPodAffinity:
                 )
 
             counter = snapshot.counter(
-                (NAME, "existing", key, pod.peer_key), weigh, live_only=False
-            )
-            if counter.has_members:
-                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+                (NAME, "existing", key, pod.peer_key), weigh, live_only=False,
+                reach=Reach(terms_about=pod),
+            )  # fmt: skip
+            tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
         return tables
 
     def _anti(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
@@ -106,9 +107,10 @@ class InterPodAffinity:
             def weigh(other: PodInfo, terms: list[AffinityTerm] = terms) -> int:
                 return sum([matches_incoming(term, other, snapshot) for term in terms])
 
-            counter = snapshot.counter((NAME, "anti", key, pod.peer_key), weigh, live_only=False)
-            if counter.has_members:
-                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+            counter = snapshot.counter(
+                (NAME, "anti", key, pod.peer_key), weigh, live_only=False, reach=_reach(terms)
+            )
+            tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
         return tables
 
     def _near(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
@@ -128,11 +130,12 @@ class InterPodAffinity:
         def weigh(other: PodInfo) -> int:
             return int(all(matches_incoming(term, other, snapshot) for term in pod.affinity))
 
-        return snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False)
+        reach = _reach(pod.affinity[:1])
+        return snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False, reach=reach)
 
     def _scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
         """Return, per topology key, the table of net preferences, in both directions."""
-        keys = dict.fromkeys(snapshot.scored_affinity_keys())
+        keys = dict.fromkeys(snapshot.scored_affinity_keys(pod))
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
         tables = []
@@ -142,10 +145,10 @@ class InterPodAffinity:
                 return sum(self._preferences(pod, other, key, snapshot))
 
             counter = snapshot.counter(
-                (NAME, "scored", key, pod.peer_key, self._hard_weight), weigh, live_only=False
-            )
-            if counter.has_members:
-                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+                (NAME, "scored", key, pod.peer_key, self._hard_weight), weigh, live_only=False,
+                reach=_reach(mine, pod),
+            )  # fmt: skip
+            tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
         return tables
 
     def _preferences(
@@ -169,7 +172,7 @@ class InterPodAffinity:
 
     def _touching(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
         """Return, per topology key, the table of how many preferences are about a pod there."""
-        keys = dict.fromkeys(snapshot.scored_affinity_keys())
+        keys = dict.fromkeys(snapshot.scored_affinity_keys(pod))
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
         tables = []
@@ -179,10 +182,10 @@ class InterPodAffinity:
                 return sum(1 for _ in self._preferences(pod, other, key, snapshot))
 
             counter = snapshot.counter(
-                (NAME, "touched", key, pod.peer_key, self._hard_weight), count, live_only=False
-            )
-            if counter.has_members:
-                tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
+                (NAME, "touched", key, pod.peer_key, self._hard_weight), count, live_only=False,
+                reach=_reach(mine, pod),
+            )  # fmt: skip
+            tables.append(counter.table(snapshot.label_column(key), snapshot.node_version))
         return tables
 
     def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
@@ -368,11 +371,11 @@ class InterPodAffinity:
 
 
 class _Tables:
-    """The tables of a class, valid for a pair of snapshot versions."""
+    """The tables of a class, valid for some versions of the snapshot."""
 
     def __init__(
         self,
-        versions: tuple[int, int],
+        versions: tuple[int, int, int],
         snapshot: NodeTable,
         near: list[Table],
         anti: list[Table],
@@ -389,6 +392,12 @@ class _Tables:
     def all(self) -> tuple[Table, ...]:
         """Return every table."""
         return (*self.near, *self.anti, *self.existing, *self.scored)
+
+
+def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) -> Reach:
+    """Return who can be meant by one of the terms, or carry a term about a class."""
+    found = dict.fromkeys(anchor for term in terms for anchor in term_anchors(term))
+    return Reach(tuple(found), terms_about)
 
 
 def matches_incoming(term: AffinityTerm, other: PodInfo, snapshot: NodeTable) -> bool:

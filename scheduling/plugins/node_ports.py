@@ -18,6 +18,7 @@ from scheduling.framework.interface import (
     Rows,
     RowScore,
 )
+from scheduling.framework.reach import HOST_PORT, Reach
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.tables import Counter
 from scheduling.framework.terms import Rejection
@@ -88,7 +89,8 @@ class NodePorts:
                 any(conflict(mine, theirs) for mine in wanted for theirs in other.host_ports)
             )
 
-        return snapshot.counter((NAME, wanted), meets, live_only=False)
+        reach = Reach((HOST_PORT,))
+        return snapshot.counter((NAME, wanted), meets, live_only=False, reach=reach)
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -38,6 +38,7 @@ from scheduling.framework.interface import (
     Scores,
 )
 from scheduling.framework.plugin_args import PodTopologySpreadArgs
+from scheduling.framework.reach import Reach, anchors
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error
 from scheduling.framework.tables import Counter, Table
 from scheduling.framework.terms import Kind, Rejection, Term
@@ -215,7 +216,8 @@ class PodTopologySpread:
                 counts_any and other.namespace == namespace and selector.matches(other.labels)
             )
 
-        return snapshot.counter(constraint.counted_key, matches, live_only=True)
+        reach = Reach(anchors(selector, (namespace,)) if counts_any else ())
+        return snapshot.counter(constraint.counted_key, matches, live_only=True, reach=reach)
 
     def _table(
         self,

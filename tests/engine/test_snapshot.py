@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.requirements import from_pod
-from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot import ZONE_LABELS, Snapshot
 from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod
@@ -236,3 +236,19 @@ def test_the_log_tells_what_was_touched_until_it_is_too_old() -> None:
         snapshot.add_pod("default/p", info, "a")
     assert snapshot.touched_since(position) is None
     assert snapshot.touched_since(snapshot.log_end) is not None
+
+
+def test_labels_that_nobody_asks_for_leave_the_version_of_the_nodes_alone() -> None:
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("a").labelled(disk="ssd").build())
+    assert snapshot.label_column("disk").values == ["ssd"]
+    before = snapshot.node_version
+    snapshot.set_node(make_node("a").labelled(disk="ssd", seen="1").build())
+    assert snapshot.node_version == before
+    snapshot.set_node(make_node("a").labelled(disk="hdd", seen="1").build())
+    assert snapshot.node_version == before + 1
+    snapshot.set_node(make_node("a").labelled({"disk": "hdd", ZONE_LABELS[0]: "z1"}).build())
+    assert snapshot.node_version == before + 2, "nodes are looked at in turns of zones"
+    snapshot.reads_whole_nodes = True
+    snapshot.set_node(make_node("a").labelled({"new": "1", ZONE_LABELS[0]: "z1"}).build())
+    assert snapshot.node_version > before + 2

@@ -1,0 +1,60 @@
+"""Which pods a counter or a term can mean, as something that can be looked up.
+
+An *anchor* is a label with its value, a namespace, or that a pod wants host ports. What is filed
+under anchors of which every pod it means has at least one need not be compared with all others.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from clusterstate.objects.labels import DOUBLE_EQUALS, EQUALS, IN, Selector
+from scheduling.framework.types import AffinityTerm, PodInfo
+
+Anchor = tuple[str | None, str, str]
+"""Namespace (``None``: any), label key and value; both empty: every pod of the namespace."""
+HOST_PORT: Anchor = (None, "", "host port")
+_FEW_VALUES = 8
+
+
+def anchors_of(info: PodInfo) -> Iterator[Anchor]:
+    """Yield every anchor that a pod of the class has."""
+    for namespace in (info.namespace, None):
+        yield namespace, "", ""
+        for key, value in info.labels.items():
+            yield namespace, key, value
+    if info.host_ports:
+        yield HOST_PORT
+
+
+def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Anchor, ...]:
+    """Return anchors of which each pod that the selector means has at least one.
+
+    ``namespaces`` ``None``: pods of any.
+    """
+    if selector.nothing:
+        return ()
+    labels = [("", "")]
+    for requirement in selector.requirements:
+        equal = requirement.operator in (IN, EQUALS, DOUBLE_EQUALS)
+        if equal and len(requirement.values) <= _FEW_VALUES:
+            labels = [(requirement.key, value) for value in requirement.values]
+            break
+    within = (None,) if namespaces is None else tuple(namespaces)
+    return tuple((namespace, key, value) for namespace in within for key, value in labels)
+
+
+def term_anchors(term: AffinityTerm) -> tuple[Anchor, ...]:
+    """Return anchors of which each pod that the term means has at least one."""
+    return anchors(term.selector, term.namespaces if term.namespace_selector.nothing else None)
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Bounds which classes a counter may give a weight other than 0.
+
+    Those that have one of ``anchors``, and those that carry an affinity or anti-affinity term,
+    required or preferred, that means pods of the class ``terms_about``.
+    """
+
+    anchors: tuple[Anchor, ...] = ()
+    terms_about: PodInfo | None = None
