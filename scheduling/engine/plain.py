@@ -13,11 +13,10 @@ allocated, cpu and memory) and NodeResourcesBalancedAllocation. Pods that are no
 counted there, where they count for every pod of the run. ``decide`` stops before the first pod that
 is not plain, or that fits nowhere. Decisions and records are those of the plain path.
 
-Off until ``warm`` is called; without Numba, or with NUMBA_DISABLE_JIT set, it stays off.
+Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
 """
 
 import itertools
-import os
 import struct
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -29,7 +28,8 @@ import numpy as np
 from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.decision import Rejection
 from scheduling.engine.nominations import NO_PRIORITY
-from scheduling.engine.plain_run import KINDS, PlainRun, Plan
+from scheduling.engine.plain_run import KINDS, PlainRun, Plan, Program
+from scheduling.engine.programs import Programs
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int8, Int32, Int64, Mask, UInt64
 from scheduling.framework.interface import (
@@ -43,7 +43,14 @@ from scheduling.framework.interface import (
 )
 from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.status import Code
-from scheduling.framework.terms import BalancedScore, LeastAllocatedScore, PlainFilter
+from scheduling.framework.terms import (
+    AffinityTerms,
+    BalancedScore,
+    LeastAllocatedScore,
+    PlainFilter,
+    ScaledScore,
+    SpreadTerms,
+)
 from scheduling.framework.types import PodInfo
 
 _LOW = -(2**30)
@@ -70,7 +77,7 @@ _link: Any = None
 def warm() -> bool:
     """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
     global _loops, _link
-    if _loops is None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+    if _loops is None:
         from scheduling.engine.compiled import plain, shared
 
         _loops, _link = plain, shared.link
@@ -113,12 +120,13 @@ class _Kind:
     amounts that must be free, their resource columns, and what is accounted for by column.
     """
 
-    __slots__ = ("key", "peer_stamp", "plan", "stamp")
+    __slots__ = ("key", "peer_stamp", "plan", "program", "stamp")
 
     def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
         self.stamp = stamp
         self.peer_stamp = peer_stamp
         self.plan: Plan | None = None
+        self.program: Program | None = None
         self.key = b""
 
 
@@ -126,7 +134,7 @@ class _Profile:
     """What of a profile takes part; ``usable`` false where no pod is plain under it."""
 
     def __init__(self, framework: Framework) -> None:
-        self.framework = framework
+        self.framework: Any = framework
         self.usable = False
         plugins: dict[str, Plugin] = {
             plugin.name: plugin
@@ -138,6 +146,8 @@ class _Profile:
             )
         }
         self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
+        filters = [plugin.name for plugin in framework.filter_plugins]
+        self._order = {name: number for number, name in enumerate(filters)}
         self.fit: PlainFilter | None = None
         self.fit_name = ""
         self.after_fit: set[str] = set()
@@ -164,6 +174,10 @@ class _Profile:
                 self.balanced = scorer, scorer.name, weight
         self.usable = self.fit is not None
 
+    def in_order(self, plugins: list[Plugin]) -> list[Plugin]:
+        """Return plugins as their filters are asked."""
+        return sorted(plugins, key=lambda plugin: self._order.get(plugin.name, -1))
+
 
 class Plans:
     """The plans of one profile over one snapshot, and the arrays that the loop reads of them."""
@@ -174,31 +188,40 @@ class Plans:
         self.rows = -(-snapshot.capacity // _BLOCK) * _BLOCK
         self.most = max(_PLAN_BYTES // (self.rows * 6), 4)
         self.plans: list[Plan] = []
-        self._by_aspects: dict[tuple[Hashable, ...], Plan | None] = {}
+        self._by_aspects: dict[Hashable, Plan | None] = {}
         self.base_count = 0
         self.bases: Int32 = np.zeros((0, self.rows), np.int32)
         self.group: Int8 = np.zeros((0, self.rows), np.int8)
         self.group_count: Int32 = np.zeros(0, np.int32)
         self.hint: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
         self.open_rows: Int64 = np.zeros(0, np.int64)
+        self.keyed: Int32 = np.zeros(0, np.int32)
 
     @property
     def full(self) -> bool:
         """Whether it is time to begin anew."""
         return len(self._by_aspects) >= self.most or self.base_count >= self.most
 
-    def of(self, info: PodInfo, aspects: tuple[Hashable, ...]) -> Plan | None:
+    def of(
+        self,
+        info: PodInfo,
+        aspects: tuple[Hashable, ...],
+        keys: tuple[tuple[str, bool], ...] | None = None,
+    ) -> Plan | None:
         """Return the plan of a pod with these aspects, ``None`` where there can be none.
+
+        ``keys``: of a pod with a program, the labels that tell its groups apart (``Stated``).
 
         Raises:
             PluginFailed: a plugin failed.
         """
-        if aspects in self._by_aspects:
-            return self._by_aspects[aspects]
-        plan = self._by_aspects[aspects] = self._make(info)
+        key = (aspects, keys)
+        if key in self._by_aspects:
+            return self._by_aspects[key]
+        plan = self._by_aspects[key] = self._make(info, keys)
         return plan
 
-    def _make(self, info: PodInfo) -> Plan | None:
+    def _make(self, info: PodInfo, keys: tuple[tuple[str, bool], ...] | None) -> Plan | None:
         snapshot, profile = self._snapshot, self._profile
         framework = profile.framework
         state = CycleState()
@@ -217,20 +240,27 @@ class Plans:
             if count:
                 plan.rejections.append(Rejection(status, count))
         open_rows = judged.feasible
-        if not self._score(plan, state, open_rows):
+        if not self._score(plan, state, open_rows, keys):
             return None
         self.plans.append(plan)
         if len(self.plans) > len(self.group_count):
             self._reserve(max(8, 2 * len(self.plans)))
         at = plan.number
         self.group[at] = plan.group
-        self.group_count[at] = len(plan.group_rows)
+        self.group_count[at] = 1 if plan.keyed else len(plan.group_rows)
+        self.keyed[at] = plan.keyed
         self.hint[at] = -1
         self.hint[at, : len(plan.group_rows)] = plan.group_rows
         self.open_rows[at] = len(open_rows)
         return plan
 
-    def _score(self, plan: Plan, state: CycleState, rows: Rows) -> bool:
+    def _score(
+        self,
+        plan: Plan,
+        state: CycleState,
+        rows: Rows,
+        keys: tuple[tuple[str, bool], ...] | None,
+    ) -> bool:
         """Score the rows that filters of nodes leave; False where the plain path must say more."""
         snapshot, profile, info = self._snapshot, self._profile, plan.info
         framework = profile.framework
@@ -260,6 +290,8 @@ class Plans:
                 return False
             elif isinstance(plugin, NormalizeScore):
                 assert isinstance(plugin, Cacheable)
+                if keys is not None and not isinstance(plugin, ScaledScore):
+                    return False
                 plan.lines.append(-1)
                 plan.normalised.append((plugin, framework.weights[plugin.name]))
                 for column in plugin.group_keys(info, snapshot, rows):
@@ -274,6 +306,10 @@ class Plans:
                 plan.fixed.append(weighted)
                 plan.base += weighted
             names.append(plugin.name)
+        for label, is_there in keys or ():
+            ids = snapshot.label_column(label).ids[rows]
+            joint = joint * (int(ids.max(initial=0)) + 2) + (ids < 0 if is_there else ids + 1)
+            _, joint = np.unique(joint, return_inverse=True)
         plan.names = tuple(names)
         plan.group = np.full(self.rows, -1, np.int8)
         found, first = np.unique(joint, return_index=True)
@@ -281,7 +317,8 @@ class Plans:
             return False
         plan.group[rows] = joint
         plan.group_rows = rows[first]
-        return True
+        plan.keyed = 0 if keys is None else len(found)
+        return keys is None or len(found) > 0
 
     def base(self, plan: Plan, mask: int) -> int:
         """Return the number of the base for a set of groups that have feasible rows.
@@ -295,7 +332,7 @@ class Plans:
         active = np.array([g for g in range(len(plan.group_rows)) if mask >> g & 1], np.int64)
         offset = np.zeros(len(plan.group_rows) + 1, np.int32)
         weighted: list[Int64] = []
-        for plugin, weight in plan.normalised:
+        for plugin, weight in () if plan.keyed else plan.normalised:
             scores = self._profile.framework.score_one(
                 plugin, CycleState(), plan.info, self._snapshot, plan.group_rows[active]
             )[1]
@@ -312,7 +349,7 @@ class Plans:
         return number
 
     def _reserve(self, size: int) -> None:
-        for name in ("group", "group_count", "hint", "open_rows"):
+        for name in ("group", "group_count", "hint", "open_rows", "keyed"):
             old = getattr(self, name)
             new = np.zeros((size, *old.shape[1:]), old.dtype)
             new[: len(old)] = old
@@ -356,6 +393,22 @@ class Lines:
         self.mask_of: UInt64 = np.zeros(0, np.uint64)
         self.plan_of: Int32 = np.zeros(0, np.int32)
         self.witness: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
+        # By group and block, for plans with programs.
+        self.entry_top: Int32 = np.zeros((0, 0, blocks), np.int32)
+        self.entry_ties: Int32 = np.zeros((0, 0, blocks), np.int32)
+        self.group_size: Int32 = np.zeros((0, 0), np.int32)
+
+    def reserve_groups(self, count: int) -> None:
+        """Make room for so many groups of a plan with programs."""
+        known = self.group_size.shape[1]
+        if count <= known:
+            return
+        size = max(count, 2 * known)
+        for name in ("entry_top", "entry_ties", "group_size"):
+            old = getattr(self, name)
+            new = np.zeros((len(old), size, *old.shape[2:]), old.dtype)
+            new[:, :known] = old
+            setattr(self, name, new)
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` lines."""
@@ -375,6 +428,7 @@ class PlainRuns:
         self.usable = self._profile.usable
         self._memo_key = ("plain", next(_instances))
         self._length = _LONGEST
+        self._running: list[Program] = []
         self.nowhere = False
         self._stamp: tuple[int, ...] = ()
         self._clear()
@@ -385,6 +439,7 @@ class PlainRuns:
         self._generation = next(_instances)
         self._plans = Plans(snapshot, self._profile)
         self._lines = Lines(snapshot, self._plans.rows)
+        self._programs = Programs(snapshot, self._profile.framework)
         rows = self._plans.rows
         self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
@@ -407,10 +462,13 @@ class PlainRuns:
         snapshot, profile = self._snapshot, self._profile
         kind = _Kind(self._versions(), snapshot.peer_stamp(info))
         aspects = []
+        wanting: list[Plugin] = []
         for plugin in profile.aspected:
             aspect = plugin.aspect(info, snapshot)
             if aspect is None:
-                return kind
+                if not isinstance(plugin, AffinityTerms | SpreadTerms):
+                    return kind
+                wanting.append(plugin)
             aspects.append(aspect)
         assert profile.fit is not None
         checks = profile.fit.plain_filter(info, snapshot)
@@ -428,7 +486,19 @@ class PlainRuns:
         asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
         if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
             return kind
-        kind.plan = self._plans.of(info, tuple(aspects))
+        if wanting:
+            stated = self._programs.state(info, profile.in_order(wanting))
+            if stated is None:
+                return kind
+            plan = self._plans.of(info, tuple(aspects), stated.keys)
+            if plan is None or plan.keyed == 0:
+                return kind
+            kind.program = self._programs.make(info, stated, plan)
+            if kind.program is None:
+                return kind
+            kind.plan = plan
+        else:
+            kind.plan = self._plans.of(info, tuple(aspects))
         # Of making the plan some versions may have changed: what was found holds for them too.
         kind.stamp = self._versions()
         if kind.plan is not None and len(vector) == self._lines.width:
@@ -482,6 +552,7 @@ class PlainRuns:
         masks, bases, weights = [], [], []
         for plan_number in plan_of[:, 0].tolist():
             plan = self._plans.plans[plan_number]
+            lines.reserve_groups(plan.keyed)
             mask = (1 << len(plan.group_rows)) - 1
             masks.append(mask)
             bases.append(self._plans.base(plan, mask))
@@ -531,15 +602,16 @@ class PlainRuns:
         assert _loops is not None
         self.nowhere = False
         snapshot = self._snapshot
-        if self._stamp != self._now() or self._plans.full:
+        if self._stamp != self._now() or self._plans.full or self._programs.full:
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
         keys: list[Hashable] = []
         infos: list[PodInfo] = []
         run: list[int] = []
+        of_pod: list[Program | None] = []
         made: list[tuple[int, _Kind]] = []
         try:
-            self._look_ahead(pods, first, keys, infos, run, made)
+            self._look_ahead(pods, first, keys, infos, run, of_pod, made)
             self._write_lines(made)
         except PluginFailed:
             self._clear()  # lines were given out that nobody wrote
@@ -558,16 +630,17 @@ class PlainRuns:
             start=start,
             count=count,
         )
-        done = self._loop(found, np.array(run, np.int32), log, filled)
+        done = self._loop(found, np.array(run, np.int32), infos, of_pod, log, filled)
         self._length = (
             min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
         )
         if not done:
             return None
-        del keys[done:], infos[done:]
+        del keys[done:], infos[done:], of_pod[done:]
         lines, plans = self._lines, self._plans.plans
-        found.finish(keys, infos, [plans[i] for i in lines.plan_of[run[:done]].tolist()])
+        found.finish(keys, infos, [plans[i] for i in lines.plan_of[run[:done]].tolist()], of_pod)
         snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _link)
+        self._programs.ran(self._running)
         return found
 
     def _look_ahead(
@@ -577,6 +650,7 @@ class PlainRuns:
         keys: list[Hashable],
         infos: list[PodInfo],
         run: list[int],
+        of_pod: list[Program | None],
         made: list[tuple[int, _Kind]],
     ) -> None:
         """Note pods from the ``first`` on that are plain, their classes and lines.
@@ -588,6 +662,7 @@ class PlainRuns:
         lowest = snapshot.nominations.lowest_priority
         stamp = self._versions()
         line_of: dict[int, int] = {}
+        program_of: dict[int, Program | None] = {}
         held: set[int] = set()
         for number in range(first, min(first + self._length, len(pods))):
             pod = pods[number]
@@ -611,6 +686,16 @@ class PlainRuns:
                         return  # to look at it made something known: the next run sees it
                 if kind.plan is None:
                     return
+                program = kind.program
+                if program is not None:
+                    if lowest < NO_PRIORITY:
+                        return  # terms count pods that are nominated as well
+                    if not self._programs.holds(program) or not self._programs.sync(program):
+                        kind = info.memo[memo_key] = self._kind(info)
+                        program = kind.program
+                        if kind.stamp != stamp or kind.plan is None:
+                            return
+                program_of[id(info)] = program
                 line = self._line(kind, held, made)
                 if line < 0:
                     return
@@ -619,6 +704,7 @@ class PlainRuns:
             keys.append(pod.key)
             infos.append(info)
             run.append(line)
+            of_pod.append(program_of[id(info)])
 
     def _versions(self) -> tuple[int, ...]:
         """Return what the kind of a class holds for."""
@@ -626,7 +712,15 @@ class PlainRuns:
         versions = (snapshot.node_version, snapshot.peer_version, snapshot.workload_version)
         return (*versions, self._generation)
 
-    def _loop(self, found: PlainRun, run: Int32, log: Int32, filled: int) -> int:
+    def _loop(
+        self,
+        found: PlainRun,
+        run: Int32,
+        infos: Sequence[PodInfo],
+        of_pod: Sequence[Program | None],
+        log: Int32,
+        filled: int,
+    ) -> int:
         """Run the compiled loop; return for how many pods it decided."""
         assert _loops is not None
         snapshot, lines, plans = self._snapshot, self._lines, self._plans
@@ -635,13 +729,17 @@ class PlainRuns:
             # Cursors are positions in the log's array while the loop runs.
             lines.cursor -= snapshot.log_start
         high, low = draws(found.seed, found.draw, len(run))
-        told = _loops.Told(found.told, found.chosen, found.chosen_scores, found.kinds, found.masks)
+        told = _loops.Told(
+            found.told, found.chosen, found.chosen_scores, found.kinds, found.masks,
+            found.refused, found.term_scores,
+        )  # fmt: skip
+        programs = self._prepared(infos, of_pod)
         done, why = 0, _loops.FINISHED
         try:
             while True:
                 done, why, mask = _loops.decide(
                     done, run, high, low, _columns(lines, _loops.Lines),
-                    _columns(plans, _loops.Plans), *self._nodes(), log, filled, told,
+                    _columns(plans, _loops.Plans), *self._nodes(), log, filled, told, *programs,
                 )  # fmt: skip
                 if why != _loops.OTHER_GROUPS:
                     break
@@ -654,7 +752,26 @@ class PlainRuns:
                 lines.cursor += snapshot.log_start
         self._cursor = snapshot.log_end + done
         self.nowhere = not done and why == _loops.NOWHERE
+        if why == _loops.STALE:
+            infos[done].memo.pop(self._memo_key, None)
         return int(done)
+
+    def _prepared(
+        self, infos: Sequence[PodInfo], of_pod: Sequence[Program | None]
+    ) -> tuple[Any, Any, Any]:
+        """Return programs, terms and counts, up to date, as the loop takes them."""
+        running = dict.fromkeys(program for program in of_pod if program is not None)
+        self._running = list(running)
+        numbers = np.full(len(of_pod), -1, np.int32)
+        who = np.zeros(len(of_pod), np.int32)
+        classes: list[PodInfo] = []
+        if running:
+            numbers[:] = [-1 if program is None else program.number for program in of_pod]
+            place = {id(info): info for info in infos}
+            classes = list(place.values())
+            at = {identity: number for number, identity in enumerate(place)}
+            who[:] = [at[id(info)] for info in infos]
+        return self._programs.prepare(classes, self._running, numbers, who, _loops)
 
     def _sync(self) -> None:
         """Bring the mirror up to date with the snapshot."""
@@ -699,10 +816,11 @@ def _compile() -> None:
     runs = PlainRuns.__new__(PlainRuns)
     runs._snapshot = snapshot
     runs._profile = _Profile.__new__(_Profile)
+    runs._profile.framework = None
     runs._clear()
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)
     run = PlainRun(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
-    runs._loop(run, np.zeros(0, np.int32), log, filled)
+    runs._loop(run, np.zeros(0, np.int32), [], [], log, filled)
     assert _loops is not None
     _link(*[np.zeros(0, np.int32)] * 5)

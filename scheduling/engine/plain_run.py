@@ -1,18 +1,22 @@
 """What ``engine.plain`` decides, as columns."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
+import msgspec
 import numpy as np
 
 from scheduling.engine.decision import BEST_KEPT, BestScores, Rejection, in_order
 from scheduling.engine.run_columns import LAST, RunColumns, Scores
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int8, Int32, Int64, UInt64
-from scheduling.framework.interface import Rows, Score
+from scheduling.framework.interface import Plugin, Rows, Score
 from scheduling.framework.status import Status
+from scheduling.framework.tables import Counter
 from scheduling.framework.terms import PlainFilter
 from scheduling.framework.types import PodInfo
 
+REFUSALS = 5
+DYNAMIC = 4
 KINDS = 16
 """As ``compiled.plain.KINDS``: so many rejections by NodeResourcesFit are told apart."""
 
@@ -24,7 +28,8 @@ class Plan:
     (rows,): rows that are alike in everything that is normalised; ``by_groups``: for each set of
     groups with feasible rows its number in ``Plans.bases`` and the groups' weighted scores.
     ``lines``: for each of the plugins ``names`` 0 for NodeResourcesFit, 1 for balance, from 2 on
-    the place in ``fixed`` (weighted scores by row), -1 for the ``normalised``.
+    the place in ``fixed`` (weighted scores by row), -1 for the ``normalised``. ``keyed``: of a plan
+    for classes with programs how many groups there are, which labels tell apart as well.
     """
 
     def __init__(self, number: int, info: PodInfo) -> None:
@@ -36,10 +41,33 @@ class Plan:
         self.normalised: list[tuple[Score, int]] = []
         self.rejections: list[Rejection] = []
         self.absent = 0
+        self.keyed = 0
         self.base: Int32 = np.zeros(0, np.int32)
         self.group: Int8 = np.zeros(0, np.int8)
         self.group_rows: Rows = np.zeros(0, np.intp)
         self.by_groups: dict[int, tuple[int, list[Int64], Int64]] = {}
+
+
+class Program(msgspec.Struct, kw_only=True, eq=False):
+    """A class's place in the arrays, and what is needed beside numbers.
+
+    ``sources``: by plugin that scores, as ``Plan.lines``, but -1, -2 ... for the first, second ...
+    plugin that scores by group. ``seen``: changes of the watched counters that the exceptions hold,
+    -1 when they must be made again.
+    """
+
+    number: int
+    info: PodInfo
+    names: tuple[str, ...]
+    sources: list[int]
+    refusals: list[Status]
+    slots: tuple[int, ...]
+    watches: list[Counter]
+    seen: int
+    asked_again: list[Counter]
+    """Counters that decide whether a plugin skips its score."""
+    asked_at: int
+    scoring: dict[str, Plugin]
 
 
 class PlainRun(RunColumns):
@@ -72,22 +100,33 @@ class PlainRun(RunColumns):
         self.chosen_scores: Int32 = np.zeros((count, 2, BEST_KEPT), np.int32)
         self.kinds: Int32 = np.zeros((count, KINDS, 2), np.int32)
         self.masks: UInt64 = np.zeros(count, np.uint64)
+        self.refused: Int32 = np.zeros((count, REFUSALS), np.int32)
+        self.term_scores: Int32 = np.zeros((count, DYNAMIC, BEST_KEPT), np.int32)
+        self.programs: Sequence[Program | None] = ()
         self._fit = fit
         self._fit_name = fit_name
         self._rejections: dict[Hashable, tuple[Rejection, ...]] = {}
 
-    def finish(self, keys: list[Hashable], infos: list[PodInfo], plans: list[Plan]) -> None:
+    def finish(
+        self,
+        keys: list[Hashable],
+        infos: list[PodInfo],
+        plans: list[Plan],
+        programs: Sequence[Program | None],
+    ) -> None:
         """Note what was decided about; the columns keep so many lines."""
         count = len(keys)
-        self.keys, self.infos, self.plans = keys, infos, plans
-        for name in ("told", "chosen", "chosen_scores", "kinds", "masks"):
+        self.keys, self.infos, self.plans, self.programs = keys, infos, plans, programs
+        columns = ("told", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
+        for name in columns:
             setattr(self, name, getattr(self, name)[:count])
 
     def _evaluated(self) -> list[int]:
         return [self.node_count - plan.absent for plan in self.plans]
 
     def _plugins(self, number: int) -> tuple[str, ...]:
-        return self.plans[number].names
+        program = self.programs[number]
+        return self.plans[number].names if program is None else program.names
 
     def _scores(self) -> Callable[[int, list[int]], Scores]:
         scores = self.chosen_scores.tolist()
@@ -95,13 +134,16 @@ class PlainRun(RunColumns):
 
         def of(number: int, rows: list[int]) -> Scores:
             plan, own, count = self.plans[number], scores[number], len(rows)
+            program = self.programs[number]
             columns: Scores = []
             at_group: Scores | None = None
-            for line in plan.lines:
+            for line in plan.lines if program is None else program.sources:
                 if line >= 2:
                     columns.append(fixed[id(plan)][line - 2][number][:count])
                 elif line >= 0:
                     columns.append(own[line][:count])
+                elif program is not None:
+                    columns.append(_alike(self.term_scores[number, -1 - line, :count].tolist()))
                 else:
                     if at_group is None:
                         at_group = self._by_group(number, plan, rows)
@@ -131,6 +173,12 @@ class PlainRun(RunColumns):
         scores: Int32 = self.chosen_scores[number, :, : len(rows)]
         if plan.fixed:
             scores = np.concatenate((scores, [column[rows] for column in plan.fixed]))
+        program = self.programs[number]
+        if program is not None:
+            dynamic = self.term_scores[number, :, : len(rows)]
+            first = len(scores)
+            lines = [line if line >= 0 else first - 1 - line for line in program.sources]
+            return BestScores(names, np.concatenate((scores, dynamic)), lines)
         _, grouped, active = plan.by_groups[int(self.masks[number])]
         return BestScores(
             names,
@@ -143,8 +191,14 @@ class PlainRun(RunColumns):
     def rejections(self, number: int) -> tuple[Rejection, ...]:
         """Return why other nodes were rejected."""
         plan, kinds = self.plans[number], int(self.told[number, LAST])
-        if not kinds:
-            key: Hashable = plan.number
+        program = self.programs[number]
+        if program is not None:
+            key: Hashable = (
+                plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]),
+                self.refused[number].tobytes(),
+            )  # fmt: skip
+        elif not kinds:
+            key = plan.number
         else:
             key = (plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]))
         known = self._rejections.get(key)
@@ -156,6 +210,14 @@ class PlainRun(RunColumns):
                 told = self._fit.plain_rejection(self.infos[number], self._snapshot, bits)
                 status = Status(*told, self._fit_name)
                 counts[status] = counts.get(status, 0) + nodes
+            if program is not None:
+                of_terms = zip(program.refusals, self.refused[number].tolist(), strict=True)
+                counts.update({status: nodes for status, nodes in of_terms if nodes})
             of_fit = [Rejection(status, nodes) for status, nodes in counts.items()]
             known = self._rejections[key] = in_order([*plan.rejections, *of_fit])
         return known
+
+
+def _alike(scores: list[int]) -> int | list[int]:
+    """Return one number where all scores are equal."""
+    return scores[0] if scores.count(scores[0]) == len(scores) else scores

@@ -15,6 +15,26 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduling.engine.compiled.caching import inlined, inner, outer
+from scheduling.engine.compiled.grouped import (
+    AFFINITY,
+    LENGTH,
+    NEAR,
+    PLUGINS,
+    REVERSED,
+    RULES,
+    SLOT,
+    SPREAD,
+    TOTAL,
+    UNTOUCHED,
+    Counts,
+    Terms,
+    affinity_scores,
+    bump,
+    judge,
+    spread_scores,
+)
+from scheduling.engine.compiled.grouped import GROUPS as GROUPS_OF
+from scheduling.engine.compiled.grouped import KIND as RULE_KIND
 from scheduling.engine.compiled.shared import (
     KEPT,
     LOW,
@@ -34,7 +54,12 @@ from scheduling.framework.arrays import Float64, Int8, Int32, Int64, Mask, UInt6
 BLOCK = 64
 FIELDS = 9
 KINDS = 16
-FINISHED, OTHER_GROUPS, NOWHERE, MANY_KINDS = 0, 1, 2, 3
+FINISHED, OTHER_GROUPS, NOWHERE, MANY_KINDS, STALE = 0, 1, 2, 3, 4
+EXCEPTIONS = 192
+"""So many rows of a class may differ from their group."""
+WATCHES = 3
+"""So many counts by row may tell them apart."""
+GROUPS = 64
 
 _LARGE = 2**41
 _HUGE = 2**51
@@ -73,6 +98,9 @@ class Lines(NamedTuple):
     mask_of: UInt64
     plan_of: Int32
     witness: Int32
+    entry_top: Int32
+    entry_ties: Int32
+    group_size: Int32
 
 
 class Plans(NamedTuple):
@@ -83,6 +111,40 @@ class Plans(NamedTuple):
     group_count: Int32
     hint: Int32
     open_rows: Int64
+    keyed: Int32
+
+
+class Programs(NamedTuple):
+    """The rules of classes that look at pods; see ``engine.programs.Programs``.
+
+    ``of_pod`` and ``who`` are by pod of the run: its class's program, -1 for none, and its class's
+    place among those of the run, which is the index of ``first_mark`` and ``last_mark``.
+    """
+
+    of_pod: Int32
+    who: Int32
+    exceptions: Int32
+    row: Int32
+    plan: Int64
+    raw: Int64
+    full: Mask
+    first_mark: Int64
+    last_mark: Int64
+    mark_program: Int32
+    mark_watch: Int32
+    mark_weight: Int64
+
+
+class Work(NamedTuple):
+    """Room to judge the groups of a class in."""
+
+    active: Int32
+    offset: Int32
+    found: Int64
+    weighted: Int32
+    ignored: Mask
+    seen: Int64
+    weights: Float64
 
 
 class Told(NamedTuple):
@@ -93,6 +155,8 @@ class Told(NamedTuple):
     scores: Int32
     kinds: Int32
     masks: UInt64
+    refused: Int32
+    term_scores: Int32
 
 
 @inlined
@@ -233,6 +297,21 @@ def total_of(row: int, totals: Int32) -> int:
 pick = picker(total_of, BLOCK)
 
 
+@inlined
+def total_in_group(row: int, source: tuple[Int32, Int8, Int32, Int32, Int32]) -> int:
+    """Return the total of a row; ``source``: totals, groups, offsets, patched blocks, patches."""
+    patch = source[3][row // 64]
+    found = source[0][row]
+    if patch >= 0:
+        found = source[4][patch, row % 64]
+    elif found != LOW:
+        found += source[2][source[1][row]]
+    return found  # type: ignore[return-value]
+
+
+pick_in_groups = picker(total_in_group, BLOCK)
+
+
 @inner
 def block_top(totals: Int32) -> tuple[int, int]:
     """Return the highest total of a block, and how many rows have it."""
@@ -269,6 +348,213 @@ def note_kind(kinds: Int32, bits: int, change: int) -> bool:
     return True
 
 
+@inner
+def top_of_group(totals: Int32, of: Int8, number: int) -> tuple[int, int]:
+    """Return the highest total of a group in a block, and how many rows have it."""
+    top = np.int32(LOW)
+    ties = np.int32(0)
+    for at in range(64):
+        if of[at] == number and totals[at] != LOW:
+            if totals[at] > top:
+                top = totals[at]
+                ties = np.int32(1)
+            elif totals[at] == top:
+                ties += np.int32(1)
+    return top, ties  # type: ignore[return-value]
+
+
+@inner
+def index_groups(
+    groups: int, totals: Int32, of: Int8, tops: Int32, ties: Int32, sizes: Int32
+) -> None:
+    """Set the entries of a line, by group and block, and how many rows of a group are feasible."""
+    tops[:groups] = LOW
+    ties[:groups] = 0
+    sizes[:groups] = 0
+    for row in range(len(totals)):
+        total = totals[row]
+        if total == LOW:
+            continue
+        number, block = of[row], row // 64
+        sizes[number] += 1
+        if total > tops[number, block]:
+            tops[number, block] = total
+            ties[number, block] = 1
+        elif total == tops[number, block]:
+            ties[number, block] += 1
+
+
+@inner
+def scaled(
+    t: int, plugin: int, in_reverse: int, active: Int32, count: int, found: Int64, raw: Int64,
+    base: Int32,
+) -> None:  # fmt: skip
+    """Set the scores of a plugin that looks at nodes alone, scaled over the active units."""
+    highest = np.int64(0)
+    for i in range(count):
+        highest = max(highest, raw[t, plugin, base[t, active[i]]])
+    for i in range(count):
+        score = raw[t, plugin, base[t, active[i]]]
+        if highest > 0:
+            score = 100 * score // highest
+            found[active[i]] = 100 - score if in_reverse else score
+        else:
+            found[active[i]] = 100 if in_reverse else score
+
+
+@inner
+def weigh(
+    t: int,
+    groups: int,
+    of: Int8,
+    totals: Int32,
+    sizes: Int32,
+    refused: Int32,
+    stamp: int,
+    work: Work,
+    programs: Programs,
+    terms: Terms,
+    logarithms: Float64,
+) -> tuple[int, int]:
+    """Set what each unit of a class adds to its rows' totals: groups, then excepted rows.
+
+    Return how many rows are feasible, -1 where the program is stale, and the next stamp.
+    """
+    size, base = terms.size, terms.base
+    for number in range(groups):
+        size[t, number] = sizes[number]
+    units = groups + programs.exceptions[t]
+    for unit in range(groups, units):
+        row = programs.row[t, unit - groups]
+        size[t, unit] = 0
+        if totals[row] != LOW:
+            size[t, unit] = 1
+            size[t, of[row]] -= 1
+            base[t, unit] = of[row]
+    nobody = int(np.int64(1))
+    for rule in range(terms.form[t, RULES]):
+        kind = terms.rules[t, rule, RULE_KIND]
+        if kind in (NEAR, UNTOUCHED) and terms.slots[terms.rules[t, rule, SLOT], TOTAL] != 0:
+            if kind == UNTOUCHED:
+                return -1, stamp
+            nobody = 0
+    feasible = 0
+    count = int(np.int64(0))
+    for unit in range(units):
+        work.offset[unit] = LOW
+        if size[t, unit] == 0:
+            continue
+        reason = judge(t, unit, nobody, terms)
+        if reason >= 0:
+            refused[reason] += size[t, unit]
+            continue
+        work.offset[unit] = 0
+        work.active[count] = unit
+        count += 1
+        feasible += size[t, unit]
+    if feasible > 1:
+        for plugin in range(terms.form[t, PLUGINS]):
+            source = programs.plan[t, plugin, 0]
+            if source == AFFINITY:
+                affinity_scores(t, work.active, count, work.found, terms)
+            elif source == SPREAD:
+                stamp = spread_scores(
+                    t, work.active, count, work.ignored, work.seen, stamp, work.weights,
+                    logarithms, work.found, terms,
+                )  # fmt: skip
+            else:
+                scaled(
+                    t, plugin, int(source == REVERSED), work.active, count, work.found, programs.raw,
+                    base,
+                )  # fmt: skip
+            for i in range(count):
+                unit = work.active[i]
+                work.weighted[plugin, unit] = work.found[unit] * programs.plan[t, plugin, 2]
+                work.offset[unit] += work.weighted[plugin, unit]
+    return feasible, stamp
+
+
+@inner
+def survey_groups(
+    groups: int, tops: Int32, ties: Int32, offset: Int32, highest: Int32, tied: Int32
+) -> None:
+    """Set the highest total of each block and how many rows have it, without exceptions."""
+    highest[:] = LOW
+    tied[:] = 0
+    for number in range(groups):
+        more = offset[number]
+        if more == LOW:
+            continue
+        for block in range(len(highest)):
+            total = tops[number, block] + more
+            here = ties[number, block]
+            best, known = highest[block], tied[block]
+            alike = known + here if total == best else known
+            tied[block] = here if total > best else alike
+            highest[block] = max(best, total)
+
+
+@inner
+def patch_blocks(
+    t: int,
+    groups: int,
+    of: Int8,
+    totals: Int32,
+    offset: Int32,
+    highest: Int32,
+    tied: Int32,
+    patch_of: Int32,
+    patches: Int32,
+    patched: Int32,
+    programs: Programs,
+    size: Int32,
+) -> int:
+    """Write out the totals of blocks with excepted rows; return how many blocks."""
+    made = 0
+    for number in range(programs.exceptions[t]):
+        unit = groups + number
+        if size[t, unit] == 0:
+            continue
+        row = programs.row[t, number]
+        block = row // 64
+        patch = patch_of[block]
+        if patch < 0:
+            patch = made
+            patch_of[block] = patch
+            patched[patch] = block
+            made += 1
+            for at in range(64):
+                found = totals[block * 64 + at]
+                if found != LOW:
+                    found += offset[of[block * 64 + at]]
+                patches[patch, at] = found
+        patches[patch, row % 64] = totals[row] + offset[unit]
+    # A unit may stand for rows of a block whose patch was made before the unit was met.
+    for patch in range(made):
+        highest[patched[patch]], tied[patched[patch]] = block_top(patches[patch])
+    return made
+
+
+@inner
+def mark_row(t: int, row: int, watch: int, weight: int, groups: int, programs: Programs,
+             values: Int64) -> None:  # fmt: skip
+    """Add a pod's weight on a row to what a class watches there; note where it finds no room."""
+    at = -1
+    for number in range(programs.exceptions[t]):
+        if programs.row[t, number] == row:
+            at = number
+            break
+    if at < 0:
+        at = programs.exceptions[t]
+        if at == EXCEPTIONS:
+            programs.full[t] = True
+            return
+        programs.exceptions[t] += 1
+        programs.row[t, at] = row
+        values[t, groups + at, :] = 0
+    values[t, groups + at, watch] += weight
+
+
 @outer
 def decide(
     first: int,
@@ -283,6 +569,9 @@ def decide(
     log: Int32,
     filled: int,
     told: Told,
+    programs: Programs,
+    count_terms: Terms,
+    counted: Counts,
 ) -> tuple[int, int, np.uint64]:
     """Decide for pods from the ``first`` on and account for each.
 
@@ -301,6 +590,22 @@ def decide(
     allocatable, requested, rows = nodes.allocatable, nodes.requested, len(nodes.pod_count)
     blocks = highest.shape[1]
     best = np.empty(KEPT, np.int32)
+    units = GROUPS + EXCEPTIONS
+    longest = 1
+    for slot in range(counted.slots.shape[0]):
+        longest = max(longest, counted.slots[slot, LENGTH])
+    work = Work(
+        np.empty(units, np.int32), np.empty(units, np.int32), np.empty(units, np.int64),
+        np.empty((programs.plan.shape[1], units), np.int32), np.zeros(units, np.bool_),
+        np.zeros(longest, np.int64), np.zeros(count_terms.rules.shape[1], np.float64),
+    )  # fmt: skip
+    stamp = int(np.int64(0))
+    summits = np.empty(blocks, np.int32)
+    ties_at = np.empty(blocks, np.int32)
+    patch_of = np.full(blocks, -1, np.int32)
+    patches = np.empty((EXCEPTIONS, 64), np.int32)
+    patched = np.empty(EXCEPTIONS, np.int32)
+    entry_top, entry_ties, group_size = lines.entry_top, lines.entry_ties, lines.group_size
     for pod in range(first, len(run)):
         c = run[pod]
         plan = lines.plan_of[c]
@@ -309,6 +614,7 @@ def decide(
         term, ask = terms[c], asked[c]
         least_weight, balanced_weight = weights[c, 0], weights[c, 1]
         groups = plans.group_count[plan]
+        keyed = plans.keyed[plan]
         end = filled + pod
         anew = cursor[c] < 0 or (end - cursor[c]) * _REBUILD > len(totals)
         if not anew:
@@ -332,6 +638,8 @@ def decide(
                     new = LOW
                     if old != LOW:
                         feasible[c] -= 1
+                        if keyed > 0:
+                            group_size[c, group[plan, row]] -= 1
                         if groups > 1 and witness[c, group[plan, row]] == row:
                             anew = True  # perhaps the group's last one: look at all rows
                     elif bits[c, row] != now:
@@ -345,6 +653,8 @@ def decide(
                 else:
                     if old == LOW:
                         feasible[c] += 1
+                        if keyed > 0:
+                            group_size[c, group[plan, row]] += 1
                         note_kind(of, bits[c, row], -1)
                         if groups > 1:
                             seen = np.uint64(1) << np.uint64(group[plan, row])
@@ -358,6 +668,22 @@ def decide(
                 if new == old:
                     continue
                 totals[row] = new
+                if keyed > 0:
+                    mine = int(group[plan, row])
+                    known = entry_top[c, mine, block]
+                    if new > known:
+                        entry_top[c, mine, block] = new
+                        entry_ties[c, mine, block] = 1
+                    elif new == known:
+                        entry_ties[c, mine, block] += 1
+                    elif old == known:
+                        entry_ties[c, mine, block] -= 1
+                        if entry_ties[c, mine, block] == 0:
+                            begin = block * 64
+                            entry_top[c, mine, block], entry_ties[c, mine, block] = top_of_group(
+                                totals[begin : begin + 64], group[plan, begin : begin + 64], mine
+                            )
+                    continue
                 if new > tops[block]:
                     tops[block] = new
                     ties_in[block] = 1
@@ -401,6 +727,8 @@ def decide(
                         )  # fmt: skip
                 tops[block], ties_in[block] = block_top(part)
             feasible[c] = count_feasible(totals)
+            if keyed > 0:
+                index_groups(keyed, totals, group[plan], entry_top[c], entry_ties[c], group_size[c])
             of[:, 1] = 0
             if feasible[c] < open_rows[plan]:
                 for row in range(rows):
@@ -432,22 +760,48 @@ def decide(
         cursor[c] = end
         if feasible[c] == 0:
             return pod, NOWHERE, np.uint64(0)
-        top, ties = summit(tops, ties_in)
-        left = draw_below(high[pod], low[pod], ties)
+        t = programs.of_pod[pod]
         picks = told.chosen[pod]
-        winner, margin, count = pick(
-            totals, len(totals), tops, ties_in, top, ties, left, feasible[c], best, picks
-        )
+        able = feasible[c]
+        made = 0
+        if t >= 0:
+            if programs.full[t]:
+                return pod, STALE, np.uint64(0)
+            told.refused[pod, :] = 0
+            able, stamp = weigh(
+                t, keyed, group[plan], totals, group_size[c], told.refused[pod], stamp, work,
+                programs, count_terms, counted.logarithms,
+            )  # fmt: skip
+            if able <= 0:
+                return pod, STALE if able < 0 else NOWHERE, np.uint64(0)
+            survey_groups(keyed, entry_top[c], entry_ties[c], work.offset, summits, ties_at)
+            made = patch_blocks(
+                t, keyed, group[plan], totals, work.offset, summits, ties_at, patch_of, patches,
+                patched, programs, count_terms.size,
+            )  # fmt: skip
+            top, ties = summit(summits, ties_at)
+            left = draw_below(high[pod], low[pod], ties)
+            winner, margin, count = pick_in_groups(
+                (totals, group[plan], work.offset, patch_of, patches), len(totals), summits,
+                ties_at, top, ties, left, able, best, picks,
+            )  # fmt: skip
+        else:
+            top, ties = summit(tops, ties_in)
+            left = draw_below(high[pod], low[pod], ties)
+            winner, margin, count = pick(
+                totals, len(totals), tops, ties_in, top, ties, left, able, best, picks
+            )
         if margin < 0:
             top = 0
-            cursor[c] = -1  # the groups were not looked at
+            if t < 0:
+                cursor[c] = -1  # the groups were not looked at
         numbers = told.numbers[pod]
         numbers[0] = winner
         numbers[1] = top
         numbers[2] = ties
         numbers[3] = margin
         numbers[4] = count
-        numbers[5] = feasible[c]
+        numbers[5] = able
         number = 0
         for kind in range(KINDS):
             if of[kind, 1] != 0:
@@ -460,8 +814,32 @@ def decide(
             a, b = row_scores(picks[at], term, ask, mirror, nodes)
             told.scores[pod, 0, at] = a * least_weight
             told.scores[pod, 1, at] = b * balanced_weight
+            if t < 0:
+                continue
+            unit = int(group[plan, picks[at]])
+            if patch_of[picks[at] // 64] >= 0:
+                for number in range(programs.exceptions[t]):
+                    if programs.row[t, number] == picks[at]:
+                        unit = keyed + number
+                        break
+            for plugin in range(count_terms.form[t, PLUGINS]):
+                told.term_scores[pod, plugin, at] = work.weighted[plugin, unit]
+        for patch in range(made):
+            patch_of[patched[patch]] = -1
         # Assume it.
         account(winner, lines.vectors[c], lines.nonzero[c], nodes)
         log[end] = winner
         mirror_row(winner, mirror, nodes, guests)
+        who = programs.who[pod]
+        for at in range(counted.first_bump[who], counted.last_bump[who]):
+            bump(
+                counted.bump_slot[at], winner, counted.bump_weight[at], counted.slots,
+                counted.counts, counted.present, counted.where,
+            )  # fmt: skip
+        for at in range(programs.first_mark[who], programs.last_mark[who]):
+            other = programs.mark_program[at]
+            mark_row(
+                other, winner, programs.mark_watch[at], programs.mark_weight[at],
+                count_terms.form[other, GROUPS_OF], programs, count_terms.values,
+            )  # fmt: skip
     return len(run), FINISHED, np.uint64(0)
