@@ -29,7 +29,7 @@ from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.decision import Rejection
 from scheduling.engine.nominations import NO_PRIORITY
 from scheduling.engine.plain_run import KINDS, PlainRun, Plan, Program
-from scheduling.engine.programs import Programs
+from scheduling.engine.programs import FILTERING, Programs
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int8, Int32, Int64, Mask, UInt64
 from scheduling.framework.interface import (
@@ -60,6 +60,8 @@ _CHECKS = 8
 _MOST_GROUPS = 64
 _LARGEST_AMOUNT = 2**50
 _PADDING = (-1,) * _CHECKS
+_PARTS = (1, 7, 9, 9 + _CHECKS, 9 + 2 * _CHECKS)
+"""Where the parts of a line's key begin: plan, scores, amounts with defaults, checks, vector."""
 _NO_LEAST = (0, 0, 0, 0)
 _NO_BALANCE = (0, 0)
 _LINE_BYTES = 128 * 2**20
@@ -115,18 +117,21 @@ class Aspected(Protocol):
 class _Kind:
     """How a class is decided. ``plan`` ``None``: it is not plain.
 
+    ``pinned``: one node alone can hold its pods, whose row then stands for the plan's number.
+
     ``key``: what its line says, as the bytes of int64 numbers: the plan's number, weight and amount
     of cpu and of memory for least allocated, amounts for balance, cpu and memory with defaults,
     amounts that must be free, their resource columns, and what is accounted for by column.
     """
 
-    __slots__ = ("key", "peer_stamp", "plan", "program", "stamp")
+    __slots__ = ("key", "peer_stamp", "pinned", "plan", "program", "stamp")
 
     def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
         self.stamp = stamp
         self.peer_stamp = peer_stamp
         self.plan: Plan | None = None
         self.program: Program | None = None
+        self.pinned = False
         self.key = b""
 
 
@@ -263,6 +268,7 @@ class Plans:
     ) -> bool:
         """Score the rows that filters of nodes leave; False where the plain path must say more."""
         snapshot, profile, info = self._snapshot, self._profile, plan.info
+        assert info is not None
         framework = profile.framework
         skipped: set[str] = set()
         none = np.zeros(0, np.int64)
@@ -331,6 +337,7 @@ class Plans:
             return known[0]
         active = np.array([g for g in range(len(plan.group_rows)) if mask >> g & 1], np.int64)
         offset = np.zeros(len(plan.group_rows) + 1, np.int32)
+        assert plan.info is not None
         weighted: list[Int64] = []
         for plugin, weight in () if plan.keyed else plan.normalised:
             scores = self._profile.framework.score_one(
@@ -429,6 +436,7 @@ class PlainRuns:
         self._memo_key = ("plain", next(_instances))
         self._length = _LONGEST
         self._running: list[Program] = []
+        self._looked_at: tuple[int, ...] = ()
         self.nowhere = False
         self._stamp: tuple[int, ...] = ()
         self._clear()
@@ -439,7 +447,15 @@ class PlainRuns:
         self._generation = next(_instances)
         self._plans = Plans(snapshot, self._profile)
         self._lines = Lines(snapshot, self._plans.rows)
-        self._programs = Programs(snapshot, self._profile.framework)
+        framework = self._profile.framework
+        self._programs = Programs(snapshot, framework)
+        self._static = [
+            plugin
+            for plugin in (() if framework is None else framework.filter_plugins)
+            if _locality(plugin) is Locality.NODE
+        ]
+        self._pin_plan = Plan(-1, None)
+        self._pin_plan.absent = snapshot.node_count - 1
         rows = self._plans.rows
         self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
@@ -486,6 +502,14 @@ class PlainRuns:
         asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
         if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
             return kind
+        names_nodes = info.node_affinity_key and snapshot.node_count > 1
+        if names_nodes and len(vector) == self._lines.width:
+            row = self._only_row(info, profile.in_order(wanting))
+            if row is not None:
+                kind.pinned, kind.plan = True, self._pin_plan
+                kind.stamp = self._versions()
+                kind.key = self._key(row, asked, checks, vector)
+                return kind
         if wanting:
             stated = self._programs.state(info, profile.in_order(wanting))
             if stated is None:
@@ -502,15 +526,44 @@ class PlainRuns:
         # Of making the plan some versions may have changed: what was found holds for them too.
         kind.stamp = self._versions()
         if kind.plan is not None and len(vector) == self._lines.width:
-            padding = _PADDING[len(checks) :]
-            kind.key = self._lines.numbers.pack(
-                kind.plan.number,
-                *asked[:8],
-                *[amount for amount, _ in checks], *padding,
-                *[column for _, column in checks], *padding,
-                *vector,
-            )  # fmt: skip
+            kind.key = self._key(kind.plan.number, asked, checks, vector)
         return kind
+
+    def _key(
+        self,
+        number: int,
+        asked: Sequence[int],
+        checks: Sequence[tuple[int, int]],
+        vector: Sequence[int],
+    ) -> bytes:
+        padding = _PADDING[len(checks) :]
+        return self._lines.numbers.pack(
+            number,
+            *asked[:8],
+            *[amount for amount, _ in checks], *padding,
+            *[column for _, column in checks], *padding,
+            *vector,
+        )  # fmt: skip
+
+    def _only_row(self, info: PodInfo, wanting: Sequence[Plugin]) -> int | None:
+        """Return the row that alone can hold the class's pods, as far as rules of nodes say.
+
+        ``None`` where there are several or none, or where rules about other pods may reject it.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, framework = self._snapshot, self._profile.framework
+        state = CycleState()
+        begun = framework.pre_filter(state, info, snapshot)
+        if not begun.status.ok or len(begun.rows) != 1:
+            return None
+        if wanting:
+            stated = self._programs.state(info, wanting)
+            if stated is None or any(term.kind in FILTERING for term in stated.terms):
+                return None
+        judged = framework.filter_some(self._static, state, info, snapshot, begun.rows)
+        return int(begun.rows[0]) if len(judged.feasible) else None
 
     def _line(
         self,
@@ -546,9 +599,8 @@ class PlainRuns:
         numbers = np.array([number for number, _ in made])
         told = np.frombuffer(b"".join([kind.key for _, kind in made]), np.int64)
         told = told.reshape(len(made), -1)
-        plan_of, least, balanced, nonzero, amounts, columns, vectors = np.split(
-            told, np.cumsum([1, 4, 2, 2, _CHECKS, _CHECKS]), axis=1
-        )
+        plan_of, least_balanced, nonzero, amounts, columns, vectors = np.split(told, _PARTS, axis=1)
+        least, balanced = least_balanced[:, :4], least_balanced[:, 4:]
         masks, bases, weights = [], [], []
         for plan_number in plan_of[:, 0].tolist():
             plan = self._plans.plans[plan_number]
@@ -609,15 +661,16 @@ class PlainRuns:
         infos: list[PodInfo] = []
         run: list[int] = []
         of_pod: list[Program | None] = []
+        pins: list[bytes] = []
         made: list[tuple[int, _Kind]] = []
         try:
-            self._look_ahead(pods, first, keys, infos, run, of_pod, made)
+            self._look_ahead(pods, first, keys, infos, run, of_pod, pins, made)
             self._write_lines(made)
         except PluginFailed:
             self._clear()  # lines were given out that nobody wrote
             raise
-        if not run or self._stamp != self._now():
-            return None
+        if not run or self._stamp != self._now() or self._looked_at != self._versions():
+            return None  # to look at classes made something known
         count = len(run)
         profile = self._profile
         found = PlainRun(
@@ -630,7 +683,7 @@ class PlainRuns:
             start=start,
             count=count,
         )
-        done = self._loop(found, np.array(run, np.int32), infos, of_pod, log, filled)
+        done = self._loop(found, np.array(run, np.int32), infos, of_pod, pins, log, filled)
         self._length = (
             min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
         )
@@ -638,7 +691,9 @@ class PlainRuns:
             return None
         del keys[done:], infos[done:], of_pod[done:]
         lines, plans = self._lines, self._plans.plans
-        found.finish(keys, infos, [plans[i] for i in lines.plan_of[run[:done]].tolist()], of_pod)
+        of_line = lines.plan_of
+        chosen = [self._pin_plan if c < 0 else plans[of_line.item(c)] for c in run[:done]]
+        found.finish(keys, infos, chosen, of_pod)
         snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _link)
         self._programs.ran(self._running)
         return found
@@ -651,6 +706,7 @@ class PlainRuns:
         infos: list[PodInfo],
         run: list[int],
         of_pod: list[Program | None],
+        pins: list[bytes],
         made: list[tuple[int, _Kind]],
     ) -> None:
         """Note pods from the ``first`` on that are plain, their classes and lines.
@@ -660,7 +716,7 @@ class PlainRuns:
         """
         snapshot, memo_key = self._snapshot, self._memo_key
         lowest = snapshot.nominations.lowest_priority
-        stamp = self._versions()
+        stamp = self._looked_at = self._versions()
         line_of: dict[int, int] = {}
         program_of: dict[int, Program | None] = {}
         held: set[int] = set()
@@ -686,6 +742,13 @@ class PlainRuns:
                         return  # to look at it made something known: the next run sees it
                 if kind.plan is None:
                     return
+                if kind.pinned:
+                    keys.append(pod.key)
+                    infos.append(info)
+                    run.append(-1)
+                    of_pod.append(None)
+                    pins.append(kind.key)
+                    continue
                 program = kind.program
                 if program is not None:
                     if lowest < NO_PRIORITY:
@@ -718,6 +781,7 @@ class PlainRuns:
         run: Int32,
         infos: Sequence[PodInfo],
         of_pod: Sequence[Program | None],
+        pins: Sequence[bytes],
         log: Int32,
         filled: int,
     ) -> int:
@@ -733,7 +797,7 @@ class PlainRuns:
             found.told, found.chosen, found.chosen_scores, found.kinds, found.masks,
             found.refused, found.term_scores,
         )  # fmt: skip
-        programs = self._prepared(infos, of_pod)
+        programs = (*self._prepared(infos, of_pod), self._pins(run, pins))
         done, why = 0, _loops.FINISHED
         try:
             while True:
@@ -772,6 +836,17 @@ class PlainRuns:
             at = {identity: number for number, identity in enumerate(place)}
             who[:] = [at[id(info)] for info in infos]
         return self._programs.prepare(classes, self._running, numbers, who, _loops)
+
+    def _pins(self, run: Int32, pins: Sequence[bytes]) -> Any:
+        """Return what the loop reads of pods that one node alone can hold."""
+        assert _loops is not None
+        of_pod = np.full(len(run), -1, np.int32)
+        of_pod[run < 0] = np.arange(len(pins), dtype=np.int32)
+        width = self._lines.numbers.size // 8
+        told = np.frombuffer(b"".join(pins), np.int64).reshape(len(pins), width)
+        row, _, nonzero, amounts, columns, vectors = np.split(told, _PARTS, axis=1)
+        parts = (row[:, 0], amounts, columns, vectors, nonzero)
+        return _loops.Pins(of_pod, *[np.array(part, np.int64, order="C") for part in parts])
 
     def _sync(self) -> None:
         """Bring the mirror up to date with the snapshot."""
@@ -821,6 +896,6 @@ def _compile() -> None:
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)
     run = PlainRun(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
-    runs._loop(run, np.zeros(0, np.int32), [], [], log, filled)
+    runs._loop(run, np.zeros(0, np.int32), [], [], [], log, filled)
     assert _loops is not None
     _link(*[np.zeros(0, np.int32)] * 5)

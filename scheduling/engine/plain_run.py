@@ -32,7 +32,7 @@ class Plan:
     for classes with programs how many groups there are, which labels tell apart as well.
     """
 
-    def __init__(self, number: int, info: PodInfo) -> None:
+    def __init__(self, number: int, info: PodInfo | None) -> None:
         self.number = number
         self.info = info
         self.names: tuple[str, ...] = ()

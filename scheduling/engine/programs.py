@@ -36,7 +36,7 @@ FORM: Final = 10
 _FULL: Final = 160
 """With so many exceptions a class is not covered: a run must have room for more."""
 _MOST: Final = 8192
-_FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
+FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
 _NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
 
 
@@ -157,7 +157,7 @@ class Programs:
                 order.append("spread")
             else:
                 return None
-            terms += [t for t in stated if (filtering if t.kind in _FILTERING else scores)]
+            terms += [t for t in stated if (filtering if t.kind in FILTERING else scores)]
             if scores:
                 scoring[plugin.name] = plugin
         return self._sorted_out(terms, scoring, refusals, affinity_first=order[:1] == ["affinity"])

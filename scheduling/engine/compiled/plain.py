@@ -135,6 +135,21 @@ class Programs(NamedTuple):
     mark_weight: Int64
 
 
+class Pins(NamedTuple):
+    """Pods that one node alone can hold: ``of_pod`` is the pod's line of the others, -1 for none.
+
+    ``row``: the node. ``amounts`` and ``columns``: what must be free. ``vectors`` and ``nonzero``:
+    what is accounted for.
+    """
+
+    of_pod: Int32
+    row: Int64
+    amounts: Int64
+    columns: Int64
+    vectors: Int64
+    nonzero: Int64
+
+
 class Work(NamedTuple):
     """Room to judge the groups of a class in."""
 
@@ -463,10 +478,8 @@ def weigh(
                     logarithms, work.found, terms,
                 )  # fmt: skip
             else:
-                scaled(
-                    t, plugin, int(source == REVERSED), work.active, count, work.found, programs.raw,
-                    base,
-                )  # fmt: skip
+                in_reverse = int(source == REVERSED)
+                scaled(t, plugin, in_reverse, work.active, count, work.found, programs.raw, base)
             for i in range(count):
                 unit = work.active[i]
                 work.weighted[plugin, unit] = work.found[unit] * programs.plan[t, plugin, 2]
@@ -555,6 +568,22 @@ def mark_row(t: int, row: int, watch: int, weight: int, groups: int, programs: P
     values[t, groups + at, watch] += weight
 
 
+@inner
+def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: Counts) -> None:
+    """Let counts and exceptions follow a pod that was placed on a row."""
+    for at in range(counted.first_bump[who], counted.last_bump[who]):
+        bump(
+            counted.bump_slot[at], row, counted.bump_weight[at], counted.slots, counted.counts,
+            counted.present, counted.where,
+        )  # fmt: skip
+    for at in range(programs.first_mark[who], programs.last_mark[who]):
+        other = programs.mark_program[at]
+        mark_row(
+            other, row, programs.mark_watch[at], programs.mark_weight[at],
+            count_terms.form[other, GROUPS_OF], programs, count_terms.values,
+        )  # fmt: skip
+
+
 @outer
 def decide(
     first: int,
@@ -572,6 +601,7 @@ def decide(
     programs: Programs,
     count_terms: Terms,
     counted: Counts,
+    pins: Pins,
 ) -> tuple[int, int, np.uint64]:
     """Decide for pods from the ``first`` on and account for each.
 
@@ -608,6 +638,21 @@ def decide(
     entry_top, entry_ties, group_size = lines.entry_top, lines.entry_ties, lines.group_size
     for pod in range(first, len(run)):
         c = run[pod]
+        numbers = told.numbers[pod]
+        if c < 0:
+            pin = pins.of_pod[pod]
+            winner = pins.row[pin]
+            if fit_bits(winner, pins.amounts[pin], pins.columns[pin], nodes, guests) != 0:
+                return pod, NOWHERE, np.uint64(0)
+            numbers[:] = 0
+            numbers[0] = winner
+            numbers[2] = numbers[5] = 1
+            numbers[3] = -1
+            account(winner, pins.vectors[pin], pins.nonzero[pin], nodes)
+            log[filled + pod] = winner
+            mirror_row(winner, mirror, nodes, guests)
+            follow(programs.who[pod], winner, programs, count_terms, counted)
+            continue
         plan = lines.plan_of[c]
         base = plans.bases[lines.base_of[c]]
         totals, tops, ties_in, of = total[c], highest[c], tied[c], kinds[c]
@@ -795,7 +840,6 @@ def decide(
             top = 0
             if t < 0:
                 cursor[c] = -1  # the groups were not looked at
-        numbers = told.numbers[pod]
         numbers[0] = winner
         numbers[1] = top
         numbers[2] = ties
@@ -830,16 +874,5 @@ def decide(
         account(winner, lines.vectors[c], lines.nonzero[c], nodes)
         log[end] = winner
         mirror_row(winner, mirror, nodes, guests)
-        who = programs.who[pod]
-        for at in range(counted.first_bump[who], counted.last_bump[who]):
-            bump(
-                counted.bump_slot[at], winner, counted.bump_weight[at], counted.slots,
-                counted.counts, counted.present, counted.where,
-            )  # fmt: skip
-        for at in range(programs.first_mark[who], programs.last_mark[who]):
-            other = programs.mark_program[at]
-            mark_row(
-                other, winner, programs.mark_watch[at], programs.mark_weight[at],
-                count_terms.form[other, GROUPS_OF], programs, count_terms.values,
-            )  # fmt: skip
+        follow(programs.who[pod], winner, programs, count_terms, counted)
     return len(run), FINISHED, np.uint64(0)
