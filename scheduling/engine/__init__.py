@@ -4,8 +4,10 @@
     snapshot                  the cluster as columns, kept up to date by deltas
     cycle                     one pod, or a batch, through the extension points
     class_cache               the same decisions from what earlier pods of a class left behind
-    plain                     runs of pods that only ask for resources, in a compiled loop
-    runs                      runs of pods that look at pods as well: pool, slots, shapes
+    peers                     who counts whom: terms and counters, filed under what they mean
+    plain, programs           runs of pods on lines shared by request, in a compiled loop; a
+                              program says what a class's rules about other pods come to
+    runs                      classes that have no program: a line each (pool, slots, shapes)
     row_program               why rows reject a class, and who would have to leave them, in numbers
     budgets, nominations      what the dry run of preemption counts with
     compiled                  the loops of all these, and how they are compiled

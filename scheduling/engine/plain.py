@@ -153,6 +153,11 @@ class _Profile:
         self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
         filters = [plugin.name for plugin in framework.filter_plugins]
         self._order = {name: number for number, name in enumerate(filters)}
+        self.termed = {
+            plugin.name
+            for plugin in framework.filter_plugins
+            if isinstance(plugin, AffinityTerms | SpreadTerms)
+        }
         self.fit: PlainFilter | None = None
         self.fit_name = ""
         self.after_fit: set[str] = set()
@@ -482,7 +487,7 @@ class PlainRuns:
         for plugin in profile.aspected:
             aspect = plugin.aspect(info, snapshot)
             if aspect is None:
-                if not isinstance(plugin, AffinityTerms | SpreadTerms):
+                if plugin.name not in profile.termed:
                     return kind
                 wanting.append(plugin)
             aspects.append(aspect)

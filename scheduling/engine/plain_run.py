@@ -29,7 +29,8 @@ class Plan:
     groups with feasible rows its number in ``Plans.bases`` and the groups' weighted scores.
     ``lines``: for each of the plugins ``names`` 0 for NodeResourcesFit, 1 for balance, from 2 on
     the place in ``fixed`` (weighted scores by row), -1 for the ``normalised``. ``keyed``: of a plan
-    for classes with programs how many groups there are, which labels tell apart as well.
+    for classes with programs how many groups there are, which labels tell apart as well; ``raw``:
+    there the scores of its ``normalised`` plugins by group.
     """
 
     def __init__(self, number: int, info: PodInfo | None) -> None:
@@ -42,6 +43,7 @@ class Plan:
         self.rejections: list[Rejection] = []
         self.absent = 0
         self.keyed = 0
+        self.raw: dict[str, Int64] = {}
         self.base: Int32 = np.zeros(0, np.int32)
         self.group: Int8 = np.zeros(0, np.int8)
         self.group_rows: Rows = np.zeros(0, np.intp)

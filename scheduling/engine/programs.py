@@ -25,7 +25,14 @@ from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreSco
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.tables import Counter
-from scheduling.framework.terms import AffinityTerms, Kind, ScaledScore, SpreadTerms, Term
+from scheduling.framework.terms import (
+    AffinityTerms,
+    Kind,
+    Rejection,
+    ScaledScore,
+    SpreadTerms,
+    Term,
+)
 from scheduling.framework.types import PodInfo
 
 GROUPS: Final = 64
@@ -36,6 +43,7 @@ FORM: Final = 10
 _FULL: Final = 160
 """With so many exceptions a class is not covered: a run must have room for more."""
 _MOST: Final = 8192
+_NOWHERE: Final = np.zeros(0, np.intp)
 FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
 _NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
 
@@ -72,6 +80,18 @@ class Programs:
         self._scores: set[str] = set()
         self._begins: dict[str, PreFilter] = {}
         self._prepares: dict[str, PreScore] = {}
+        self._affinities: dict[str, AffinityTerms] = {}
+        self._spreads: dict[str, SpreadTerms] = {}
+        self._refusals: dict[str, list[Status]] = {}
+        for plugin in () if framework is None else framework.filter_plugins:
+            told: tuple[Rejection, ...] = ()
+            if isinstance(plugin, AffinityTerms):
+                self._affinities[plugin.name] = plugin
+                told = plugin.affinity_rejections
+            elif isinstance(plugin, SpreadTerms):
+                self._spreads[plugin.name] = plugin
+                told = plugin.spread_rejections
+            self._refusals[plugin.name] = [Status(*one, plugin.name) for one in told]
         if framework is not None:
             self._framework = framework
             self._filters = {plugin.name for plugin in framework.filter_plugins}
@@ -136,24 +156,26 @@ class Programs:
             scores = plugin.name in self._scores
             untouched = False
             prepares = self._prepares.get(plugin.name)
-            if scores and prepares is not None:
+            spread: list[Term] = []
+            if plugin.name in self._spreads:
+                spread = self._spreads[plugin.name].spread_terms(info, snapshot)
+            if scores and prepares is not None and not any(t.kind is Kind.SOFT for t in spread):
                 none = np.zeros(0, np.int64)
                 status = prepares.pre_score(CycleState(), info, snapshot, rows, none)
                 untouched = status.code is Code.SKIP
                 if not status.ok and not untouched:
                     return None
                 scores = not untouched
-            if isinstance(plugin, AffinityTerms):
-                stated = plugin.affinity_terms(info, snapshot)
+            affinity = self._affinities.get(plugin.name)
+            if affinity is not None:
+                stated = affinity.affinity_terms(info, snapshot)
                 if untouched:
-                    terms += plugin.untouched_terms(info, snapshot)
-                for at, (code, reasons) in enumerate(plugin.affinity_rejections):
-                    refusals[2 + at] = Status(code, reasons, plugin.name)
+                    terms += affinity.untouched_terms(info, snapshot)
+                refusals[2:] = self._refusals[plugin.name]
                 order.append("affinity")
-            elif isinstance(plugin, SpreadTerms):
-                stated = plugin.spread_terms(info, snapshot)
-                for at, (code, reasons) in enumerate(plugin.spread_rejections):
-                    refusals[at] = Status(code, reasons, plugin.name)
+            elif plugin.name in self._spreads:
+                stated = spread
+                refusals[:2] = self._refusals[plugin.name]
                 order.append("spread")
             else:
                 return None
@@ -259,12 +281,14 @@ class Programs:
             if scorer is not None:
                 assert isinstance(scorer, ScaledScore)
                 arrays["plan"][number, at] = (3 if scorer.scaled_in_reverse else 2, 0, weight)
-                raw = framework.score_one(scorer, CycleState(), info, snapshot, at_rows)[0]
+                raw = plan.raw.get(plugin.name)
+                if raw is None:
+                    raw = framework.score_one(scorer, CycleState(), info, snapshot, at_rows)[0]
+                    plan.raw[plugin.name] = raw
                 arrays["raw"][number, at, :groups] = raw
             else:
-                arrays["plan"][number, at] = (
-                    4 if isinstance(plugin, AffinityTerms) else 5, 0, weight
-                )  # fmt: skip
+                source = 4 if plugin.name in self._affinities else 5
+                arrays["plan"][number, at] = (source, 0, weight)
         arrays["values"][number, :groups] = 0
         arrays["base"][number, :groups] = np.arange(groups)
         arrays["exceptions"][number] = 0
@@ -310,11 +334,12 @@ class Programs:
         if now == program.asked_at:
             return True
         rows, none = self._snapshot.rows()[:0], np.zeros(0, np.int64)
-        for plugin in self._prepares.values():
-            if isinstance(plugin, AffinityTerms) and plugin.name in self._scores:
+        for name in self._affinities:
+            plugin = self._prepares.get(name)
+            if plugin is not None and name in self._scores:
                 state = CycleState()
                 status = plugin.pre_score(state, program.info, self._snapshot, rows, none)
-                if (status.code is not Code.SKIP) != (plugin.name in program.scoring):
+                if (status.code is not Code.SKIP) != (name in program.scoring):
                     return False
         program.asked_at = now
         return True
@@ -327,7 +352,10 @@ class Programs:
         program.seen = -1
         arrays, number = self._arrays, program.number
         busy = [np.flatnonzero(c.rows) for c in program.watches if c.changes]
-        rows = np.unique(np.concatenate(busy)) if busy else np.zeros(0, np.intp)
+        if not busy:
+            rows = _NOWHERE
+        else:
+            rows = busy[0] if len(busy) == 1 else np.unique(np.concatenate(busy))
         if len(rows) > _FULL:
             return False
         groups = int(arrays["form"][number, 2])

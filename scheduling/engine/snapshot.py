@@ -121,7 +121,9 @@ class Snapshot:
         self._guest_stamp: tuple[int, int] = (-1, -1)
 
         self._namespaces: dict[str, dict[str, str]] = {}
-        self._services: dict[str, dict[str, Selector]] = {}
+        self._services: dict[tuple[str, str], Selector] = {}
+        # By namespace and one label that a pod must have for the service to select it.
+        self._services_at: dict[tuple[str, str, str], dict[str, Selector]] = {}
         self._controllers: dict[tuple[str, str, str], Selector] = {}
         self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
 
@@ -1134,15 +1136,27 @@ class Snapshot:
     def set_service(self, service: Service) -> None:
         """Add or replace a service."""
         meta = service.metadata
-        self._services.setdefault(meta.namespace, {})[meta.name] = selector_from_set(
-            service.spec.selector
-        )
+        self._drop_service(meta.namespace, meta.name)
+        selector = selector_from_set(service.spec.selector)
+        self._services[meta.namespace, meta.name] = selector
+        if selector.requirements:
+            there = self._services_at.setdefault(_filed(meta.namespace, selector), {})
+            there[meta.name] = selector
         self.workload_version += 1
 
     def remove_service(self, namespace: str, name: str) -> None:
         """Remove a service."""
-        self._services.get(namespace, {}).pop(name, None)
+        self._drop_service(namespace, name)
         self.workload_version += 1
+
+    def _drop_service(self, namespace: str, name: str) -> None:
+        selector = self._services.pop((namespace, name), None)
+        if selector is not None and selector.requirements:
+            filed = _filed(namespace, selector)
+            there = self._services_at[filed]
+            del there[name]
+            if not there:
+                del self._services_at[filed]
 
     def set_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
         """Add or replace a controller whose pods are spread by default."""
@@ -1164,13 +1178,14 @@ class Snapshot:
 
         Rule: plugins/helper/spread.go ``DefaultSelector``, v1.36.
         """
-        if pod.owner is None and not self._services.get(pod.namespace):
+        if pod.owner is None and not self._services_at:
             return None
         merged: dict[str, str] = {}
-        for selector in self._services.get(pod.namespace, {}).values():
-            if selector.requirements and selector.matches(pod.labels):
-                for requirement in selector.requirements:
-                    merged[requirement.key] = requirement.values[0]
+        for label, text in pod.labels.items():
+            for selector in self._services_at.get((pod.namespace, label, text), {}).values():
+                if selector.matches(pod.labels):
+                    for requirement in selector.requirements:
+                        merged[requirement.key] = requirement.values[0]
         extra: Selector | None = None
         kind = ""
         if pod.owner is not None:
@@ -1216,6 +1231,11 @@ _CONTROLLER_VERSIONS = {
     "ReplicaSet": "apps/v1",
     "StatefulSet": "apps/v1",
 }
+
+
+def _filed(namespace: str, selector: Selector) -> tuple[str, str, str]:
+    first = selector.requirements[0]
+    return namespace, first.key, first.values[0]
 
 
 def _controller_key(kind: str, meta: ObjectMeta) -> tuple[str, str, str]:

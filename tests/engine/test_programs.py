@@ -193,10 +193,10 @@ def test_deployments_behind_services_are_decided_by_the_loop_from_their_first_po
 
 def test_a_class_with_more_excepted_rows_than_there_is_room_for_is_decided_all_the_same() -> None:
     sides = Sides([world(300, 2, services=1), world(300, 2, services=1)], 3)
-    pod = behind_service(0)
+    apart = make_pod("p").asks(cpu="10m").labelled(app="app-0").away_from(HOSTNAME, app="app-0")
     for step in range(4):
-        sides.place([pod] * 70, [f"default/{step}-{at}" for at in range(70)])
-    assert 140 <= sides.by_loop < 280
+        sides.place([apart.build()] * 70, [f"default/{step}-{at}" for at in range(70)])
+    assert 160 <= sides.by_loop < 280
 
 
 def pinned(name: str) -> Pod:
