@@ -40,6 +40,7 @@ from scheduling.framework.interface import (
     NormalizeScore,
     Plugin,
     Rows,
+    Score,
 )
 from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.status import Code
@@ -153,6 +154,7 @@ class _Profile:
         self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
         filters = [plugin.name for plugin in framework.filter_plugins]
         self._order = {name: number for number, name in enumerate(filters)}
+        self.scaled = {p.name for p in framework.score_plugins if isinstance(p, ScaledScore)}
         self.termed = {
             plugin.name
             for plugin in framework.filter_plugins
@@ -290,7 +292,8 @@ class Plans:
         plan.base = np.full(self.rows, _LOW, np.int32)
         plan.base[rows] = 0
         joint = np.zeros(len(rows), np.int64)
-        for plugin in framework.score_plugins:
+        scorers: list[Score] = framework.score_plugins
+        for plugin in scorers:
             if plugin.name in skipped:
                 continue
             if profile.least is not None and plugin.name == profile.least[1]:
@@ -301,7 +304,7 @@ class Plans:
                 return False
             elif isinstance(plugin, NormalizeScore):
                 assert isinstance(plugin, Cacheable)
-                if keys is not None and not isinstance(plugin, ScaledScore):
+                if keys is not None and plugin.name not in profile.scaled:
                     return False
                 plan.lines.append(-1)
                 plan.normalised.append((plugin, framework.weights[plugin.name]))

@@ -21,7 +21,7 @@ from scheduling.engine.plain_run import DYNAMIC, REFUSALS, Plan, Program
 from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int32, Int64, Mask
-from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreScore
+from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreScore, Score
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.tables import Counter
@@ -83,6 +83,11 @@ class Programs:
         self._affinities: dict[str, AffinityTerms] = {}
         self._spreads: dict[str, SpreadTerms] = {}
         self._refusals: dict[str, list[Status]] = {}
+        self._scaled = {
+            plugin.name: plugin.scaled_in_reverse
+            for plugin in (() if framework is None else framework.score_plugins)
+            if isinstance(plugin, ScaledScore)
+        }
         for plugin in () if framework is None else framework.filter_plugins:
             told: tuple[Rejection, ...] = ()
             if isinstance(plugin, AffinityTerms):
@@ -245,7 +250,7 @@ class Programs:
             return None
         names: list[str] = []
         sources: list[int] = []
-        dynamic: list[tuple[Plugin, int]] = []
+        dynamic: list[tuple[Score, int]] = []
         lines = dict(zip(plan.names, plan.lines, strict=True))
         for plugin in framework.score_plugins:
             line = lines.get(plugin.name)
@@ -275,15 +280,12 @@ class Programs:
             )  # fmt: skip
             ids = term.table.column.ids[at_rows]
             arrays["place"][number, at, :groups] = np.minimum(ids, 0) if watch >= 0 else ids
-        scaled = {scorer.name: scorer for scorer, _ in plan.normalised}
         for at, (plugin, weight) in enumerate(dynamic):
-            scorer = scaled.get(plugin.name)
-            if scorer is not None:
-                assert isinstance(scorer, ScaledScore)
-                arrays["plan"][number, at] = (3 if scorer.scaled_in_reverse else 2, 0, weight)
+            if plugin.name in self._scaled:
+                arrays["plan"][number, at] = (3 if self._scaled[plugin.name] else 2, 0, weight)
                 raw = plan.raw.get(plugin.name)
                 if raw is None:
-                    raw = framework.score_one(scorer, CycleState(), info, snapshot, at_rows)[0]
+                    raw = framework.score_one(plugin, CycleState(), info, snapshot, at_rows)[0]
                     plan.raw[plugin.name] = raw
                 arrays["raw"][number, at, :groups] = raw
             else:

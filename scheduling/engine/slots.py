@@ -110,7 +110,7 @@ class Slots:
         number = self._number_of.get(key)
         if number is not None:
             return number
-        size = self._snapshot.capacity if by_row or table is None else len(table.counts)
+        size = self._snapshot.capacity if by_row or table is None else table.size
         place = self._place(table, whole=whole)
         if place < 0 or not self._room(size):
             return -1

@@ -126,18 +126,20 @@ class Table:
 
     ``nodes``: int64 (values,), number of eligible nodes with the value; ``present``: the ids of
     values with at least one. ``eligible_key``: names the content of ``eligible``, ``None`` for all
-    nodes. A table that nodes changed under is rebuilt when it is next asked for.
+    nodes. A table that nodes changed under is rebuilt when it is next asked for; it sums when it is
+    first read, for some are only asked which nodes take part.
     """
 
     __slots__ = (
+        "_counts",
         "column",
         "counter",
-        "counts",
         "eligible",
         "eligible_key",
         "make_eligible",
         "nodes",
         "present",
+        "size",
         "version",
     )
 
@@ -153,50 +155,67 @@ class Table:
         self.eligible_key = eligible_key
         self.make_eligible = make_eligible
         self.eligible: Mask | None = None
-        self.counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._counts: npt.NDArray[np.int64] | None = None
+        self.size = 0
         self.nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self.present: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self.version = -1
 
-    def rebuild(self, counter: "Counter", version: int) -> None:
-        """Sum again from the counter's rows."""
+    def rebuild(self, version: int) -> None:
+        """Look at the nodes again, and sum again when next read."""
         domains = self.column.domains(version, self.eligible_key, self.make_eligible)
         self.eligible, self.nodes, self.present = domains.eligible, domains.nodes, domains.present
-        counts = np.zeros(len(self.column.values), np.int64)
-        if counter.changes:
-            busy = np.flatnonzero(counter.rows)
-            ids = domains.ids[busy]
-            counted = ids >= 0
-            np.add.at(counts, ids[counted], counter.rows[busy[counted]])
-        self.counts = counts
+        self.size = len(self.column.values)
+        self._counts = None
         self.version = version
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The sums, int64 (values,). The caller must not write to it."""
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = np.zeros(self.size, np.int64)
+            rows = self.counter.rows
+            if self.counter.changes:
+                busy = np.flatnonzero(rows)
+                ids = self.column.ids[busy]
+                counted = (ids >= 0) & (ids < self.size)
+                if self.eligible is not None:
+                    counted &= self.eligible[busy]
+                np.add.at(counts, ids[counted], rows[busy[counted]])
+        return counts
+
+    @property
+    def counts_any(self) -> bool:
+        """Whether any sum is not 0."""
+        return bool(self.counter.changes) and bool(self.counts.any())
 
     def at(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the sums at the rows' values, 0 for rows without one; int64 over ``rows``."""
         ids = self.column.ids[rows]
-        if not len(self.counts):
+        if not self.size:
             return np.zeros(len(rows), np.int64)
         # Where the label is missing, -1 reads some count or other, which is not used.
         return np.where(ids >= 0, self.counts[ids], 0)
 
     def bump(self, row: int, weight: int) -> None:
         """Add ``weight`` for a pod on ``row``."""
-        if self.version < 0:
+        if self.version < 0 or self._counts is None:
             return
         value = self.column.ids[row]
         # A value that is newer than the table is counted by the rebuild that its node caused.
-        if 0 <= value < len(self.counts) and (self.eligible is None or self.eligible[row]):
-            self.counts[value] += weight
+        if 0 <= value < self.size and (self.eligible is None or self.eligible[row]):
+            self._counts[value] += weight
 
     def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
         """Add ``weight`` for a pod on each of ``rows``."""
-        if self.version < 0:
+        if self.version < 0 or self._counts is None:
             return
         if self.eligible is not None:
             rows = rows[self.eligible[rows]]
         values = self.column.ids[rows]
-        known = (values >= 0) & (values < len(self.counts))
-        np.add.at(self.counts, values[known], weight)
+        known = (values >= 0) & (values < self.size)
+        np.add.at(self._counts, values[known], weight)
 
 
 class Counter:
@@ -243,8 +262,8 @@ class Counter:
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = Table(self, column, eligible_key, make_eligible)
-        if table.version != version or len(table.counts) != len(column.values):
-            table.rebuild(self, version)
+        if table.version != version or table.size != len(column.values):
+            table.rebuild(version)
         return table
 
     def grow(self, capacity: int) -> None:

@@ -190,7 +190,7 @@ class InterPodAffinity:
 
     def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Return whether any preference is about a pod in some domain, though they cancel out."""
-        return any(table.counts.any() for table in self._touching(pod, snapshot))
+        return any(table.counts_any for table in self._touching(pod, snapshot))
 
     # --- filtering -------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class InterPodAffinity:
             return None, unresolvable(f"parsing pod: {pod.problem}")
         if pod.affinity or pod.anti_affinity:
             return None, SUCCESS
-        against = any(table.counts.any() for table in self._tables(pod, snapshot).existing)
+        against = any(table.counts_any for table in self._tables(pod, snapshot).existing)
         return None, SUCCESS if against else SKIP
 
     def filter(
@@ -222,7 +222,7 @@ class InterPodAffinity:
             satisfied = labelled & present
             if (
                 not satisfied.all()
-                and not any(table.counts.any() for table in near)
+                and not any(table.counts_any for table in near)
                 and all(matches_incoming(term, pod, snapshot) for term in pod.affinity)
             ):
                 # The first pod of a group that is affine to itself (ruling C25).
@@ -256,7 +256,7 @@ class InterPodAffinity:
             return SKIP
         if pod.problem:
             return error(f"failed to parse pod: {pod.problem}")
-        touched = any(table.counts.any() for table in self._tables(pod, snapshot).scored)
+        touched = any(table.counts_any for table in self._tables(pod, snapshot).scored)
         return SUCCESS if touched or self._touched(pod, snapshot) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:

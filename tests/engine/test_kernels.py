@@ -215,7 +215,7 @@ def assert_counts_are_true(snapshot: Snapshot) -> None:
         for table in counter.tables.values():
             if table.version == snapshot.node_version:
                 counts = table.counts.tolist()
-                table.rebuild(counter, table.version)
+                table.rebuild(table.version)
                 assert counts == table.counts.tolist()
 
 

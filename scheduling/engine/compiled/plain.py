@@ -321,7 +321,7 @@ def total_in_group(row: int, source: tuple[Int32, Int8, Int32, Int32, Int32]) ->
         found = source[4][patch, row % 64]
     elif found != LOW:
         found += source[2][source[1][row]]
-    return found  # type: ignore[return-value]
+    return found  # type: ignore[no-any-return]
 
 
 pick_in_groups = picker(total_in_group, BLOCK)
@@ -417,7 +417,7 @@ def scaled(
             found[active[i]] = 100 if in_reverse else score
 
 
-@inner
+@inlined
 def weigh(
     t: int,
     groups: int,
@@ -509,8 +509,9 @@ def survey_groups(
 
 @inner
 def patch_blocks(
-    t: int,
     groups: int,
+    excepted: Int32,
+    size: Int32,
     of: Int8,
     totals: Int32,
     offset: Int32,
@@ -519,16 +520,17 @@ def patch_blocks(
     patch_of: Int32,
     patches: Int32,
     patched: Int32,
-    programs: Programs,
-    size: Int32,
 ) -> int:
-    """Write out the totals of blocks with excepted rows; return how many blocks."""
+    """Write out the totals of blocks with excepted rows; return how many blocks.
+
+    ``size``: of the units, the groups first, then one for each of the ``excepted`` rows.
+    """
     made = 0
-    for number in range(programs.exceptions[t]):
+    for number in range(len(excepted)):
         unit = groups + number
-        if size[t, unit] == 0:
+        if size[unit] == 0:
             continue
-        row = programs.row[t, number]
+        row = excepted[number]
         block = row // 64
         patch = patch_of[block]
         if patch < 0:
@@ -542,33 +544,34 @@ def patch_blocks(
                     found += offset[of[block * 64 + at]]
                 patches[patch, at] = found
         patches[patch, row % 64] = totals[row] + offset[unit]
-    # A unit may stand for rows of a block whose patch was made before the unit was met.
     for patch in range(made):
         highest[patched[patch]], tied[patched[patch]] = block_top(patches[patch])
     return made
 
 
 @inner
-def mark_row(t: int, row: int, watch: int, weight: int, groups: int, programs: Programs,
-             values: Int64) -> None:  # fmt: skip
+def mark_row(
+    t: int, row: int, watch: int, weight: int, groups: int, exceptions: Int32, rows: Int32,
+    full: Mask, values: Int64,
+) -> None:  # fmt: skip
     """Add a pod's weight on a row to what a class watches there; note where it finds no room."""
     at = -1
-    for number in range(programs.exceptions[t]):
-        if programs.row[t, number] == row:
+    for number in range(exceptions[t]):
+        if rows[t, number] == row:
             at = number
             break
     if at < 0:
-        at = programs.exceptions[t]
+        at = exceptions[t]
         if at == EXCEPTIONS:
-            programs.full[t] = True
+            full[t] = True
             return
-        programs.exceptions[t] += 1
-        programs.row[t, at] = row
+        exceptions[t] += 1
+        rows[t, at] = row
         values[t, groups + at, :] = 0
     values[t, groups + at, watch] += weight
 
 
-@inner
+@inlined
 def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: Counts) -> None:
     """Let counts and exceptions follow a pod that was placed on a row."""
     for at in range(counted.first_bump[who], counted.last_bump[who]):
@@ -580,7 +583,8 @@ def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: 
         other = programs.mark_program[at]
         mark_row(
             other, row, programs.mark_watch[at], programs.mark_weight[at],
-            count_terms.form[other, GROUPS_OF], programs, count_terms.values,
+            count_terms.form[other, GROUPS_OF], programs.exceptions, programs.row, programs.full,
+            count_terms.values,
         )  # fmt: skip
 
 
@@ -820,10 +824,11 @@ def decide(
             if able <= 0:
                 return pod, STALE if able < 0 else NOWHERE, np.uint64(0)
             survey_groups(keyed, entry_top[c], entry_ties[c], work.offset, summits, ties_at)
-            made = patch_blocks(
-                t, keyed, group[plan], totals, work.offset, summits, ties_at, patch_of, patches,
-                patched, programs, count_terms.size,
-            )  # fmt: skip
+            if programs.exceptions[t] > 0:
+                made = patch_blocks(
+                    keyed, programs.row[t, : programs.exceptions[t]], count_terms.size[t],
+                    group[plan], totals, work.offset, summits, ties_at, patch_of, patches, patched,
+                )  # fmt: skip
             top, ties = summit(summits, ties_at)
             left = draw_below(high[pod], low[pod], ties)
             winner, margin, count = pick_in_groups(
