@@ -460,7 +460,7 @@ class PlainRuns:
         self._static = [
             plugin
             for plugin in (() if framework is None else framework.filter_plugins)
-            if _locality(plugin) is Locality.NODE
+            if framework.facts(plugin).locality is Locality.NODE
         ]
         self._pin_plan = Plan(-1, None)
         self._pin_plan.absent = snapshot.node_count - 1

@@ -16,8 +16,10 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from clusterstate.objects.pod import Pod
 from scheduling.engine.budgets import BudgetArrays
 from scheduling.engine.compiled import rows as loop
+from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.configuration import Profile
@@ -137,7 +139,7 @@ class Program:
         self.kept: _Kept | None = None
         self._plan(kinds, state)
         # Versions are read last: asking for tables may have made new kinds known.
-        self.stamp = stamp(snapshot, state)
+        self.stamp = stamp(snapshot, state, info)
         if self.usable:
             self._write()
 
@@ -312,12 +314,12 @@ class Program:
         return found
 
 
-def stamp(snapshot: Snapshot, state: CycleState) -> Hashable:
+def stamp(snapshot: Snapshot, state: CycleState, info: PodInfo) -> Hashable:
     """Return what a program holds for."""
     return (
         snapshot.node_version,
         snapshot.peer_version,
-        snapshot.term_version,
+        snapshot.peer_stamp(info),
         snapshot.workload_version,
         snapshot.capacity,
         snapshot.allocatable.shape[1],
@@ -354,7 +356,11 @@ class RowPrograms:
             PluginFailed: a plugin failed.
         """
         found = self._programs.get(info.index)
-        if found is None or found.info is not info or found.stamp != stamp(self._snapshot, state):
+        if (
+            found is None
+            or found.info is not info
+            or found.stamp != stamp(self._snapshot, state, info)
+        ):
             if len(self._programs) >= self._MOST:
                 self._programs.clear()
             found = Program(self._snapshot, self._framework, info, state, self._kinds)
@@ -536,8 +542,7 @@ def _compile() -> None:
     """Compile or load the loop for the arrays that it will get, by a call that does nothing."""
     snapshot = Snapshot(capacity=4)
     programs = RowPrograms(snapshot, Framework(Profile(), {}))
-    info = PodInfo()
-    info.priority = 0
+    info = snapshot.intern(from_pod(Pod()))
     program = Program(snapshot, programs._framework, info, CycleState(), {})
     rows = snapshot.rows()
     programs._examine(program, None, rows, 0, 0, np.zeros(0, np.int32))

@@ -481,6 +481,10 @@ class Snapshot:
         """Return requests by resource column, int64 (resources,). Not to be written to."""
         return self._vectors[info.index]
 
+    def peers(self) -> Iterator[PodInfo]:
+        """Return one pod for each way in which pods look to each other."""
+        return iter(self._peers.infos)
+
     def peer_stamp(self, info: PodInfo) -> int:
         """Return a number that changes when terms about the class become known."""
         return self._peers.stamps[info.peer]
@@ -983,16 +987,16 @@ class Snapshot:
     @property
     def peer_total(self) -> int:
         """Number of known ways in which pods look to each other."""
-        return len(self._peers)
+        return len(self._peers.infos)
 
     def peer_weights(self, counters: Sequence[Counter]) -> Int64:
         """Return what a pod weighs in each counter, int64 (peers, counters)."""
-        found = np.zeros((len(self._peers), len(counters)), np.int64)
+        found = np.zeros((len(self._peers.infos), len(counters)), np.int64)
         places: dict[int, list[int]] = {}
         for place, counter in enumerate(counters):
             places.setdefault(id(counter), []).append(place)
         if places:
-            for peer, weights in enumerate(self._peer_weights):
+            for peer, weights in enumerate(self._peers.weights):
                 for counter, weight in weights:
                     for place in places.get(id(counter), ()):
                         found[peer, place] = weight
