@@ -245,9 +245,13 @@ def test_labels_matter_only_where_terms_look_at_them() -> None:
     cache = Cache(snapshot, framework)
     assert len(cache.decide_run([PodToPlace("default/1", one)], 0, Options()))
     snapshot.intern(from_pod(far.build()))
-    plain_runs = cache._plain
-    assert plain_runs.decide([PodToPlace("default/2", one)], 0, Options(), 0, 0) is None
-    assert plain_runs.decide([PodToPlace("default/3", other)], 0, Options(), 0, 0) is not None
+    programs = []
+    for number, info in enumerate((one, other)):
+        run = cache.decide_run([PodToPlace(f"default/more-{number}", info)], 0, Options())
+        assert isinstance(run, PlainRun)
+        programs.append(run.programs[0])
+    assert programs[0] is not None, "its pods are meant by a term now"
+    assert programs[1] is None
 
 
 def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
