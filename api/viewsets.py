@@ -398,7 +398,7 @@ class ResourceView(StatusView):
                 now=clock.now(),
                 user=self.user,
             )
-            if target.kind.name == "Pod" or not deleted.gone:
+            if target.kind.returns_deleted or not deleted.gone:
                 return self._object(request, deleted.manifest)
             details = _details(target.kind, target.name)
             if deleted.uid:
@@ -774,7 +774,7 @@ def _scale_of(kind: Kind, item: Manifest) -> Manifest:
     metadata = item["metadata"]
     spec, status = item.get("spec") or {}, item.get("status") or {}
     selector = spec.get("selector")
-    if kind.name == "ReplicationController":
+    if kind.has_plain_selector:
         selector = {"matchLabels": selector or {}}
     text = format_selector(selector)
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

@@ -18,8 +18,6 @@ from clusterstate.objects.ownership import FOREGROUND, Owner, Reference, State, 
 
 _OWNED: Final = '"ownerReferences":['
 _FINAL: Final = '"finalizers":['
-_OTHERWISE: Final = frozenset({"Pod", "Event"})
-"""Kinds that are not read like the others: pods by class, and events are owned by nothing."""
 _PODS_AT_ONCE: Final = 100_000
 Key = tuple[str, str, str]
 """Kind, namespace (empty where none) and name."""
@@ -153,8 +151,8 @@ def everything() -> tuple[list[Told], list[PodsTold]]:
     """
     objects = []
     for kind in ALL_KINDS:
-        if kind.name in _OTHERWISE:
-            continue
+        if kind.has_slots or kind.is_composed:
+            continue  # pods are read by class, and nothing owns events
         space = "t.namespace" if kind.namespaced else "''"
         rows = sql.fetch(
             f"SELECT {space}, t.name, t.deletion_at IS NOT NULL,"
@@ -200,7 +198,7 @@ def states(owners: Iterable[Owner]) -> dict[Owner, State]:
 
 def _present(kind: str, owners: Sequence[Owner]) -> dict[tuple[str, str], tuple[str, bool]]:
     names = sql.Texts([owner.name for owner in owners])
-    if kind == "Event":
+    if KINDS[kind].is_composed:
         return {}
     namespaced = KINDS[kind].namespaced
     space = "t.namespace" if namespaced else "''"

@@ -124,7 +124,7 @@ def _decoded(text: str, slots: document.Overlay = document.EMPTY) -> Manifest | 
 
 def _columns(progress: Progress) -> Found:
     for kind in ALL_KINDS:
-        if kind.name in ("Event", "Pod"):
+        if kind.has_slots or kind.is_composed:
             continue
         for encoded, text in _stored(kind, "", progress):
             row = msgspec.json.decode(encoded)
@@ -416,7 +416,7 @@ def _log(progress: Progress) -> Found:
         # Renewed leases get a revision and no entry; what is older than the log has none either.
         differs = (
             "t.revision < l.revision"
-            if kind.name == "Lease"
+            if kind.has_unlogged_updates
             else "t.revision <> l.revision OR t.document_id IS DISTINCT FROM l.document_id"
         )
         rows = sql.fetch(
@@ -428,7 +428,7 @@ def _log(progress: Progress) -> Found:
                   FROM change WHERE kind = {code} ORDER BY object_id, revision DESC) l
             FULL JOIN {kind.rows} t ON t.id = l.object_id
             WHERE CASE WHEN l.verb IS NULL THEN t.revision > %s::bigint
-                                               AND {code} <> {KINDS["Lease"].code}
+                                               AND {not kind.has_unlogged_updates}
                        WHEN l.verb = {changes.DELETED} THEN t.id IS NOT NULL
                        ELSE t.id IS NULL OR {differs} END
             ORDER BY 1, 2

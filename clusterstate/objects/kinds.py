@@ -70,6 +70,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     ``in_catalogue``: admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
     ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
     may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
+    ``has_slots``: columns of the row fill slots of the document (`objects.document`).
+    ``is_composed``: the row's columns are the object, and a document is there only if a client sent
+    one. ``has_unlogged_updates``: some updates move the revision and are not in the change log.
+    ``returns_deleted``: a deletion answers with the object instead of a Status
+    (``registry.Store.ReturnDeletedObject``). ``has_plain_selector``: ``spec.selector`` is a map of
+    labels instead of a label selector.
     ``strategy`` says what else a write does to a manifest of the kind.
     """
 
@@ -85,6 +91,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     status_at_creation: bool = False
     in_catalogue: bool = False
     guards_placement: bool = False
+    has_slots: bool = False
+    is_composed: bool = False
+    has_unlogged_updates: bool = False
+    returns_deleted: bool = False
+    has_plain_selector: bool = False
     parts: tuple[Part, ...] = ()
     strategy: Strategy = Strategy()
     group: str = ""
@@ -146,6 +157,8 @@ _ALL: Final = (
             "status.podIP": "",
             "status.nominatedNodeName": "t.nominated_node_name",
         },
+        has_slots=True,
+        returns_deleted=True,
         strategy=PodStrategy(),
     ),
     Kind(
@@ -207,6 +220,7 @@ _ALL: Final = (
         wire_type=wire_types.Event,
         table="event",
         short_names=("ev",),
+        is_composed=True,
         selectable={
             "involvedObject.kind": "t.involved_kind",
             "involvedObject.namespace": "t.involved_namespace",
@@ -242,6 +256,7 @@ _ALL: Final = (
         short_names=("rc",),
         categories=("all",),
         subresources=("status", "scale"),
+        has_plain_selector=True,
         counts_generation=True,
         selectable={"status.replicas": ""},
     ),
@@ -371,6 +386,7 @@ _ALL: Final = (
             Column("holder", "text", columns.lease_holder),
             Column("renewed_at", "timestamptz", columns.renewed_at),
         ),
+        has_unlogged_updates=True,
         strategy=LeaseStrategy(),
     ),
 )

@@ -172,7 +172,7 @@ def list_page(
         revision = changes.watermark()
     if labels.nothing:
         return Page([], revision)
-    if kind.name == "Event":
+    if kind.is_composed:
         return _list_events(kind, namespace, labels, chosen, revision, limit, after)
     return _list_objects(kind, namespace, labels, chosen, revision, limit, after)
 
@@ -195,11 +195,11 @@ def _list_objects(
     limit: int | None,
     after: tuple[str, str] | None,
 ) -> Page:
-    pods, leases = kind.name == "Pod", kind.name == "Lease"
+    pods, unlogged = kind.has_slots, kind.has_unlogged_updates
     key = "t.namespace, t.name" if kind.namespaced else "''::text AS namespace, t.name"
     order = "t.namespace, t.name" if kind.namespaced else "t.name"
     where = _Where()
-    if not leases:
+    if not unlogged:
         # A renewal moves a lease's revision without a change to look the former state up in.
         where.add("t.revision <= %s::bigint", revision)
     if namespace:
@@ -259,7 +259,7 @@ def _list_objects(
         elif tag == -1:
             if number > revision:
                 raise Expired(_EXPIRED_CONTINUE)
-        elif tag != changes.ADDED and not leases and number is not None:
+        elif tag != changes.ADDED and not unlogged and number is not None:
             item = compose(text, number, pod_overlay(*columns))
             manifest = _decoder.decode(item)
             if labels.matches(

@@ -42,9 +42,9 @@ def _get_statement(rows: str, *, namespaced: bool) -> str:
 def find_object(kind: Kind | str, namespace: str, name: str) -> bytes | None:
     """Return an object as JSON, or ``None``. Queries once; ``namespace`` is empty where none."""
     kind = kind_of(kind)
-    if kind.name == "Pod":
+    if kind.has_slots:
         return find_pod(namespace, name)
-    if kind.name == "Event":
+    if kind.is_composed:
         return find_event(namespace, name)
     key = (namespace, name) if kind.namespaced else (name,)
     row = sql.fetch_one(_get_statement(kind.rows, namespaced=kind.namespaced), key)

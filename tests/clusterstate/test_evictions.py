@@ -6,10 +6,9 @@ import pytest
 from django.db import transaction
 
 from clusterstate import sql
-from clusterstate.actions import bootstrap, evictions
+from clusterstate.actions import bootstrap, evictions, objects
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.actions.pods.rewrite import update_pod
 from clusterstate.objects import document
 from clusterstate.objects.document import Eviction, Overlay
 from clusterstate.queries.eviction_timers import TAINT, due_taints
@@ -173,8 +172,8 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
         status = manifest["status"]
         return {**manifest, "status": {**status, "conditions": [*status["conditions"], unready]}}
 
-    assert update_pod("default", "b", report, subresource="status", now=AT).changed
-    assert not update_pod("default", "b", lambda one: one, now=AT).changed
+    assert objects.update("Pod", "default", "b", report, subresource="status", now=AT).changed
+    assert not objects.update("Pod", "default", "b", lambda one: one, now=AT).changed
     reported = check()
     rest = list_page("Pod", "default", limit=9, continue_token=second.continue_token)
     assert decode_object(rest.items[0]) == evicted
