@@ -1,7 +1,8 @@
 # One command each; every target sets up what it needs (bootstrap.sh).
 PY ?=
 PYTHON = .venv/bin/python
-WORKERS ?= 2
+# One more than two cores: a third of the tests' time is waiting for other processes.
+WORKERS ?= 3
 MINUTES ?= 90
 SEED ?=
 ARGS ?=
