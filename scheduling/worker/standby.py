@@ -22,7 +22,10 @@ from scheduling.worker.mirror import Mirror
 _LOG_EVERY = 0.25
 _ROWS_EVERY = 1.0
 _LONGEST_REST = 2.0
-"""Seconds between two looks at the log, and at the rows: at least, and at most for the log."""
+"""Seconds between two looks at the log, and at the rows: at least, and at most for both.
+
+What a busy machine wrote in a longer rest would have to be read when it takes over.
+"""
 _REST = 20.0
 """So many times as long as a look took lasts the pause after it."""
 
@@ -54,7 +57,7 @@ class Standby:
         rest = _REST * (ended - began)
         self._log_at = ended + min(max(rest, _LOG_EVERY), _LONGEST_REST)
         if with_rows:
-            self._rows_at = ended + max(rest, _ROWS_EVERY)
+            self._rows_at = ended + min(max(rest, _ROWS_EVERY), _LONGEST_REST)
 
     def _look(self, now: float, *, with_rows: bool, also: bool = False) -> int:
         mirror = self._mirror
