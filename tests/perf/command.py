@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from tests.perf import backlog, cold_start, engine, service, storm, timers, trace
+from tests.perf import backlog, cold_start, engine, fairness, service, storm, timers, trace
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.database import throw_away
 from tests.perf.workloads import Workload
@@ -52,6 +52,17 @@ def _parser() -> ArgumentParser:
         "--aftermath",
         action="store_true",
         help="easy pods while the events and decisions of a burst are written",
+    )
+    mode.add_argument(
+        "--fairness",
+        action="store_true",
+        help="a user beside another user's flood, on a whole service of its own",
+    )
+    parser.add_argument(
+        "--connections", type=int, default=16, help="with --fairness: of the one who floods"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="with --fairness: of each phase"
     )
     parser.add_argument(
         "--waiting",
@@ -128,6 +139,9 @@ def main(arguments: Sequence[str]) -> None:
             for name in [workload.name for workload in chosen] or ["HundredKinds"]:
                 with throw_away():
                     _print(backlog.run(name, nodes=nodes, waiting=waiting, say=_say))
+        elif options.fairness:
+            many, seconds = options.connections, options.seconds
+            _print(fairness.run(nodes=nodes, connections=many, seconds=seconds, say=_say))
         elif options.aftermath:
             _print(storm.aftermath(nodes=nodes, burst=options.waiting or 50_000, say=_say))
         elif options.storm:
