@@ -71,6 +71,7 @@ _BYTES = 512 * 2**20
 _BYTES_PER_ROW = 64
 """About what a class takes: its columns and the counts that it looks at."""
 _LOOK_AHEAD = 1024
+_FEW_STATES = 64
 _FEW = 4
 """Up to this many touched rows are judged one by one with plain numbers."""
 
@@ -269,7 +270,11 @@ class Cache:
     def _run_states(
         self, pods: Sequence[PodToPlace], first: int
     ) -> Iterator[tuple[PodToPlace, "ClassState"]]:
-        """Return pods with their class's state, up to one that needs more than that."""
+        """Return pods with their class's state, up to one that needs more than that.
+
+        Up to one of a class with a program as well, where many states are kept already: to make
+        another one takes longer than to begin a run of programs with that pod.
+        """
         found: dict[int, ClassState] = {}
         nominations = self.snapshot.has_any_nomination
         for number in range(first, len(pods)):
@@ -283,6 +288,13 @@ class Cache:
                 if len(found) >= self._most():
                     return  # another one would push out the first
                 state = self._states.get(pod.info.index)
+                if (
+                    number > first
+                    and state is None
+                    and len(self._states) >= _FEW_STATES
+                    and self._plain.has_program(pod.info)
+                ):
+                    return
                 if state is None or state.info is not pod.info or not state.current:
                     state = self.state(pod.info)
                 else:

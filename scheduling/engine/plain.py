@@ -537,6 +537,11 @@ class PlainRuns:
             kind.key = self._key(kind.plan.number, asked, checks, vector)
         return kind
 
+    def has_program(self, info: PodInfo) -> bool:
+        """Return whether the class was last found to have a program."""
+        kind = info.memo.get(self._memo_key)
+        return isinstance(kind, _Kind) and kind.program is not None
+
     def _key(
         self,
         number: int,

@@ -10,7 +10,7 @@ import pytest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import Service
-from scheduling.engine import plain, runs
+from scheduling.engine import class_cache, plain, runs
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.decision import Decision
@@ -127,7 +127,7 @@ class Sides:
     def __init__(self, snapshots: list[Snapshot], seed: int) -> None:
         self.snapshots = snapshots
         self.framework = kubernetes_framework()
-        self.caches = [None, Cache(snapshots[1], self.framework)]
+        self.caches: list[Cache | None] = [None, Cache(snapshots[1], self.framework)]
         self.seed = seed
         self.draw = 0
         self.by_loop = 0
@@ -216,3 +216,20 @@ def test_pods_that_name_a_node_of_their_own_are_decided_by_the_loop() -> None:
     assert sides.by_loop == 70
     # The counts of those that are placed by name matter to those that are spread.
     sides.place([behind_service(0)] * 10, [f"default/more-{at}" for at in range(10)])
+
+
+def test_a_class_without_a_program_costs_the_classes_beside_it_no_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run that decides for it ends before them, though it could go on."""
+    monkeypatch.setattr(class_cache, "_FEW_STATES", 1)
+    sides = Sides([world(20, 2, services=12), world(20, 2, services=12)], 3)
+    near = make_pod("p").asks(cpu="10m").labelled(app="app-0").near(HOSTNAME, app="app-0").build()
+    pods = [behind_service(number) for number in range(12)]
+    sides.place(pods, [f"default/first-{at}" for at in range(12)])
+    mixed = [near, *pods, near, *pods]
+    sides.place(mixed, [f"default/{at}" for at in range(26)])
+    cache = sides.caches[1]
+    assert cache is not None
+    assert len(cache._states) <= 2
+    assert sides.by_loop >= 30
