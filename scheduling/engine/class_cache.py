@@ -179,8 +179,8 @@ class Cache:
             PluginFailed: a plugin failed.
         """
         snapshot, framework = self.snapshot, self.framework
-        if not self._looks_at_all or options.full:
-            return None
+        if not self._looks_at_all or options.full or not row_program.compiled():
+            return None  # as plain Python the loop is slower than what follows
         state = new_state(pod, options, draw)
         state.victim_search = self._programs
         begun = framework.pre_filter(state, pod.info, snapshot)
