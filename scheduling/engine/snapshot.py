@@ -116,6 +116,8 @@ class Snapshot:
         self._homeless: dict[str, dict[int, None]] = {}
         self._node_of_slot: dict[int, str] = {}
         self._assumed: set[Hashable] = set()
+        self._nominated_before: dict[Hashable, str] = {}
+        """Nodes that assumed pods were nominated to, for pods that are forgotten again."""
         self.nominations = Nominations(size, self.allocatable.shape[1])
         self._guest_rows: dict[int, dict[int, list[PodInfo]]] = {}
         self._guest_stamp: tuple[int, int] = (-1, -1)
@@ -627,6 +629,8 @@ class Snapshot:
         ):
             return False
         self._assumed.discard(key)
+        if self._nominated_before:
+            self._nominated_before.pop(key, None)
         if start_time is not None:
             self._pod_started[slot] = start_time
         return True
@@ -637,6 +641,8 @@ class Snapshot:
         if slot is None:
             return
         self._assumed.discard(key)
+        if self._nominated_before:
+            self._nominated_before.pop(key, None)
         node_name = self._node_of_slot.pop(slot, None)
         if node_name is not None:
             homeless = self._homeless[node_name]
@@ -657,7 +663,7 @@ class Snapshot:
         self._settle(slot, row)
         self._assumed.add(key)
         if key in self.nominations.node_of:
-            self.unnominate(key)
+            self._suspend_nomination(key)
 
     def log_room(self, count: int) -> tuple[Int32, int]:
         """Return the log and its length, with room for ``count`` more entries; see ``assume_run``.
@@ -699,12 +705,19 @@ class Snapshot:
         self._bump(np.array([info.peer for info in infos], np.int32), rows)
         if self.nominations.node_of:
             for key in keys:
-                self.unnominate(key)
+                self._suspend_nomination(key)
 
     def forget(self, key: Hashable) -> None:
-        """Take back an assumed pod; a confirmed or unknown one stays as it is."""
+        """Take back an assumed pod; a confirmed or unknown one stays as it is.
+
+        A pod that was nominated before it was assumed is nominated again, as its row still says.
+        """
         if key in self._assumed:
+            info = self.classes[self._pod_class.item(self._slot_of[key])]
+            node_name = self._nominated_before.get(key)
             self.remove_pod(key)
+            if node_name is not None:
+                self.nominate(key, info, node_name)
 
     def is_assumed(self, key: Hashable) -> bool:
         """Whether the pod was assumed and not yet confirmed."""
@@ -1062,12 +1075,21 @@ class Snapshot:
 
     def unnominate(self, key: Hashable) -> None:
         """Drop a pod's nomination. None: nothing happens."""
+        if self._nominated_before:
+            self._nominated_before.pop(key, None)
         node_name = self.nominations.node_of.get(key)
         if node_name is not None:
             row = self._row_of.get(node_name)
             info = self.nominations.of_node[node_name][key]
             self.nominations.remove(key, row, self._vectors[info.index])
             self._nominations_changed(row)
+
+    def _suspend_nomination(self, key: Hashable) -> None:
+        """Drop the nomination of a pod that is assumed, but remember where it was."""
+        node_name = self.nominations.node_of.get(key)
+        if node_name is not None:
+            self.unnominate(key)
+            self._nominated_before[key] = node_name
 
     def _nominations_changed(self, row: int | None) -> None:
         self.nomination_version += 1

@@ -252,3 +252,25 @@ def test_labels_that_nobody_asks_for_leave_the_version_of_the_nodes_alone() -> N
     snapshot.reads_whole_nodes = True
     snapshot.set_node(make_node("a").labelled({"new": "1", ZONE_LABELS[0]: "z1"}).build())
     assert snapshot.node_version > before + 2
+
+
+def test_a_nominated_pod_that_is_taken_back_is_nominated_again() -> None:
+    """Its row says so still, and a snapshot that is loaded anew reads the row."""
+    snapshot = Snapshot()
+    rows = [snapshot.set_node(make_node(name).build()) for name in ("n1", "n2")]
+    info = snapshot.intern(from_pod(make_pod("p").build()))
+    snapshot.nominate("p", info, "n1")
+    snapshot.assume("p", info, rows[1])
+    assert not snapshot.nominated_node_of("p")
+    snapshot.forget("p")
+    assert snapshot.nominated_node_of("p") == "n1"
+    # What the scheduler is told meanwhile ends the nomination for good, and so does the binding.
+    snapshot.assume("p", info, rows[1])
+    snapshot.unnominate("p")
+    snapshot.forget("p")
+    assert not snapshot.nominated_node_of("p")
+    snapshot.nominate("p", info, "n1")
+    snapshot.assume("p", info, rows[1])
+    assert snapshot.confirm("p", info, "n2")
+    snapshot.remove_pod("p")
+    assert not snapshot.nominated_node_of("p")
