@@ -663,6 +663,19 @@ class Mirror:
             self._leave_queue(pod_id)
         elif known is None:
             self._join_queue(change, class_id, now)
+        elif change.class_id != change.previous_class_id:
+            self._change_assumed(pod_id, known.row, class_id, now)
+
+    def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
+        """Count an assumed pod as what it became since; if it comes back, it is that in the queue.
+
+        The decision saw the old version and stands, as kube-scheduler's does.
+        """
+        pod = self._pending_pod(pod_id, class_id)
+        self.snapshot.forget(pod_id)
+        self.snapshot.assume(pod_id, self._classes[class_id], row)
+        if pod_id in self.queue:
+            self.queue.update(pod, now)
         elif pod_id in self.queue:
             # Its bind is refused if it was decided as of another class than it is now.
             self.queue.update(self._pending_pod(pod_id, class_id), now)
