@@ -8,6 +8,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.evictions import Fired
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pod
+from clusterstate.actions.storing import Stored
 from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
@@ -90,11 +91,13 @@ def bind(pod_id: int, node: str, *, now: dt.datetime = NOW) -> None:
     assert found.bound
 
 
-def set_taints(node: str, *taints: dict[str, str], now: dt.datetime = NOW) -> None:
+def set_taints(
+    node: str, *taints: dict[str, str], now: dt.datetime = NOW, dry_run: bool = False
+) -> Stored:
     def change(manifest: dict[str, Any]) -> dict[str, Any]:
         return {**manifest, "spec": {**(manifest.get("spec") or {}), "taints": list(taints)}}
 
-    objects.update("Node", "", node, change, now=now)
+    return objects.update("Node", "", node, change, now=now, dry_run=dry_run)
 
 
 def set_labels(node: str, now: dt.datetime = NOW, **labels: str) -> None:

@@ -1,10 +1,11 @@
 """Whatever happens in whatever order, each pod's timer is what a fresh computation says (C22)."""
 
 import datetime as dt
+import re
 
 import msgspec
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -15,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from clusterstate import memory
+from clusterstate import memory, sql
 from clusterstate.actions import objects
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
@@ -96,6 +97,41 @@ class Timers(RuleBasedStateMachine):
     @rule(node=st.sampled_from(NODES), keys=taints)
     def taints_change(self, node, keys):
         set_taints(node, *(taint(key) for key in keys), now=self.now)
+
+    @rule(node=st.sampled_from(NODES), keys=taints)
+    def a_dry_run_counts_the_pods_that_then_leave(self, node, keys):
+        timers.follow(self.now)
+        before = {one.name: one.due_at for one in waiting_timers()}
+        wanted = [taint(key) for key in keys]
+        told = set_taints(node, *wanted, now=self.now, dry_run=True).warnings
+        set_taints(node, *wanted, now=self.now)
+        timers.follow(self.now)
+        hastened = [
+            one.due_at <= self.now
+            for one in waiting_timers()
+            if one.name not in before or one.due_at < before[one.name]
+        ]
+        counts = [re.findall(r"[0-9]+(?= pods? would| after)", line) for line in told]
+        expected = [[str(hastened.count(True)), str(hastened.count(False))]] if hastened else []
+        assert counts == expected
+
+    @rule(node=st.sampled_from(NODES), key=st.sampled_from(KEYS), comes=st.booleans())
+    def a_taint_is_written_in_sql(self, node, key, comes):
+        if comes:
+            sql.run(
+                "INSERT INTO taint (node_id, key, effect, added_at)"
+                " SELECT id, %s::text, 'NoExecute', %s::timestamptz FROM node WHERE name = %s"
+                " ON CONFLICT DO NOTHING",
+                (key, self.now, node),
+            )
+        else:
+            sql.run(
+                "DELETE FROM taint t USING node n WHERE t.key = %s AND n.id = t.node_id"
+                " AND n.name = %s",
+                (key, node),
+            )
+        with connection.cursor() as cursor:  # as the commit would
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
 
     @rule(data=st.data(), key=st.sampled_from(KEYS), seconds=st.sampled_from((None, 5, 60)))
     def a_toleration_is_added(self, data, key, seconds):
