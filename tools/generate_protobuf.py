@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from clusterstate.objects import generate_wire_types
+from tools import generate_wire_types
 
-TARGET: Final = Path(generate_wire_types.__file__).with_name("protobuf_fields.py")
+TARGET: Final = generate_wire_types.TARGET.with_name("protobuf_fields.py")
 
 _SCALARS: Final = {"string", "bool", "int32", "int64", "bytes"}
 _SPECIAL: Final = {
