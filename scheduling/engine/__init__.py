@@ -5,8 +5,8 @@
     cycle                     one pod, or a batch, through the extension points
     class_cache               the same decisions from what earlier pods of a class left behind
     peers                     who counts whom: terms and counters, filed under what they mean
-    plain, programs           runs of pods on lines shared by request, in a compiled loop; a
-                              program says what a class's rules about other pods come to
+    plain                     runs of pods on lines shared by request, in a compiled loop
+    plans, lines, programs    what it keeps: verdicts of nodes, totals of rows, rules about pods
     runs                      classes that have no program: a line each (pool, slots, shapes)
     row_program               why rows reject a class, and who would have to leave them, in numbers
     budgets, nominations      what the dry run of preemption counts with

@@ -1,76 +1,52 @@
-"""Pods that only ask for resources and for kinds of nodes, decided in one compiled loop.
+"""Runs of pods that share lines, decided in one compiled loop.
 
-Most of what plugins say of a node does not depend on all of the pod. Each plugin names what it
-looks at (``Aspected``): tolerations, node selector and affinity, images. Pods whose aspects are
-equal share a ``Plan``: the verdicts and scores that depend on nodes alone, worked out once until
-nodes change. What is left is resources, compared and scored by ``compiled.plain.decide``: a *line*
-of totals for each distinct request under a plan, followed from pod to pod by the rows that changed,
-or scored anew in a few microseconds. So a pod that is like no other costs no more than the
-arithmetic, and its labels matter only where some pod's terms look at them.
+What plugins say of nodes alone is kept per plan (``plans``). What is left are requests, compared
+and scored by ``compiled.plain.decide``: a *line* of totals for each distinct request under a plan
+(``lines``), followed from pod to pod by the rows that changed, or scored anew in a few
+microseconds. So a pod that is like no other costs no more than the arithmetic. What a class's rules
+about other pods come to is its program (``programs``); a class that only one node can hold has no
+line, its row is judged by itself.
 
-Plain are pods whose filters and scores all depend on nodes alone, but for NodeResourcesFit (least
-allocated, cpu and memory) and NodeResourcesBalancedAllocation. Pods that are nominated to nodes are
-counted there, where they count for every pod of the run. ``decide`` stops before the first pod that
-is not plain, or that fits nowhere. Decisions and records are those of the plain path.
+A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit by
+least allocated, NodeResourcesBalancedAllocation, cpu and memory) and on terms that a program
+covers. Pods that are nominated to nodes are counted there, where they count for every pod of the
+run. ``decide`` stops before the first pod of another class, or that fits nowhere. Decisions and
+records are those of the reference path, ``engine.cycle``.
 
 Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
 """
 
 import itertools
-import struct
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from scheduling.engine.cycle import Options, PodToPlace, draws
-from scheduling.engine.decision import Rejection
+from scheduling.engine.lines import CHECKS, SHORTEST, Lines
 from scheduling.engine.nominations import NO_PRIORITY
-from scheduling.engine.plain_run import KINDS, PlainRun, Plan, Program
+from scheduling.engine.plain_run import PlainRun, Plan, Program
+from scheduling.engine.plans import BLOCK, Plans, Profile
 from scheduling.engine.programs import FILTERING, Programs
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64, Int8, Int32, Int64, Mask, UInt64
+from scheduling.framework.arrays import Float64, Int32, Mask
 from scheduling.framework.interface import (
-    Cacheable,
     CycleState,
     Locality,
-    NodeTable,
-    NormalizeScore,
     Plugin,
-    Rows,
-    Score,
 )
 from scheduling.framework.runtime import Framework, PluginFailed
-from scheduling.framework.status import Code
-from scheduling.framework.terms import (
-    AffinityTerms,
-    BalancedScore,
-    LeastAllocatedScore,
-    PlainFilter,
-    ScaledScore,
-    SpreadTerms,
-)
 from scheduling.framework.types import PodInfo
 
-_LOW = -(2**30)
-_BLOCK = 64
 _FIELDS = 9
-_CHECKS = 8
-_MOST_GROUPS = 64
 _LARGEST_AMOUNT = 2**50
-_PADDING = (-1,) * _CHECKS
-_PARTS = (1, 7, 9, 9 + _CHECKS, 9 + 2 * _CHECKS)
+_PADDING = (-1,) * CHECKS
+_PARTS = (1, 7, 9, 9 + CHECKS, 9 + 2 * CHECKS)
 """Where the parts of a line's key begin: plan, scores, amounts with defaults, checks, vector."""
 _NO_LEAST = (0, 0, 0, 0)
 _NO_BALANCE = (0, 0)
-_LINE_BYTES = 128 * 2**20
-_WARM_BYTES = 12 * 2**20
-_FEW_LINES = 256
-_PLAN_BYTES = 64 * 2**20
 _LONGEST = 1024
-_SHORTEST = 16
 _instances = itertools.count()
 
 _loops: ModuleType | None = None
@@ -99,22 +75,6 @@ def enabled() -> bool:
     return _loops is not None
 
 
-@runtime_checkable
-class Aspected(Protocol):
-    """A plugin that can name what it looks at in a pod."""
-
-    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return all that the plugin's answers about a pod depend on, besides the nodes.
-
-        Pods with equal aspects get equal answers from PreFilter, Filter, PreScore, Score,
-        NormalizeScore and ``group_keys`` as long as the snapshot's ``node_version`` stays. A plugin
-        whose locality is not NODE answers for what it says beyond comparing and scoring requests:
-        it must pass every row then. ``None``: more than can be named. The answer itself holds as
-        long as all of the snapshot's versions do.
-        """
-        ...
-
-
 class _Kind:
     """How a class is decided. ``plan`` ``None``: it is not plain.
 
@@ -136,310 +96,12 @@ class _Kind:
         self.key = b""
 
 
-class _Profile:
-    """What of a profile takes part; ``usable`` false where no pod is plain under it."""
-
-    def __init__(self, framework: Framework) -> None:
-        self.framework: Any = framework
-        self.usable = False
-        plugins: dict[str, Plugin] = {
-            plugin.name: plugin
-            for plugin in (
-                *framework.pre_filter_plugins,
-                *framework.filter_plugins,
-                *framework.pre_score_plugins,
-                *framework.score_plugins,
-            )
-        }
-        self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
-        filters = [plugin.name for plugin in framework.filter_plugins]
-        self._order = {name: number for number, name in enumerate(filters)}
-        self.scaled = {p.name for p in framework.score_plugins if isinstance(p, ScaledScore)}
-        self.termed = {
-            plugin.name
-            for plugin in framework.filter_plugins
-            if isinstance(plugin, AffinityTerms | SpreadTerms)
-        }
-        self.fit: PlainFilter | None = None
-        self.fit_name = ""
-        self.after_fit: set[str] = set()
-        self.least: tuple[LeastAllocatedScore, str, int] | None = None
-        self.balanced: tuple[BalancedScore, str, int] | None = None
-        if len(self.aspected) != len(plugins):
-            return
-        for plugin in framework.filter_plugins:
-            if self.fit is not None:
-                self.after_fit.add(plugin.name)
-            if isinstance(plugin, PlainFilter):
-                if self.fit is not None:
-                    return
-                self.fit, self.fit_name = plugin, plugin.name
-        for scorer in framework.score_plugins:
-            weight = framework.weights[scorer.name]
-            if isinstance(scorer, LeastAllocatedScore):
-                if self.least is not None:
-                    return
-                self.least = scorer, scorer.name, weight
-            elif isinstance(scorer, BalancedScore):
-                if self.balanced is not None:
-                    return
-                self.balanced = scorer, scorer.name, weight
-        self.usable = self.fit is not None
-
-    def in_order(self, plugins: list[Plugin]) -> list[Plugin]:
-        """Return plugins as their filters are asked."""
-        return sorted(plugins, key=lambda plugin: self._order.get(plugin.name, -1))
-
-
-class Plans:
-    """The plans of one profile over one snapshot, and the arrays that the loop reads of them."""
-
-    def __init__(self, snapshot: Snapshot, profile: _Profile) -> None:
-        self._snapshot = snapshot
-        self._profile = profile
-        self.rows = -(-snapshot.capacity // _BLOCK) * _BLOCK
-        self.most = max(_PLAN_BYTES // (self.rows * 6), 4)
-        self.plans: list[Plan] = []
-        self._by_aspects: dict[Hashable, Plan | None] = {}
-        self.base_count = 0
-        self.bases: Int32 = np.zeros((0, self.rows), np.int32)
-        self.group: Int8 = np.zeros((0, self.rows), np.int8)
-        self.group_count: Int32 = np.zeros(0, np.int32)
-        self.hint: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
-        self.open_rows: Int64 = np.zeros(0, np.int64)
-        self.keyed: Int32 = np.zeros(0, np.int32)
-
-    @property
-    def full(self) -> bool:
-        """Whether it is time to begin anew."""
-        return len(self._by_aspects) >= self.most or self.base_count >= self.most
-
-    def of(
-        self,
-        info: PodInfo,
-        aspects: tuple[Hashable, ...],
-        keys: tuple[tuple[str, bool], ...] | None = None,
-    ) -> Plan | None:
-        """Return the plan of a pod with these aspects, ``None`` where there can be none.
-
-        ``keys``: of a pod with a program, the labels that tell its groups apart (``Stated``).
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        key = (aspects, keys)
-        if key in self._by_aspects:
-            return self._by_aspects[key]
-        plan = self._by_aspects[key] = self._make(info, keys)
-        return plan
-
-    def _make(self, info: PodInfo, keys: tuple[tuple[str, bool], ...] | None) -> Plan | None:
-        snapshot, profile = self._snapshot, self._profile
-        framework = profile.framework
-        state = CycleState()
-        begun = framework.pre_filter(state, info, snapshot)
-        if not begun.status.ok:
-            return None
-        rows = begun.rows
-        plan = Plan(len(self.plans), info)
-        plan.absent = snapshot.node_count - len(rows)
-        static = [p for p in framework.filter_plugins if _locality(p) is Locality.NODE]
-        judged = framework.filter_some(static, state, info, snapshot, rows)
-        counts = np.bincount(judged.verdict, minlength=len(judged.statuses)).tolist()
-        for status, count in zip(judged.statuses[1:], counts[1:], strict=True):
-            if count and status.plugin in profile.after_fit:
-                return None  # the first rejection may be either's
-            if count:
-                plan.rejections.append(Rejection(status, count))
-        open_rows = judged.feasible
-        if not self._score(plan, state, open_rows, keys):
-            return None
-        self.plans.append(plan)
-        if len(self.plans) > len(self.group_count):
-            self._reserve(max(8, 2 * len(self.plans)))
-        at = plan.number
-        self.group[at] = plan.group
-        self.group_count[at] = 1 if plan.keyed else len(plan.group_rows)
-        self.keyed[at] = plan.keyed
-        self.hint[at] = -1
-        self.hint[at, : len(plan.group_rows)] = plan.group_rows
-        self.open_rows[at] = len(open_rows)
-        return plan
-
-    def _score(
-        self,
-        plan: Plan,
-        state: CycleState,
-        rows: Rows,
-        keys: tuple[tuple[str, bool], ...] | None,
-    ) -> bool:
-        """Score the rows that filters of nodes leave; False where the plain path must say more."""
-        snapshot, profile, info = self._snapshot, self._profile, plan.info
-        assert info is not None
-        framework = profile.framework
-        skipped: set[str] = set()
-        none = np.zeros(0, np.int64)
-        for pre in framework.pre_score_plugins:
-            if _score_locality(pre) is Locality.GROUP:
-                skipped.add(pre.name)  # its aspect says that it has nothing to say
-                continue
-            status = pre.pre_score(state, info, snapshot, rows[:0], none)
-            if status.code is Code.SKIP:
-                skipped.add(pre.name)
-            elif not status.ok:
-                return False
-        names: list[str] = []
-        plan.base = np.full(self.rows, _LOW, np.int32)
-        plan.base[rows] = 0
-        joint = np.zeros(len(rows), np.int64)
-        scorers: list[Score] = framework.score_plugins
-        for plugin in scorers:
-            if plugin.name in skipped:
-                continue
-            if profile.least is not None and plugin.name == profile.least[1]:
-                plan.lines.append(0)
-            elif profile.balanced is not None and plugin.name == profile.balanced[1]:
-                plan.lines.append(1)
-            elif _score_locality(plugin) is not Locality.NODE:
-                return False
-            elif isinstance(plugin, NormalizeScore):
-                assert isinstance(plugin, Cacheable)
-                if keys is not None and plugin.name not in profile.scaled:
-                    return False
-                plan.lines.append(-1)
-                plan.normalised.append((plugin, framework.weights[plugin.name]))
-                for column in plugin.group_keys(info, snapshot, rows):
-                    _, numbers = np.unique(column, return_inverse=True)
-                    joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
-                    _, joint = np.unique(joint, return_inverse=True)
-            else:
-                scores = framework.score_one(plugin, state, info, snapshot, rows)[1]
-                weighted = np.zeros(self.rows, np.int32)
-                weighted[rows] = scores * framework.weights[plugin.name]
-                plan.lines.append(2 + len(plan.fixed))
-                plan.fixed.append(weighted)
-                plan.base += weighted
-            names.append(plugin.name)
-        for label, is_there in keys or ():
-            ids = snapshot.label_column(label).ids[rows]
-            joint = joint * (int(ids.max(initial=0)) + 2) + (ids < 0 if is_there else ids + 1)
-            _, joint = np.unique(joint, return_inverse=True)
-        plan.names = tuple(names)
-        plan.group = np.full(self.rows, -1, np.int8)
-        found, first = np.unique(joint, return_index=True)
-        if len(found) > _MOST_GROUPS:
-            return False
-        plan.group[rows] = joint
-        plan.group_rows = rows[first]
-        plan.keyed = 0 if keys is None else len(found)
-        return keys is None or len(found) > 0
-
-    def base(self, plan: Plan, mask: int) -> int:
-        """Return the number of the base for a set of groups that have feasible rows.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        known = plan.by_groups.get(mask)
-        if known is not None:
-            return known[0]
-        active = np.array([g for g in range(len(plan.group_rows)) if mask >> g & 1], np.int64)
-        offset = np.zeros(len(plan.group_rows) + 1, np.int32)
-        assert plan.info is not None
-        weighted: list[Int64] = []
-        for plugin, weight in () if plan.keyed else plan.normalised:
-            scores = self._profile.framework.score_one(
-                plugin, CycleState(), plan.info, self._snapshot, plan.group_rows[active]
-            )[1]
-            weighted.append(scores * weight)
-            offset[active] += (scores * weight).astype(np.int32)
-        if self.base_count >= len(self.bases):
-            more = np.zeros((max(4, 2 * self.base_count), self.rows), np.int32)
-            more[: self.base_count] = self.bases[: self.base_count]
-            self.bases = more
-        number = self.base_count
-        self.base_count += 1
-        self.bases[number] = np.where(plan.base == _LOW, _LOW, plan.base + offset[plan.group])
-        plan.by_groups[mask] = number, weighted, active
-        return number
-
-    def _reserve(self, size: int) -> None:
-        for name in ("group", "group_count", "hint", "open_rows", "keyed"):
-            old = getattr(self, name)
-            new = np.zeros((size, *old.shape[1:]), old.dtype)
-            new[: len(old)] = old
-            setattr(self, name, new)
-
-
-class Lines:
-    """The totals of each distinct request under a plan, the least recently used given away.
-
-    ``total`` int32 (lines, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
-    ``shared.fit_bits``. ``highest`` and ``tied`` (lines, blocks): of each 64 rows the
-    highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew.
-    """
-
-    def __init__(self, snapshot: Snapshot, rows: int) -> None:
-        self.rows = rows
-        blocks = rows // _BLOCK
-        self.width = snapshot.requested.shape[1]
-        self.numbers = struct.Struct(f"{9 + 2 * _CHECKS + self.width}q")
-        # A stream of requests that never come again should stay in the processor's cache.
-        warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
-        self.most = max(min(warm, _LINE_BYTES // (rows * 8)), _SHORTEST)
-        self.of_key: OrderedDict[bytes, int] = OrderedDict()
-        self.plans: list[Plan] = []
-        self.total: Int32 = np.zeros((0, rows), np.int32)
-        self.bits: Int32 = np.zeros((0, rows), np.int32)
-        self.highest: Int32 = np.zeros((0, blocks), np.int32)
-        self.tied: Int32 = np.zeros((0, blocks), np.int32)
-        self.kinds: Int32 = np.zeros((0, KINDS, 2), np.int32)
-        self.feasible: Int64 = np.zeros(0, np.int64)
-        self.cursor: Int64 = np.zeros(0, np.int64)
-        self.amounts: Int64 = np.zeros((0, _CHECKS), np.int64)
-        self.columns: Int64 = np.zeros((0, _CHECKS), np.int64)
-        self.more: Mask = np.zeros(0, np.bool_)
-        self.terms: Float64 = np.zeros((0, 9), np.float64)
-        self.weights: Int32 = np.zeros((0, 2), np.int32)
-        self.asked: Int64 = np.zeros((0, 4), np.int64)
-        self.vectors: Int64 = np.zeros((0, self.width), np.int64)
-        self.nonzero: Int64 = np.zeros((0, 2), np.int64)
-        self.base_of: Int32 = np.zeros(0, np.int32)
-        self.mask_of: UInt64 = np.zeros(0, np.uint64)
-        self.plan_of: Int32 = np.zeros(0, np.int32)
-        self.witness: Int32 = np.zeros((0, _MOST_GROUPS), np.int32)
-        # By group and block, for plans with programs.
-        self.entry_top: Int32 = np.zeros((0, 0, blocks), np.int32)
-        self.entry_ties: Int32 = np.zeros((0, 0, blocks), np.int32)
-        self.group_size: Int32 = np.zeros((0, 0), np.int32)
-
-    def reserve_groups(self, count: int) -> None:
-        """Make room for so many groups of a plan with programs."""
-        known = self.group_size.shape[1]
-        if count <= known:
-            return
-        size = max(count, 2 * known)
-        for name in ("entry_top", "entry_ties", "group_size"):
-            old = getattr(self, name)
-            new = np.zeros((len(old), size, *old.shape[2:]), old.dtype)
-            new[:, :known] = old
-            setattr(self, name, new)
-
-    def reserve(self, size: int) -> None:
-        """Make room for ``size`` lines."""
-        for name, old in list(vars(self).items()):
-            if isinstance(old, np.ndarray):
-                new = np.zeros((size, *old.shape[1:]), old.dtype)
-                new[: len(old)] = old
-                setattr(self, name, new)
-
-
 class PlainRuns:
     """What ``class_cache.Cache`` keeps to decide runs of plain pods."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
-        self._profile = _Profile(framework)
+        self._profile = Profile(framework)
         self.usable = self._profile.usable
         self._memo_key = ("plain", next(_instances))
         self._length = _LONGEST
@@ -465,9 +127,9 @@ class PlainRuns:
         self._pin_plan = Plan(-1, None)
         self._pin_plan.absent = snapshot.node_count - 1
         rows = self._plans.rows
-        self._mirror: Float64 = np.ones((rows // _BLOCK, _FIELDS * _BLOCK), np.float64)
+        self._mirror: Float64 = np.ones((rows // BLOCK, _FIELDS * BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
-        self._odd_in: Int32 = np.zeros(rows // _BLOCK, np.int32)
+        self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
         self._cursor = -1
         self._stamp = self._now()
 
@@ -496,7 +158,7 @@ class PlainRuns:
             aspects.append(aspect)
         assert profile.fit is not None
         checks = profile.fit.plain_filter(info, snapshot)
-        if len(checks) > _CHECKS:
+        if len(checks) > CHECKS:
             return kind
         least: tuple[int, ...] | None = _NO_LEAST
         balanced: tuple[int, ...] | None = _NO_BALANCE
@@ -593,7 +255,7 @@ class PlainRuns:
         if len(lines.of_key) < lines.most:
             number = len(lines.of_key)
             if number >= len(lines.cursor):
-                lines.reserve(min(max(_SHORTEST, 2 * number), lines.most))
+                lines.reserve(min(max(SHORTEST, 2 * number), lines.most))
         else:
             oldest = next(iter(lines.of_key.items()))
             number = oldest[1]
@@ -697,9 +359,7 @@ class PlainRuns:
             count=count,
         )
         done = self._loop(found, np.array(run, np.int32), infos, of_pod, pins, log, filled)
-        self._length = (
-            min(2 * self._length, _LONGEST) if done == count else max(2 * done, _SHORTEST)
-        )
+        self._length = min(2 * self._length, _LONGEST) if done == count else max(2 * done, SHORTEST)
         if not done:
             return None
         del keys[done:], infos[done:], of_pod[done:]
@@ -888,22 +548,12 @@ def _columns(of: object, kind: Any) -> Any:
     return kind(*[getattr(of, name) for name in kind._fields])
 
 
-def _locality(plugin: Plugin) -> Locality:
-    assert isinstance(plugin, Cacheable)
-    return plugin.filter_locality
-
-
-def _score_locality(plugin: Plugin) -> Locality:
-    assert isinstance(plugin, Cacheable)
-    return plugin.score_locality
-
-
 def _compile() -> None:
     """Compile or load the loops for the arrays that they will get, by calls that do nothing."""
     snapshot = Snapshot(capacity=4)
     runs = PlainRuns.__new__(PlainRuns)
     runs._snapshot = snapshot
-    runs._profile = _Profile.__new__(_Profile)
+    runs._profile = Profile.__new__(Profile)
     runs._profile.framework = None
     runs._clear()
     runs._lines.reserve(1)

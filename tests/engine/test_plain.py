@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine import plain
+from scheduling.engine import plain, plans
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.plain_run import PlainRun
@@ -255,7 +255,7 @@ def test_labels_matter_only_where_terms_look_at_them() -> None:
 
 
 def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "_PLAN_BYTES", 1)
+    monkeypatch.setattr(plans, "_PLAN_BYTES", 1)
     framework = kubernetes_framework()
     decided = []
     for cached in (False, True):
