@@ -22,7 +22,7 @@ UNSCHEDULABLE = 2
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class NewReservation(msgspec.Struct, frozen=True, kw_only=True):
     """A new reservation; see the table. ``attempts``: how often the pod was tried, for its row."""
 
     pod_id: int
@@ -39,7 +39,7 @@ def _text(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
-_HOLD = f"""
+_RESERVE = f"""
     WITH input AS MATERIALIZED (
         SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s)
             AS i(pod_id, node_name, profile, profile_revision, step, attempts, waits, due_at,
@@ -57,15 +57,15 @@ _HOLD = f"""
         waits = excluded.waits, due_at = excluded.due_at, notes = excluded.notes,
         plugin = '', code = 0, message = ''
 """
-_HOLD = " ".join(_HOLD.split())
+_RESERVE = " ".join(_RESERVE.split())
 
 
-def hold(items: Sequence[Held], *, now: datetime) -> None:
+def reserve(items: Sequence[NewReservation], *, now: datetime) -> None:
     """Write new reservations, and that their pods are in flight. One statement."""
     if not items:
         return
     sql.run(
-        _HOLD,
+        _RESERVE,
         (
             sql.Int8s([item.pod_id for item in items]),
             sql.Texts([item.node_name for item in items]),

@@ -9,10 +9,10 @@ from clusterstate import changes, lineage, sql
 from clusterstate.queries.usage import UNJUDGED
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether there is anything to do for those who look at the log, without reading it.
+class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Which controllers have work, as far as one query tells without reading the log.
 
-    ``revisions`` and ``states`` are what the controllers keep, by name, of those that ever looked.
+    ``revisions`` and ``states``: cursor and state of each controller that ever ran, by name.
     """
 
     mark: int
@@ -41,13 +41,13 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 """
 
 
-def glance(names: Sequence[str]) -> Glance:
+def pending_work(names: Sequence[str]) -> PendingWork:
     """Return what there may be to do for these controllers. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
     kept = [(row[6], row[7], row[8]) for row in rows if row[6] is not None]
     mark, unjudged, terminating, aside, last, ceiling = rows[0][:6]
     lineage.reserve(last, ceiling)
-    return Glance(
+    return PendingWork(
         mark=mark,
         unjudged=unjudged,
         terminating_namespaces=terminating,

@@ -37,7 +37,7 @@ from clusterstate.objects.ownership import (
     judge,
     references,
 )
-from clusterstate.queries.controllers import Glance
+from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import pod_manifests
 
@@ -118,7 +118,7 @@ _graphs: list[_Graph] = []
 memory.when_replaced(_graphs.clear)
 
 
-def has_work(seen: Glance) -> bool:
+def has_work(seen: PendingWork) -> bool:
     """Return whether the log went on, or something was left to do, or nothing is known yet."""
     if not _graphs or seen.is_behind(NAME):
         return True

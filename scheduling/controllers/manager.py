@@ -16,7 +16,7 @@ import structlog
 from clusterstate import sql
 from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
-from clusterstate.queries.controllers import Glance, glance
+from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
 from scheduling.controllers import garbage, replicas, runtime_classes
 from scheduling.controllers.budgets import statuses
@@ -31,10 +31,10 @@ NAME: Final = "controllers"
 
 
 class Controller(msgspec.Struct, frozen=True):
-    """A pass, and what tells by a glance whether it would find anything."""
+    """What a controller does in one pass, and whether a pass would find anything to do."""
 
     look: Callable[[datetime], object]
-    has_work: Callable[[Glance, datetime], bool]
+    has_work: Callable[[PendingWork, datetime], bool]
 
 
 def _finish_namespaces(now: datetime) -> None:
@@ -65,12 +65,12 @@ CONTROLLERS: Final[dict[str, Controller]] = {
 
 
 def run(now: datetime, progress: Callable[[], object] = lambda: None) -> list[str]:
-    """Let each controller look that has something to look at; return their names.
+    """Run every controller that has pending work; return the names of those that ran.
 
-    One that fails is logged, and the rest goes on; ``progress`` is called before each of them.
-    Queries once when nothing happened.
+    A controller that fails is logged and the others still run. ``progress`` is called before each
+    controller. Queries once when nothing happened.
     """
-    seen = glance(list(CONTROLLERS))
+    seen = pending_work(list(CONTROLLERS))
     looked = [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
     for name in looked:
         progress()

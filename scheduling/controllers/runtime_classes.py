@@ -1,9 +1,9 @@
-"""Pods that wait for their RuntimeClass go on when it appears (R54, C8).
+"""Removes the scheduling gate of pods that wait for a RuntimeClass, when it appears (R54, C8).
 
-With ``waitForRuntimeClass`` admission holds a pod whose class is missing by a scheduling gate. This
-controller follows the log: when a class came or changed, the pods that wait for it get its
-nodeSelector, tolerations and overhead, and lose the gate, in one write. A pod that its class
-contradicts waits on, and an event says why.
+With ``waitForRuntimeClass``, admission gives a pod whose RuntimeClass is missing a scheduling gate.
+This controller follows the log: when a RuntimeClass was created or changed, each pod that waits for
+it gets its nodeSelector, tolerations and overhead and loses the gate, in one write. A pod that
+contradicts its RuntimeClass keeps the gate, and an event says why.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ NAME = "runtime-classes"
 
 
 def follow(now: datetime) -> int:
-    """Let the pods go on whose class came or changed; return how many."""
+    """Remove the RuntimeClass gate from pods whose RuntimeClass now exists; return how many."""
     cursor = evictions.cursor(NAME)
     mark = changes.watermark()
     if cursor is not None and mark <= cursor:

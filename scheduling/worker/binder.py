@@ -43,7 +43,7 @@ from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.recorder import Recorder
-from scheduling.worker.refusals import Refused, moment, stage
+from scheduling.worker.refusals import UnwrittenRefusals, moment, stage
 
 logger = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Binder:
         self._mirror = mirror
         self._framework_of = framework_of
         self.recorder = Recorder(SCHEDULER)
-        self.refused = Refused()
+        self.refused = UnwrittenRefusals()
         # A name of its own for each warm state: the rows tell whether somebody else bound since.
         self._name = f"scheduler-{uuid.uuid4()}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")

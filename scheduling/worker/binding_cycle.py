@@ -1,10 +1,12 @@
-"""The binding cycle where it takes time: PreBind, Bind and PostBind plugins, as Celery tasks.
+"""PreBind, Bind and PostBind plugins, run by Celery tasks because they may take long.
 
-A task takes one reservation after the other that has work and that nobody else works on. Whoever
-works holds an advisory lock of his database session, so that the work of a killed worker is free at
-once, and is done again from the beginning: plugins must not mind. Several tasks work side by side,
-but never so many that the worker has no thread left for the controllers. What comes of the work is
-a step of the row (``clusterstate.actions.reservations``); the scheduler, which is woken, goes on.
+A task takes one reservation after the other whose plugins have work, and skips those that another
+task works on. It holds an advisory lock in its database session while it works. When a worker is
+killed, its session ends and the lock with it; another task then runs the plugins of that
+reservation again from the beginning, so PreBind, Bind and PostBind must be idempotent. Several
+tasks work at the same time, but one thread of the worker is always left for the controllers. A
+task writes its result as the reservation's next step (``clusterstate.actions.reservations``) and
+wakes the scheduler.
 """
 
 import threading

@@ -1,10 +1,10 @@
-"""What becomes of a batch that could not be decided: no pod stops the ones beside it.
+"""What the scheduler does with a batch that raised an exception: it finds the pod that causes it.
 
-Decisions lean on each other through the snapshot, so a batch that fails has left that in doubt: the
-warm state is thrown away and loaded again, as after any failure. ``Care`` outlives that. It makes
-the next batches smaller, down to the pod that fails alone; that one is set aside
-(``clusterstate.actions.aside``), which takes it out of the queue until it changes. A batch that
-succeeds costs one comparison.
+Decisions of a batch depend on each other through the snapshot. After an exception the snapshot may
+be wrong, so the scheduler throws its memory away and loads the rows again. ``BatchSize`` survives
+that: it makes the next batches smaller, until a pod fails alone. That pod is set aside
+(``clusterstate.actions.aside``): it leaves the queue until it changes, and the other pods are
+placed. For a batch that succeeds this costs one comparison.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from scheduling.engine.queue import PendingPod
 from scheduling.worker.mirror import NAME
 
 
-class Care:
+class BatchSize:
     """How large a batch may be now."""
 
     def __init__(self, batch: int) -> None:
@@ -30,7 +30,7 @@ class Care:
         """
         if not aside.is_an_objects_fault(error):
             return
-        if not self.is_needed:
+        if not self.is_reduced:
             # One of these, or of the batch before, whose binding was still under way.
             suspects = len(batch) + self._before
             if suspects:
@@ -42,14 +42,14 @@ class Care:
             self._decided(1)
 
     def succeeded(self, count: int) -> None:
-        """Note that so many pods were decided, and are bound if care is needed."""
+        """Note that so many pods were decided, and bound if the size is reduced."""
         if count:
             self._before = count
-        if self.is_needed:
+        if self.is_reduced:
             self._decided(count)
 
     @property
-    def is_needed(self) -> bool:
+    def is_reduced(self) -> bool:
         """Whether a batch failed, and the pod is not found yet: each is bound before the next."""
         return self.limit < self._usual
 

@@ -1,12 +1,9 @@
-"""What the runner decided, kept until there is time to write it down.
+"""Decision records, kept in memory until there is time to write them: binding comes first.
 
-Binding comes first: decisions wait here, at most ``limit`` of them, and are recorded in bulk when
-the runner is idle or the limit is reached. Placed ones wait as they are, runs as columns; ones that
-placed nothing are packed at once, since their tables refer to rows of the snapshot as it is now.
-
-Each decision has a turn: the scheduler that made it, the epoch of that scheduler (a number from the
-database for each warm state, drawn when it first records), and a number within, in the order of the
-decisions. A replay asks by turns what the scheduler had in mind.
+At most ``limit`` decisions wait here. They are written in bulk when the scheduler has nothing to
+place, or when the limit is reached. Decisions that placed a pod wait as they are, runs of them as
+columns. Decisions that placed nothing are packed at once, because their tables refer to rows of the
+snapshot as it is now.
 """
 
 from collections import OrderedDict

@@ -1,9 +1,9 @@
-"""Refusals on their way to the rows: placing comes first.
+"""Refusals that are not written to the rows yet: placing pods comes first.
 
-A refused pod is back in the queue at once, in memory. Its condition and its place in the queue are
-written afterwards, in slices, when no pod is ready to be tried, or when they have waited for a
-second. What is lost with the process is only that the pod was tried: its row says what it said
-before, and the next scheduler tries it again.
+A refused pod is back in the queue in memory at once. Its PodScheduled condition and its place in
+the queue are written later, in slices: when no pod is ready to be tried, or when a refusal has
+waited for a second. If the process ends before that, the pod's row still has its earlier condition
+and place, and the next scheduler tries the pod again.
 """
 
 from collections import OrderedDict
@@ -26,7 +26,7 @@ _PAUSE = 0.5
 """Seconds between two such slices: most of the time is for pods that can be placed."""
 
 
-class Refused:
+class UnwrittenRefusals:
     """The refusals of one scheduler that are not written yet, the oldest first."""
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Pods on their way to a node: Reserve and Permit, and what becomes of those that must wait.
+"""Reservations: pods with a node that Reserve and Permit plugins still hold back, until bound.
 
 For profiles with Reserve, Permit, PreBind or PostBind plugins, or a Bind plugin of their own. Their
-pods are decided one by one; Reserve and Permit run before the next one is (R150, R160-R162). Then::
+pods are decided one by one; Reserve and Permit run before the next pod is decided (R150,
+R160-R162). Then::
 
     permitted, nothing else to do     bound in bulk with the others, in the same cycle
     Permit says Wait                  a row; no thread waits: approval, refusal and deadline are
@@ -9,12 +10,12 @@ pods are decided one by one; Reserve and Permit run before the next one is (R150
     PreBind or an own Bind            a row; a Celery task does the work (``binding_cycle``),
                                       and the pod is bound in bulk after it (R165, R166)
     bound, with PostBind              the row stays until a task has told the plugins (R167)
-    refused at any point              Unreserve in reverse order, the room is given back, the pod
-                                      goes to the queue (R151, R161)
+    refused at any point              Unreserve in reverse order, the snapshot forgets the pod, the
+                                      pod goes to the queue (R151, R161)
 
-The rows are the truth. After a restart ``load`` takes them over: the mirror counts their pods, and
-Reserve runs again, so that plugins that keep in memory what they set aside know it again; it must
-not mind. Rules: pkg/scheduler/schedule_one.go and framework/runtime/waiting_pods_map.go, v1.36.
+The rows are the truth. After a restart ``load`` reads them: the mirror counts their pods, and
+Reserve runs again, for plugins that keep in memory what they reserved. Reserve must be idempotent.
+Rules: pkg/scheduler/schedule_one.go and framework/runtime/waiting_pods_map.go, v1.36.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ import structlog
 from clusterstate import reservations, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.pods.bind import Binding
-from clusterstate.actions.reservations import Held, Refusal
+from clusterstate.actions.reservations import NewReservation, Refusal
 from clusterstate.queries.pods import pods_by_id
 from clusterstate.reservations import BINDING, BOUND, READY, REFUSED, WAITING, Reservation
 from scheduling.engine import reliance
@@ -49,8 +50,8 @@ FrameworkAt = Callable[[int, str], Framework | None]
 _PREEMPTION = "DefaultPreemption"
 
 
-class Pod:
-    """A reserved pod; also what plugins see of it while it waits (``interface.WaitingPod``).
+class ReservedPod:
+    """A pod with a reservation; Permit plugins see it as ``interface.WaitingPod``.
 
     ``waits``: deadlines in seconds since the epoch, by plugin. ``stored``: whether it has a row.
     ``submitted``: whether it is being bound.
@@ -110,14 +111,14 @@ class Pod:
             self.refused = Status(Code.UNSCHEDULABLE, (message,), plugin)
 
 
-class Reserved:
+class Reservations:
     """The reserved pods of one scheduler."""
 
     def __init__(self, mirror: Mirror, binder: Binder, framework_at: FrameworkAt) -> None:
         self._mirror = mirror
         self._binder = binder
         self._framework_at = framework_at
-        self._pods: dict[int, Pod] = {}
+        self._pods: dict[int, ReservedPod] = {}
         self._released: dict[int, PodInfo] = {}
         binder.give_way = self.give_way
         binder.reserved = self._pods.keys
@@ -133,7 +134,7 @@ class Reserved:
 
     # --- what plugins see (interface.WaitingPods) ------------------------------------------------
 
-    def all(self) -> Sequence[Pod]:
+    def all(self) -> Sequence[ReservedPod]:
         """Return the pods that wait on Permit, the longest waiting first."""
         return [
             pod
@@ -141,7 +142,7 @@ class Reserved:
             if pod.step == WAITING and pod.waits and pod.refused is None
         ]
 
-    def get(self, uid: str) -> Pod | None:
+    def get(self, uid: str) -> ReservedPod | None:
         """Return the one with this uid, ``None`` if it does not wait."""
         return next((pod for pod in self.all() if pod.uid == uid), None)
 
@@ -173,7 +174,7 @@ class Reserved:
             self._mirror.snapshot.forget(pod_id)
             self._released[pod_id] = info
             return _refused(decision, info, node_name, status)
-        self._pods[pod_id] = Pod(
+        self._pods[pod_id] = ReservedPod(
             pod_id,
             info,
             node_name,
@@ -188,11 +189,11 @@ class Reserved:
         return decision
 
     def write(self, now: float) -> list[Binding]:
-        """Write down who must wait; return who may be bound at once.
+        """Write the reservations of pods that must wait; return the bindings of the others.
 
-        To be called after the pods of a batch began, and before anything else is written.
+        Called after ``begin`` ran for all pods of a batch, and before anything else is written.
         """
-        held: list[Held] = []
+        new: list[NewReservation] = []
         ready: list[Binding] = []
         queue = self._mirror.queue
         for pod in self._pods.values():
@@ -209,8 +210,8 @@ class Reserved:
             pod.stored = True
             pod.allowed_by.clear()
             queue.park(pod.pod_id)
-            held.append(
-                Held(
+            new.append(
+                NewReservation(
                     pod_id=pod.pod_id,
                     node_name=pod.node_name,
                     profile=framework.scheduler_name,
@@ -221,8 +222,8 @@ class Reserved:
                     notes=pod.state.plain_notes(),
                 )
             )
-        actions.hold(held, now=_moment(now))
-        if any(one.step == BINDING for one in held):
+        actions.reserve(new, now=_moment(now))
+        if any(one.step == BINDING for one in new):
             wake.send_binding()
         return ready
 
@@ -233,8 +234,8 @@ class Reserved:
         known = dict(self._pods)
         self._pods.clear()
         unknown: list[int] = []
-        bound: list[Pod] = []
-        gone: list[Pod] = []
+        bound: list[ReservedPod] = []
+        gone: list[ReservedPod] = []
         for row in self._mirror.reserved.values():
             if row.step == BOUND:
                 continue
@@ -256,7 +257,7 @@ class Reserved:
         if any(pod.step == BINDING for pod in self._pods.values()):
             wake.send_binding()
 
-    def _taken_over(self, row: Reservation) -> Pod:
+    def _taken_over(self, row: Reservation) -> ReservedPod:
         """Return a pod that was reserved before the restart; its plugins reserve it again."""
         framework = self._framework_at(row.profile_revision, row.profile)
         state = CycleState(pod_key=row.pod_id)
@@ -264,7 +265,7 @@ class Reserved:
         for key, value in row.notes.items():
             state.write(key, value)
         info = self._mirror.info(row.class_id)
-        pod = Pod(
+        pod = ReservedPod(
             row.pod_id,
             info,
             row.node_name,
@@ -299,9 +300,9 @@ class Reserved:
         if not self._pods:
             self._release(now)
             return []
-        bound: list[Pod] = []
-        gone: list[Pod] = []
-        refused: list[tuple[Pod, Status]] = []
+        bound: list[ReservedPod] = []
+        gone: list[ReservedPod] = []
+        refused: list[tuple[ReservedPod, Status]] = []
         for pod_id, success in self._binder.take_outcomes().items():
             if (pod := self._pods.get(pod_id)) is None:
                 continue
@@ -337,7 +338,7 @@ class Reserved:
             pod.submitted = True
         return [self._binding(pod) for pod in ready]
 
-    def _binding(self, pod: Pod) -> Binding:
+    def _binding(self, pod: ReservedPod) -> Binding:
         framework = pod.framework
         leans = framework is not None and reliance.leans(framework, pod.pod, self._mirror.snapshot)
         footprint = None
@@ -392,7 +393,7 @@ class Reserved:
             if done and step == BINDING:
                 wake.send_binding()
 
-    def _end(self, bound: Sequence[Pod], gone: Sequence[Pod]) -> None:
+    def _end(self, bound: Sequence[ReservedPod], gone: Sequence[ReservedPod]) -> None:
         """Forget pods that are bound, or gone, or bound to another node by somebody else."""
         for pod in gone:
             self._give_back(pod)
@@ -405,7 +406,7 @@ class Reserved:
         kept = set(moved)
         actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in kept])
 
-    def _take_back(self, refused: Sequence[tuple[Pod, Status]], now: float) -> None:
+    def _take_back(self, refused: Sequence[tuple[ReservedPod, Status]], now: float) -> None:
         """Give back what was set aside, and send the pods to the queue with their reasons."""
         if not refused:
             return
@@ -432,7 +433,7 @@ class Reserved:
         self._binder.refuse(decisions, now)
         actions.drop([pod.pod_id for pod, _ in refused if pod.stored])
 
-    def _give_back(self, pod: Pod) -> None:
+    def _give_back(self, pod: ReservedPod) -> None:
         if pod.framework is not None:
             _unreserve(pod.framework, pod.state, pod.pod, pod.node_name)
         self._mirror.snapshot.forget(pod.pod_id)
@@ -468,11 +469,11 @@ def names(states: Sequence[CycleState]) -> None:
             state.pod_name, state.pod_uid = f"{row.namespace}/{row.name}", row.uid
 
 
-def _next_step(pod: Pod) -> str:
+def _next_step(pod: ReservedPod) -> str:
     return BINDING if pod.framework and pod.framework.works_before_binding else READY
 
 
-def _refusal(pod: Pod, status: Status) -> Refusal:
+def _refusal(pod: ReservedPod, status: Status) -> Refusal:
     return Refusal(
         pod_id=pod.pod_id, plugin=status.plugin, message=status.message, code=int(status.code)
     )

@@ -60,9 +60,9 @@ from scheduling.plugins.catalogue import build_plugins
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import failed_batches, node_admission, profiles, reservations
 from scheduling.worker.binder import Binder
-from scheduling.worker.failed_batches import Care
+from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.mirror import Mirror
-from scheduling.worker.reservations import Reserved
+from scheduling.worker.reservations import Reservations
 from scheduling.worker.standby import Standby
 
 logger = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ STANDBY = "standby"
 """The loop's name in heartbeats while another process works."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
-_care = Care(BATCH)
+_batch_size = BatchSize(BATCH)
 _LONGEST_WAIT = 1.0
 _NEWS_AFTER = 0.05
 """Seconds without a pod after which there is time to tell what happened."""
@@ -175,7 +175,7 @@ class Scheduler:
         )
         self.mirror.configuration = self._revision
         self.binder = Binder(self.mirror, self._framework_of)
-        self.reserved = Reserved(self.mirror, self.binder, self._framework_at)
+        self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float) -> None:
         """Build the warm state from the rows."""
@@ -186,7 +186,7 @@ class Scheduler:
     def begin(self, now: float) -> None:
         """Take over what only the scheduler that works looks after; the mirror is up to date."""
         self._set_aside(now)
-        self.reserved.load(now)
+        self.reservations.load(now)
 
     @property
     def is_configured(self) -> bool:
@@ -204,14 +204,14 @@ class Scheduler:
         plugins = build_plugins(profile)
         return Framework(profile, plugins, waiting_pods=self, meter=self._meter), plugins
 
-    # Plugins are made before ``reserved`` is, so the handle they get is this object.
-    def all(self) -> Sequence[reservations.Pod]:
+    # Plugins are made before ``reservations`` is, so the handle they get is this object.
+    def all(self) -> Sequence[reservations.ReservedPod]:
         """Return the pods that wait on Permit (``interface.WaitingPods``)."""
-        return self.reserved.all()
+        return self.reservations.all()
 
-    def get(self, uid: str) -> reservations.Pod | None:
+    def get(self, uid: str) -> reservations.ReservedPod | None:
         """Return the one with this uid, ``None`` if it does not wait."""
-        return self.reserved.get(uid)
+        return self.reservations.get(uid)
 
     def _framework_of(self, name: str) -> Framework | None:
         """Return a profile of the configuration in force."""
@@ -252,14 +252,14 @@ class Scheduler:
             return
         self.binder.settle(now)
         self.binder.let_go(now)
-        self.reserved.follow(now)
+        self.reservations.follow(now)
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
         self._starts, self._caches, self._footprints = {}, {}, {}
         with sql.patience(_LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
-        self.reserved.load(now)
+        self.reservations.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
         )
@@ -306,16 +306,16 @@ class Scheduler:
             node_admission.judge(self.mirror, self._profiles.frameworks, now)
         if self.mirror.indigestible:
             self._set_aside(now)
-        ready = self.reserved.follow(now)
-        batch = self.mirror.queue.pop_batch(now, _care.limit)
+        ready = self.reservations.follow(now)
+        batch = self.mirror.queue.pop_batch(now, _batch_size.limit)
         try:
             done = self._place(batch, ready, now)
-            if _care.is_needed:
+            if _batch_size.is_reduced:
                 self.binder.settle(now)
         except Exception as error:
-            _care.failed(batch, error, now)
+            _batch_size.failed(batch, error, now)
             raise
-        _care.succeeded(len(batch))
+        _batch_size.succeeded(len(batch))
         return done
 
     def _set_aside(self, now: float) -> None:
@@ -336,10 +336,10 @@ class Scheduler:
         placed = [
             Binding(cast(int, key), node_name, footprints[cast(int, key)], leans=key in leaning)
             for key, node_name in decisions.placed()
-            if key not in self.reserved
+            if key not in self.reservations
         ]
         refused = decisions.unplaced()
-        ready += self.reserved.write(now)
+        ready += self.reservations.write(now)
         going = self.binder.submit(placed, now, ready)
         self.binder.refuse(refused, now, configuration=self._revision)
         self.binder.write_refused(now)
@@ -361,7 +361,7 @@ class Scheduler:
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
         """Return the pods of a batch whose decisions may lean on those of others."""
-        if self.reserved.count or self.binder.has_leaning or self._reserves:
+        if self.reservations.count or self.binder.has_leaning or self._reserves:
             self.binder.take_turns(batch)
         snapshot = self.mirror.snapshot
         classes = {pod.class_id: pod for pod in batch}
@@ -437,7 +437,9 @@ class Scheduler:
                 )
             start = decision.next_start
             if decision.scheduled:
-                decision = self.reserved.begin(framework, self._revision, pod, state, decision, now)
+                decision = self.reservations.begin(
+                    framework, self._revision, pod, state, decision, now
+                )
             decisions.append(decision)
         return decisions
 
@@ -610,7 +612,7 @@ def _tell_the_rest(scheduler: Scheduler, clock: Callable[[], float]) -> None:
 def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
     """Return how long nothing is due: until the next backoff, at most a second."""
     wait = min(_LONGEST_WAIT, left)
-    for due in (scheduler.mirror.queue.next_due(now), scheduler.reserved.next_due()):
+    for due in (scheduler.mirror.queue.next_due(now), scheduler.reservations.next_due()):
         if due is not None:
             wait = min(wait, due - now)
     return max(0.0, wait)

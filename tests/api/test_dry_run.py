@@ -17,7 +17,7 @@ from api import batches, clock, urls
 from api.viewsets import StatusView
 from clusterstate import changes, memory, sql
 from clusterstate.actions import reservations
-from clusterstate.actions.reservations import Held
+from clusterstate.actions.reservations import NewReservation
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.queries.objects import find_object
 from tests.api.builders import binding, node, pod
@@ -261,11 +261,11 @@ def test_no_write_of_a_kind_leaves_anything(cluster, kind):
 def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name):
     if name == "PermitView":
         (row,) = sql.fetch("SELECT id FROM pod WHERE name = 'old'")
-        held = Held(
+        held = NewReservation(
             pod_id=row[0], node_name="n", profile="default-scheduler", profile_revision=0,
             step="waiting", attempts=1, waits={"p": after(60)},
         )  # fmt: skip
-        reservations.hold([held], now=NOW)
+        reservations.reserve([held], now=NOW)
     for call in OWN[name]:
         check(cluster, call, writes=name not in READ_ONLY)
 

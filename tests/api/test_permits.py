@@ -346,7 +346,7 @@ def test_a_deadline_sends_the_pod_back_and_frees_its_room(api, start, journal):
     create(api, "late", cpu="800m")
     runner.turn()
     assert not node_of(api, "late"), "what is set aside is not free"
-    assert runner.scheduler.reserved.next_due() == runner.now.timestamp() + 30
+    assert runner.scheduler.reservations.next_due() == runner.now.timestamp() + 30
     runner.turn(29)
     assert names(api.get(WAITING)) == ["waits"]
     runner.turn(2)

@@ -4,7 +4,7 @@ import pytest
 
 from clusterstate import aside, changes, sql
 from clusterstate.actions import objects
-from clusterstate.queries.controllers import glance
+from clusterstate.queries.controllers import pending_work
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import pod_overlay
@@ -90,9 +90,9 @@ def test_a_clock_that_is_set_back_costs_no_more_than_the_quarantine(settings):
     make_pod("a", "n1")
     delete("Node", "n1")
     podgc.collect(after(3600))
-    assert podgc.has_work(glance([podgc.NAME]), after(0))
+    assert podgc.has_work(pending_work([podgc.NAME]), after(0))
     assert podgc.collect(after(0)) == 0
-    assert not podgc.has_work(glance([podgc.NAME]), after(1))
+    assert not podgc.has_work(pending_work([podgc.NAME]), after(1))
     assert podgc.collect(after(40)) == 1
 
 

@@ -21,7 +21,7 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
 from clusterstate.objects.meta import Manifest, OwnerReference
 from clusterstate.objects.pod import LabelSelector, Pod
-from clusterstate.queries.controllers import Glance
+from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.namespaces import budget_namespaces, changed_namespaces
 from clusterstate.queries.objects import decode_object, find_object
@@ -42,7 +42,7 @@ def follow(now: datetime) -> int:
         return _pass(now) if mine else 0
 
 
-def must_recheck(seen: Glance, now: datetime) -> bool:
+def must_recheck(seen: PendingWork, now: datetime) -> bool:
     """Return whether a budget waits for nothing but the time."""
     return bool(_due(seen.states.get(NAME, {}), now))
 

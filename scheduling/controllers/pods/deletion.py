@@ -1,11 +1,10 @@
-"""Ending the deletions that no agent ends.
+"""Ends the deletions that no node agent ends.
 
 A bound pod that is deleted stays, terminating, until its node's agent has stopped it and deletes it
-with grace 0. On a node that nobody plays an agent for (no Lease in ``kube-node-lease``, no
-heartbeat in its status), and on one that does not exist, nothing runs that could be stopped: there
-they go at once, unless whoever deleted them asked for a period of another length than the pod's own
-(``--grace-period=8``), and so wants to see them go. Where an agent should act and does not, they go
-by force after the grace period and a margin.
+with grace 0. A node without an agent (no Lease in ``kube-node-lease``, no heartbeat in its status)
+and a node that does not exist run nothing that could be stopped: their pods are removed at once,
+unless the client asked for a grace period of its own (``--grace-period=8``), which is kept. Where
+an agent should act and does not, the pod is removed after the grace period and a margin.
 """
 
 from datetime import datetime, timedelta

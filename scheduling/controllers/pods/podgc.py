@@ -1,7 +1,8 @@
-"""Pods that nobody looks after any more: of nodes that are gone, out of service, and too many done.
+"""Removes pods of nodes that are gone or out of service, and finished pods above the limit.
 
-A pod's node may be deleted under it, and a pod may name one that never was (R101). No agent will
-ever say what became of it, so it fails, for whoever counts on it, and is removed. A node that comes
+A pod's node may be deleted while the pod runs, and a pod may name a node that never existed (R101).
+No agent will report its end, so its phase becomes Failed, which its owner sees, and the pod is
+removed. A node that comes
 back within the quarantine finds its pods as they were. Finished pods are kept up to a number, the
 evicted and the oldest go first. Rule: pkg/controller/podgc/gc_controller.go, v1.36. Pods that end
 without ever having had a node are ended by ``deletion``.
@@ -22,7 +23,7 @@ from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.pods.status import with_condition
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import Glance
+from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.leftovers import (
     POD_GC,
     Leftover,
@@ -48,7 +49,7 @@ _GONE: Final[Manifest] = {
 }
 
 
-def has_work(seen: Glance, now: datetime) -> bool:
+def has_work(seen: PendingWork, now: datetime) -> bool:
     """Return whether it is time to look again, or a pass left something."""
     due = seen.states.get(NAME, {}).get("due_at")
     # Not within the period: the clock was set back.
