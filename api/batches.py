@@ -20,7 +20,8 @@ from django.http.response import HttpResponseBase
 
 from api import clock, errors
 from clusterstate.actions import objects
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.deletion import Deletion
+from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kinds import Kind
@@ -105,6 +106,16 @@ class Batch:
             return objects.create_each(kind, wanted, now=clock.now())
 
         return self._group(f"create {kind.name}", do).add((namespace, manifest, user), finish)
+
+    def delete(
+        self, kind: Kind, wanted: Deletion, finish: Callable[[Deleted], HttpResponse]
+    ) -> Deferred:
+        """Delete an object, or begin to, and answer what ``finish`` returns."""
+
+        def do(wanted: Sequence[Deletion]) -> Sequence[Deleted | StatusError]:
+            return objects.delete_each(kind, wanted, now=clock.now())
+
+        return self._group(f"delete {kind.name}", do).add(wanted, finish)
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponse]

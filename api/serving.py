@@ -334,6 +334,8 @@ class Application:
         ready: dict[str, Any] = {"prepare": _make_ready, "finish": _hang_up}
         self._general = Lane("request", self._one_by_one, threads=threads, limit=1, **ready)
         self._creations = Lane("create", self._together, threads=2, limit=BATCH, **ready)
+        # Apart from creations, since a row may be locked by somebody whom only time ends.
+        self._deletions = Lane("delete", self._together, threads=2, limit=BATCH, **ready)
         self._reads = Lane("read", self._together, threads=2, limit=BATCH, **ready)
         # Pages are long to make: they shall not take the threads of the API.
         self._pages = Lane(
@@ -347,7 +349,14 @@ class Application:
         self._logins = Lane(
             "login", _log_in, threads=1, limit=BATCH, finish=_hang_up, most=MAX_LOGINS
         )
-        self._lanes = (self._general, self._creations, self._reads, self._pages, self._logins)
+        self._lanes = (
+            self._general,
+            self._creations,
+            self._deletions,
+            self._reads,
+            self._pages,
+            self._logins,
+        )
         self._sessions = _Sessions()
         self._open: Counter[str] = Counter()
         self._budget = Budget(settings.MAX_HELD_BYTES)
@@ -386,8 +395,12 @@ class Application:
             return self._general
         if method == "GET" and target.name and target.kind.plural == "pods":
             return self._reads
-        is_creation = method == "POST" and not target.name and len(body) < MAX_SINGLE_BYTES
-        return self._creations if is_creation and objects.is_batched(target.kind) else self._general
+        if len(body) < MAX_SINGLE_BYTES and objects.is_batched(target.kind):
+            if method == "POST" and not target.name:
+                return self._creations
+            if method == "DELETE" and target.name:
+                return self._deletions
+        return self._general
 
     async def _caller(self, scope: Scope) -> Caller:
         """Return who sent a request, from its headers alone. Queries at times, on a thread.

@@ -20,9 +20,11 @@ from api.applying import apply
 from api.tables import NONE, format_selector
 from clusterstate import advice, lineage
 from clusterstate.actions import objects, storing
+from clusterstate.actions.collection import delete_collection
+from clusterstate.actions.deletion import DeleteOptions
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.evict import evict_pod
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import (
@@ -45,6 +47,9 @@ MAX_OBJECT_BYTES = 3 << 20
 
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (*patching.PATCH_TYPES, APPLY_PATCH)
+
+COLLECTION_SECONDS = 60.0
+"""How long a request deletes objects of a collection (kube-apiserver's ``--request-timeout``)."""
 
 Change = Callable[[Manifest], Manifest]
 
@@ -166,9 +171,13 @@ class ResourceView(StatusView):
             )
 
     def is_dry_run(self, request: HttpRequest) -> bool:
-        """Return what the parameters say, or the DeleteOptions in the body."""
+        """Return what the parameters say, or the DeleteOptions in the body.
+
+        A collection is deleted, and rolled back, by many short transactions, not in one of ours.
+        """
         if request.method == "DELETE":
-            return bool(self._delete_options(request)["dryRun"])
+            only_try = bool(self._delete_options(request)["dryRun"])
+            return only_try and bool(self.target.name)
         if self.target.subresource == "eviction" and request.method == "POST":
             return bool(self._eviction(request)["dryRun"])
         return super().is_dry_run(request)
@@ -383,13 +392,19 @@ class ResourceView(StatusView):
 
     # ----------------------------------------------------------------------------- deletes
 
-    def delete(self, request: HttpRequest) -> HttpResponse:
+    def delete(self, request: HttpRequest) -> HttpResponseBase:
         """Delete an object, or every object of a collection that the selectors match."""
         target = self.target
         if target.subresource:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         options = self._delete_options(request)
         if target.name:
+            batch = batches.of(request)
+            if batch is not None and objects.is_batched(target.kind):
+                wanted = DeleteOptions.of(options).about(target.namespace, target.name, self.user)
+                return batch.delete(
+                    target.kind, wanted, lambda deleted: self._deleted(request, deleted)
+                )
             deleted = objects.delete(
                 target.kind,
                 target.namespace,
@@ -398,14 +413,10 @@ class ResourceView(StatusView):
                 now=clock.now(),
                 user=self.user,
             )
-            if target.kind.returns_deleted or not deleted.gone:
-                return self._object(request, deleted.manifest)
-            details = _details(target.kind, target.name)
-            if deleted.uid:
-                details["uid"] = deleted.uid
-            return replies.reply(wire.encode(errors.success(details=details)))
+            return self._deleted(request, deleted)
         query = request.GET
-        objects.delete_collection(
+        until = time.monotonic() + COLLECTION_SECONDS
+        delete_collection(
             target.kind,
             target.namespace,
             options,
@@ -413,8 +424,19 @@ class ResourceView(StatusView):
             field_selector=query.get("fieldSelector", ""),
             now=clock.now(),
             user=self.user,
+            enough=lambda: time.monotonic() > until,
         )
         return replies.reply(wire.encode(errors.success(details=_details(target.kind, ""))))
+
+    def _deleted(self, request: HttpRequest, deleted: Deleted) -> HttpResponse:
+        """Return the object, where it stays or is a pod; otherwise that it is gone."""
+        kind = self.target.kind
+        if kind.returns_deleted or not deleted.gone:
+            return self._object(request, deleted.manifest)
+        details = _details(kind, self.target.name)
+        if deleted.uid:
+            details["uid"] = deleted.uid
+        return replies.reply(wire.encode(errors.success(details=details)))
 
     def _delete_options(self, request: HttpRequest) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""

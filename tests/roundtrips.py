@@ -1,6 +1,6 @@
 """How often this thread waits for the database: what a guard counts in place of a time."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,7 +8,7 @@ from clusterstate import sql
 
 
 class Count:
-    """Round trips to the database so far."""
+    """Statements that were waited for so far. A BEGIN counts with the statement after it."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -16,17 +16,27 @@ class Count:
 
 @contextmanager
 def counted() -> Iterator[Count]:
-    """Count the round trips of this thread's connection: statements, BEGIN, COMMIT, savepoints."""
+    """Count what this thread's connection waits for: statements, savepoints and commits."""
     inner: Any = sql.raw()
     count = Count()
     wait = inner.wait
 
-    def waited(*arguments: Any, **keywords: Any) -> Any:
-        count.number += 1
-        return wait(*arguments, **keywords)
+    def waited(exchange: Generator[Any, Any, Any], *arguments: Any, **keywords: Any) -> Any:
+        return wait(_watched(exchange, count), *arguments, **keywords)
 
     inner.wait = waited
     try:
         yield count
     finally:
         del inner.wait
+
+
+def _watched(exchange: Generator[Any, Any, Any], count: Count) -> Generator[Any, Any, Any]:
+    """Pass an exchange with the server on; count it unless it was nothing but a change of state."""
+    try:
+        wanted = next(exchange)
+        count.number += 1
+        while True:
+            wanted = exchange.send((yield wanted))
+    except StopIteration as end:
+        return end.value

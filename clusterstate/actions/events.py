@@ -15,11 +15,12 @@ from django.db import transaction
 
 from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import storing
+from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.storing import Deleted, Row, Stored
-from clusterstate.actions.writing import DeleteOptions, Writer
+from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
-from clusterstate.objects.errors import StatusError
+from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.kinds import KINDS, Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, get_object, not_found
@@ -414,16 +415,16 @@ class EventWriter(Writer):
         with storing.work(dry_run=dry_run):
             return update_event(namespace, name, change, now=now, user=user)
 
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        options: DeleteOptions,
-        *,
-        now: datetime,
-        user: User,
-    ) -> Deleted:
-        """See ``delete_event``."""
-        with storing.work(dry_run=options.dry_run):
-            return delete_event(namespace, name, now=now)
+    def delete_each(
+        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+    ) -> list[Deleted | StatusError]:
+        """See ``delete_event``; one by one, in one transaction."""
+        with transaction.atomic():
+            return [_delete_or_fail(one, now) for one in wanted]
+
+
+def _delete_or_fail(wanted: Deletion, now: datetime) -> Deleted | StatusError:
+    try:
+        return delete_event(wanted.namespace, wanted.name, now=now)
+    except NotFound as error:
+        return error

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from clusterstate import sql
 from clusterstate.actions import objects
+from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.kinds import ALL_KINDS, Kind
@@ -35,7 +36,7 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     for kind in namespaced:
         if _is_empty(kind, name):
             continue
-        objects.delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
+        delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
     if not all(_is_empty(kind, name) for kind in namespaced):
         return False
 

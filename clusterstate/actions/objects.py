@@ -11,21 +11,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
 from clusterstate import catalogue
-from clusterstate.actions import storing
+from clusterstate.actions import deletion, storing
+from clusterstate.actions.deletion import DeleteOptions, Deletion
 from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
 from clusterstate.actions.pods.writer import PodWriter
 from clusterstate.actions.storing import Deleted, Stored
-from clusterstate.actions.writing import DeleteOptions, Writer
+from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects.errors import NotFound, StatusError
+from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object, kind_of
+from clusterstate.queries.objects import kind_of
 
 _WRITERS: Final[dict[str, Writer]] = {
     "Event": EventWriter(),
@@ -176,60 +174,28 @@ def delete(
     """
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)
-    if dry_run:
-        chosen = msgspec.structs.replace(chosen, dry_run=True)
-    return _writer(kind).delete(kind, namespace, name, chosen, now=now, user=user)
+    wanted = chosen.about(namespace, name, user)
+    with storing.work(dry_run=dry_run or chosen.dry_run):
+        return deletion.only(_writer(kind).delete_each(kind, [wanted], now))
 
 
-def delete_collection(
-    kind: Kind | str,
-    namespace: str,
-    options: DeleteOptions | Manifest | None = None,
-    *,
-    label_selector: str = "",
-    field_selector: str = "",
-    now: datetime,
-    user: User = NOBODY,
-) -> list[Deleted]:
-    """Delete what the selectors match, one transaction for each object; return the answers.
+def delete_each(
+    kind: Kind, wanted: Sequence[Deletion], *, now: datetime
+) -> list[Deleted | StatusError]:
+    """Delete objects of one kind in one transaction, each as ``delete`` does.
 
-    Objects that vanish meanwhile are passed over.
+    Returns each one's result, in order. What fails has its error there and spoils nothing for the
+    others. Whatever else is raised, nothing was deleted.
     """
-    kind = kind_of(kind)
-    chosen = DeleteOptions.of(options)
-    page = list_page(
-        kind,
-        namespace,
-        label_selector=label_selector,
-        field_selector=field_selector,
-        acknowledged=True,
-    )
-    result = []
-    for item in page.items:
-        metadata = decode_object(item)["metadata"]
-        try:
-            result.append(
-                delete(
-                    kind,
-                    metadata.get("namespace", ""),
-                    metadata["name"],
-                    msgspec.structs.replace(chosen, uid=metadata["uid"]),
-                    now=now,
-                    user=user,
-                )
-            )
-        except NotFound:
-            continue
-    return result
+    return _writer(kind).delete_each(kind, wanted, now)
 
 
 __all__ = [
-    "DeleteOptions",
     "create",
     "create_all",
     "create_each",
     "delete",
-    "delete_collection",
+    "delete_each",
     "is_batched",
     "update",
 ]

@@ -509,6 +509,52 @@ def lock_columns(kind: Kind, namespace: str, name: str, more: str = "") -> sql.R
     return found
 
 
+@lru_cache(maxsize=64)
+def _lock_many_statement(kind_name: str, more: str) -> str:
+    kind = KINDS[kind_name]
+    match = "t.name = k.name" + (" AND t.namespace = k.namespace" if kind.namespaced else "")
+    namespace = "t.namespace" if kind.namespaced else "''"
+    # OFFSET 0 and the arrays make it a look-up by index for each, whatever the statistics say.
+    return f"""
+    WITH found AS MATERIALIZED (
+        SELECT one.id FROM unnest(%s, %s) AS k(namespace, name),
+             LATERAL (SELECT t.id FROM {kind.rows} t WHERE {match} OFFSET 0) one),
+    locked AS MATERIALIZED (
+        SELECT t.* FROM {kind.table} t WHERE t.id = ANY (ARRAY(SELECT id FROM found))
+        ORDER BY t.id FOR NO KEY UPDATE OF t)
+    SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision,
+           (SELECT d.text FROM document d WHERE d.id = t.document_id){more}
+    FROM locked t
+    """
+
+
+def lock_rows(kind: Kind, keys: Sequence[tuple[str, str]]) -> list[Row]:
+    """Return the stored rows with these namespaces and names, locked; not for pods.
+
+    Absent ones are left out. See ``lock_many_columns``.
+    """
+    return [Row(*found) for found in lock_many_columns(kind, keys)]
+
+
+def lock_many_columns(kind: Kind, keys: Sequence[tuple[str, str]], more: str = "") -> list[sql.Row]:
+    """Return what ``lock_columns`` does, of the rows with these namespaces and names.
+
+    They are locked in the order of their ids, as by every writer of many. Where that had to wait
+    for another writer, the row is the newest version, whose document the statement does not see
+    yet: it is asked once more, when nobody else can write these rows any more.
+    """
+    parameters = (
+        sql.Texts([namespace for namespace, _ in keys]),
+        sql.Texts([name for _, name in keys]),
+    )
+    statement = _lock_many_statement(kind.name, more)
+    found = sql.fetch(statement, parameters)
+    if any(row[6] is None for row in found):
+        locked = {row[0] for row in found}
+        found = [row for row in sql.fetch(statement, parameters) if row[0] in locked]
+    return found
+
+
 @lru_cache(maxsize=128)
 def _update_statement(kind_name: str, *, logged: bool) -> str:
     kind = KINDS[kind_name]
@@ -589,48 +635,42 @@ def update_row(
 def _delete_statement(kind_name: str) -> str:
     kind = KINDS[kind_name]
     parts = " ".join(
-        f"{part.table}_rows AS"
-        f" (DELETE FROM {part.table} USING numbered WHERE {part.owner} = %s::bigint),"
+        f"{part.table}_rows AS (DELETE FROM {part.table}"
+        f" WHERE {part.owner} = ANY (ARRAY(SELECT id FROM numbered))),"
         for part in kind.parts
     )
+    namespace = "t.namespace" if kind.namespaced else "''"
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
-    numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision FROM gate WHERE opened = 1),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, i.id
+        FROM gate CROSS JOIN unnest(%s) AS i(id) WHERE opened = 1),
     {parts}
     deleted AS (
-        DELETE FROM {kind.table} t USING numbered n WHERE t.id = %s::bigint
-        RETURNING t.id, n.revision, t.deletion_at),
+        DELETE FROM {kind.table} t USING numbered n
+        WHERE t.id = n.id AND t.id = ANY (ARRAY(SELECT id FROM numbered))
+        RETURNING t.id, {namespace} AS namespace, t.name, t.document_id, t.deletion_at,
+                  t.revision AS old_revision, n.revision),
     old AS (
         INSERT INTO superseded_document (document_id, revision)
-        SELECT %s::bigint, revision FROM deleted),
+        SELECT document_id, revision FROM deleted),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             previous_document_id, previous_revision, deletion_at)
-        SELECT revision, %s::timestamptz, %s::smallint, {changes.DELETED}, id, %s::text, %s::text,
-               %s::bigint, %s::bigint, %s::bigint, deletion_at
+        SELECT revision, %s::timestamptz, %s::smallint, {changes.DELETED}, id, namespace, name,
+               document_id, document_id, old_revision, deletion_at
         FROM deleted)
-    SELECT revision FROM deleted
+    SELECT id, revision FROM deleted
     """
 
 
-def delete_row(kind: Kind, row: Row, *, now: datetime) -> int:
-    """Remove a locked row; return the revision of its deletion."""
-    parameters = [
-        *[row.id for _ in kind.parts],
-        row.id,
-        row.document_id,
-        now,
-        kind.code,
-        row.namespace,
-        row.name,
-        row.document_id,
-        row.document_id,
-        row.revision,
-    ]
-    found = sql.fetch_one(_delete_statement(kind.name), parameters)
-    assert found is not None  # the row is locked
-    revision: int = found[0]
-    return revision
+def delete_rows(kind: Kind, rows: Sequence[Row], *, now: datetime) -> list[int]:
+    """Remove locked rows by one statement; return the revisions of their deletions, in order."""
+    found = sql.fetch(
+        _delete_statement(kind.name), (sql.Int8s([row.id for row in rows]), now, kind.code)
+    )
+    revisions: dict[int, int] = dict(found)
+    return [revisions[row.id] for row in rows]
 
 
 __all__ = [
@@ -641,12 +681,14 @@ __all__ = [
     "bump_generation",
     "check_preconditions",
     "conflict",
-    "delete_row",
+    "delete_rows",
     "insert_rows",
     "is_rehearsal",
     "kind_of",
     "lock_columns",
+    "lock_many_columns",
     "lock_row",
+    "lock_rows",
     "merge_update",
     "new_uid",
     "prepare",

@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
+from django.db import transaction
 
 from clusterstate import admission, catalogue, changes
-from clusterstate.actions import storing
+from clusterstate.actions import deletion, storing
+from clusterstate.actions.deadlocks import again_after_deadlock
+from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.objects import document
@@ -20,34 +23,9 @@ from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.kinds import Kind
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.ownership import Policy, finalizers_for
+from clusterstate.objects.ownership import finalizers_for
 
 _MAX_TRIES = 20
-
-
-class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to delete: the parts of meta/v1 DeleteOptions that have an effect here."""
-
-    grace_period_seconds: int | None = None
-    uid: str = ""
-    resource_version: str = ""
-    dry_run: bool = False
-    propagation: Policy | None = None
-
-    @classmethod
-    def of(cls, options: "DeleteOptions | Manifest | None") -> "DeleteOptions":
-        """Return options given as a manifest (``dryRun`` already a boolean) as values."""
-        if isinstance(options, DeleteOptions):
-            return options
-        options = options or {}
-        preconditions = options.get("preconditions") or {}
-        return cls(
-            grace_period_seconds=options.get("gracePeriodSeconds"),
-            uid=preconditions.get("uid") or "",
-            resource_version=preconditions.get("resourceVersion") or "",
-            dry_run=bool(options.get("dryRun")),
-            propagation=Policy(policy) if (policy := options.get("propagationPolicy")) else None,
-        )
 
 
 class _New(msgspec.Struct, frozen=True):
@@ -99,9 +77,9 @@ class Writer:
             logged=strategy.is_logged(new, old),
         )
 
-    def remove(self, kind: Kind, row: Row, now: datetime) -> int:
-        """Remove a locked row; return the revision of its deletion."""
-        return storing.delete_row(kind, row, now=now)
+    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+        """Remove locked rows; return the revisions of their deletions, in order."""
+        return storing.delete_rows(kind, rows, now=now)
 
     def create(
         self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
@@ -258,7 +236,7 @@ class Writer:
     ) -> int:  # fmt: skip
         """Write the new version of a locked row, or remove it if nothing keeps it any more."""
         if new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new):
-            revision = self.remove(kind, row, now)
+            (revision,) = self.remove(kind, [row], now)
         else:
             revision = self.store(kind, row, new, old, text, slots, now)
             if not kind.strategy.is_logged(new, old):
@@ -268,46 +246,73 @@ class Writer:
         changes.announce(revision, (kind.name,))
         return revision
 
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        options: DeleteOptions,
-        *,
-        now: datetime,
-        user: User,
-    ) -> Deleted:
-        """Delete an object, or begin to; see `actions.objects.delete`."""
-        with storing.work(dry_run=options.dry_run):
-            if kind.in_catalogue:
-                catalogue.lock_for_writing()
-            context = catalogue.current()
-            row = self.lock(kind, namespace, name)
-            old = row.manifest()
-            storing.check_preconditions(
-                kind, old["metadata"], uid=options.uid, resource_version=options.resource_version
-            )
-            admission.admit(kind.name, DELETE, None, old, "", context, user)
-            new = {**old, "metadata": dict(old["metadata"])}
-            finalizers = old["metadata"].get("finalizers") or []
-            wanted = finalizers_for(kind.name, finalizers, options.propagation)
-            if wanted != finalizers:
-                new["metadata"]["finalizers"] = wanted
-                if not wanted:
-                    del new["metadata"]["finalizers"]
-            if not kind.strategy.is_kept(new):
-                revision = self.remove(kind, row, now)
+    def delete_each(
+        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+    ) -> list[Deleted | StatusError]:
+        """Delete objects, or begin to, in one transaction; return their results, in order.
+
+        What fails has its error there and spoils nothing for the others. Whatever else is raised,
+        nothing was deleted.
+        """
+        context = catalogue.current()
+
+        def lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
+            return storing.lock_rows(kind, keys)
+
+        def judge(row: Row, one: Deletion) -> Outcome:
+            return _judge_deletion(kind, row, one, context, now)
+
+        def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+            return [
+                self.store(kind, row, one.manifest, row.manifest(), one.text, one.overlay, now)
+                for row, one in outcomes
+                if one.manifest is not None
+            ]
+
+        def remove(rows: Sequence[Row]) -> list[int]:
+            return self.remove(kind, rows, now)
+
+        def work() -> list[Deleted | StatusError]:
+            with transaction.atomic():
                 if kind.in_catalogue:
+                    catalogue.lock_for_writing()
+                results = deletion.delete_each(
+                    kind, wanted, lock=lock, judge=judge, write=write, remove=remove
+                )
+                if kind.in_catalogue and any(isinstance(one, Deleted) for one in results):
                     catalogue.advance()
-                changes.announce(revision, (kind.name,))
-                return Deleted(document.compose(row.text, revision), revision, row.uid, gone=True)
-            if old["metadata"].get("deletionTimestamp"):
-                if wanted == finalizers:
-                    return Deleted(row.composed(), row.revision, row.uid, gone=False)
-            else:
-                new["metadata"]["deletionTimestamp"] = document.format_time(now)
-                kind.strategy.begin_deletion(new)
-            text, slots = document.encode(kind.name, new)
-            revision = self._write(kind, row, new, old, text, slots, now)
-            return Deleted(document.compose(text, revision, slots), revision, row.uid, gone=False)
+                return results
+
+        return again_after_deadlock(work)
+
+
+def _judge_deletion(
+    kind: Kind, row: Row, wanted: Deletion, context: admission.Context, now: datetime
+) -> Outcome:
+    """Return what becomes of a locked object, not a pod, that is to be deleted.
+
+    Raises:
+        StatusError: what a precondition or admission says.
+    """
+    old = row.manifest()
+    storing.check_preconditions(
+        kind, old["metadata"], uid=wanted.uid, resource_version=wanted.resource_version
+    )
+    admission.admit(kind.name, DELETE, None, old, "", context, wanted.user)
+    new = {**old, "metadata": dict(old["metadata"])}
+    present = old["metadata"].get("finalizers") or []
+    finalizers = finalizers_for(kind.name, present, wanted.propagation)
+    if finalizers != present:
+        new["metadata"]["finalizers"] = finalizers
+        if not finalizers:
+            del new["metadata"]["finalizers"]
+    if not kind.strategy.is_kept(new):
+        return deletion.removal(row)
+    if old["metadata"].get("deletionTimestamp"):
+        if finalizers == present:
+            return deletion.UNCHANGED
+    else:
+        new["metadata"]["deletionTimestamp"] = document.format_time(now)
+        kind.strategy.begin_deletion(new)
+    text, slots = document.encode(kind.name, new)
+    return Outcome(new, text, slots, gone=False)

@@ -131,6 +131,12 @@ class Invalid(StatusError):
         self.errors = errors
 
 
+class Timeout(StatusError):
+    """The work takes longer than a request may; part of it is done."""
+
+    code, reason = 504, "Timeout"
+
+
 class TooManyRequests(StatusError):
     """Not now: a disruption budget or a limit says wait."""
 

@@ -186,6 +186,70 @@ def list_at(kind: Kind | str, revision: int) -> list[bytes]:
     return _list_objects(kind_of(kind), "", Selector(), (), revision, None, None).items
 
 
+def matching_keys(
+    kind: Kind, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+) -> list[tuple[str, str, str]]:
+    """Return namespace, name and uid of the objects that match, as they are now. Queries once.
+
+    Raises:
+        BadRequest: a selector does not parse, or a field is not selectable.
+    """
+    labels = parse_labels(label_selector)
+    chosen = fields.parse_field_selector(kind.name, field_selector)
+    if labels.nothing:
+        return []
+    space = "t.namespace" if kind.namespaced else "''::text"
+    if kind.is_composed:
+        where, source = _matching_events(kind, namespace, labels, chosen), EVENT_FROM
+    else:
+        where = _matching(kind, namespace, labels, chosen)
+        source = f"{kind.rows} t"
+        if "d.text" in where.text():
+            source += " JOIN document d ON d.id = t.document_id"
+    return sql.fetch(
+        f"SELECT {space}, t.name, t.uid::text FROM {source} WHERE {where.text()} ORDER BY 1, 2",
+        where.parameters,
+    )
+
+
+def _matching(
+    kind: Kind, namespace: str, labels: Selector, chosen: Sequence[FieldRequirement]
+) -> _Where:
+    """Return the conditions on ``t``, and its document ``d``, of objects that are no events."""
+    where = _Where()
+    if namespace:
+        where.add("t.namespace = %s", namespace)
+    if kind.has_slots and labels.requirements:
+        inner = _Where()
+        if namespace:
+            inner.add("sc.namespace = %s", namespace)
+        _label_conditions(inner, "sc.labels", labels.requirements)
+        where.add(
+            f"t.class_id IN (SELECT sc.id FROM scheduling_class sc WHERE {inner.text()})",
+            *inner.parameters,
+        )
+    else:
+        _label_conditions(where, "t.labels", labels.requirements)
+    _field_conditions(where, kind, chosen)
+    return where
+
+
+def _matching_events(
+    kind: Kind, namespace: str, labels: Selector, chosen: Sequence[FieldRequirement]
+) -> _Where:
+    where = _Where()
+    if namespace:
+        where.add("t.namespace = %s", namespace)
+    if labels.requirements:
+        _label_conditions(
+            where,
+            "coalesce(replace(d.text, chr(1), '')::jsonb #> '{metadata,labels}', '{}')",
+            labels.requirements,
+        )
+    _field_conditions(where, kind, chosen)
+    return where
+
+
 def _list_objects(
     kind: Kind,
     namespace: str,
@@ -198,29 +262,15 @@ def _list_objects(
     pods, unlogged = kind.has_slots, kind.has_unlogged_updates
     key = "t.namespace, t.name" if kind.namespaced else "''::text AS namespace, t.name"
     order = "t.namespace, t.name" if kind.namespaced else "t.name"
-    where = _Where()
+    where = _matching(kind, namespace, labels, chosen)
     if not unlogged:
         # A renewal moves a lease's revision without a change to look the former state up in.
         where.add("t.revision <= %s::bigint", revision)
-    if namespace:
-        where.add("t.namespace = %s", namespace)
     if after:
         if kind.namespaced:
             where.add("(t.namespace, t.name) > (%s::text, %s::text)", *after)
         else:
             where.add("t.name > %s::text", after[1])
-    if pods and labels.requirements:
-        inner = _Where()
-        if namespace:
-            inner.add("sc.namespace = %s", namespace)
-        _label_conditions(inner, "sc.labels", labels.requirements)
-        where.add(
-            f"t.class_id IN (SELECT sc.id FROM scheduling_class sc WHERE {inner.text()})",
-            *inner.parameters,
-        )
-    else:
-        _label_conditions(where, "t.labels", labels.requirements)
-    _field_conditions(where, kind, chosen)
     no_overlay = "NULL::text, NULL::timestamptz, NULL::text, NULL::tstzrange"
     live_overlay = POD_OVERLAY if pods else no_overlay
     count = (limit or MAX_PAGE) + 1
@@ -290,19 +340,10 @@ def _list_events(
     after: tuple[str, str] | None,
 ) -> Page:
     """Return events. One that was counted up since ``revision`` is shown as it is now."""
-    where = _Where()
+    where = _matching_events(kind, namespace, labels, chosen)
     where.add("t.first_revision <= %s::bigint", revision)
-    if namespace:
-        where.add("t.namespace = %s", namespace)
     if after:
         where.add("(t.namespace, t.name) > (%s::text, %s::text)", *after)
-    if labels.requirements:
-        _label_conditions(
-            where,
-            "coalesce(replace(d.text, chr(1), '')::jsonb #> '{metadata,labels}', '{}')",
-            labels.requirements,
-        )
-    _field_conditions(where, kind, chosen)
     rows = sql.fetch(
         f"SELECT {EVENT_COLUMNS} FROM {EVENT_FROM} WHERE {where.text()}"
         " ORDER BY t.namespace, t.name LIMIT %s",

@@ -9,7 +9,7 @@ from django.core.wsgi import get_wsgi_application
 
 from api.lanes import Lane
 from api.serving import Application, Work
-from clusterstate import sql
+from clusterstate import changes, sql
 from tests import roundtrips
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 
@@ -170,3 +170,53 @@ def test_a_lane_takes_what_waits_and_answers_in_order():
     assert asyncio.run(main()) == ([number * 2 for number in range(9)], 0)
     assert sum(sizes) == 9
     assert max(sizes) == 4
+
+
+def test_each_deletion_gets_its_own_answer(api, reader, application):
+    kept = pod("kept")
+    kept["metadata"]["finalizers"] = ["example.com/hold"]
+    for manifest in (pod("a"), pod("b"), kept, pod("c"), pod("d")):
+        api.post(PODS, manifest).ok(201)
+    made = api.post(NODES, node("n")).ok(201)
+    api.post(DEPLOYMENTS, deployment("web")).ok(201)
+    stale = {"preconditions": {"uid": "another"}}
+    answers = together(
+        application,
+        work(api, "DELETE", f"{PODS}/a"),
+        work(api, "DELETE", f"{PODS}/nosuch"),
+        work(api, "DELETE", f"{PODS}/a"),
+        work(api, "DELETE", f"{PODS}/b", stale),
+        work(api, "DELETE", f"{PODS}/kept"),
+        work(api, "DELETE", f"{PODS}/c", token=reader.token),
+        work(api, "DELETE", f"{PODS}/d?dryRun=All"),
+        work(api, "DELETE", f"{NODES}/n"),
+        work(api, "DELETE", f"{DEPLOYMENTS}/web?propagationPolicy=Foreground"),
+        work(api, "DELETE", f"{PODS}/c"),
+    )
+    assert [status for status, _ in answers] == [
+        200, 404, 404, 409, 200, 403, 200, 200, 200, 200,
+    ]  # fmt: skip
+    assert answers[0][1]["metadata"]["name"] == "a"
+    assert answers[4][1]["metadata"]["deletionTimestamp"]
+    assert answers[7][1]["details"]["uid"] == made["metadata"]["uid"]
+    assert answers[8][1]["metadata"]["finalizers"] == ["foregroundDeletion"]
+    left = {item["metadata"]["name"] for item in api.get(PODS).ok()["items"]}
+    assert left == {"b", "kept", "d"}
+    assert api.get(NODES).ok()["items"] == []
+    assert api.get(f"{PODS}/kept").ok() == answers[4][1]
+    assert api.get(f"{DEPLOYMENTS}/web").ok() == answers[8][1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_deletions_that_wait_together_are_one_short_transaction(api, application):
+    api.post("/api/v1/namespaces", {"metadata": {"name": "many"}}).ok(201)
+    path = PODS.replace("/ns/", "/many/")
+    names = [f"p{i}" for i in range(16)]
+    together(application, *(work(api, "POST", path, pod(name)) for name in names))
+    start = changes.watermark()
+    with roundtrips.counted() as trips:
+        answers = together(application, *(work(api, "DELETE", f"{path}/{name}") for name in names))
+    assert [status for status, _ in answers] == [200] * 16
+    assert trips.number == 3  # lock, delete, commit
+    told = changes.read_since(start).items
+    assert [(one.verb, one.name) for one in told] == [(changes.DELETED, name) for name in names]

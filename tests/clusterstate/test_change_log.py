@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from clusterstate import changes, dependents, sql
 from clusterstate.actions import history, objects
+from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.actions.pods.delete import delete_pod
@@ -498,7 +499,7 @@ def test_a_list_has_what_was_acknowledged_although_an_earlier_transaction_is_ope
 def test_a_collection_is_deleted_with_what_was_acknowledged() -> None:
     holder = Holder()
     new_pod("told")
-    work = Worker(lambda: objects.delete_collection("Pod", "default", now=NOW))
+    work = Worker(lambda: delete_collection("Pod", "default", now=NOW))
     threading.Event().wait(0.05)
     holder.let_go()
-    assert len(work.result()) == 1
+    assert work.result() == 1

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from clusterstate import changes, sql
 from clusterstate.actions import objects
+from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.actions.pods.delete import delete_pod, finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
@@ -413,8 +414,8 @@ def test_a_deletion_with_another_uid_is_a_conflict() -> None:
 def test_a_collection_is_deleted_by_selector() -> None:
     for number in range(4):
         new_pod(f"p{number}", labels={"half": str(number % 2)})
-    deleted = objects.delete_collection("Pod", "default", {}, label_selector="half=1", now=NOW)
-    assert len(deleted) == 2
+    deleted = delete_collection("Pod", "default", {}, label_selector="half=1", now=NOW)
+    assert deleted == 2
     left = [decode_object(i)["metadata"]["name"] for i in list_page("Pod").items]
     assert left == ["p0", "p2"]
 

@@ -30,8 +30,8 @@ import msgspec
 
 from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import storing
+from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
-from clusterstate.actions.pods.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.admission.request import CREATE, NOBODY, User
 from clusterstate.objects import document

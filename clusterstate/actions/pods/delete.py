@@ -7,13 +7,22 @@ from typing import Final
 from django.db import transaction
 
 from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import deletion, storing
+from clusterstate.actions.deadlocks import again_after_deadlock
+from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.status import with_condition
-from clusterstate.actions.pods.versions import DELETE_PODS, lock_pod, remove_pod, write_version
-from clusterstate.actions.storing import Deleted
-from clusterstate.admission.request import DELETE, NOBODY, User
+from clusterstate.actions.pods.versions import (
+    DELETE_PODS,
+    Version,
+    lock_pods,
+    remove_pods,
+    write_versions,
+)
+from clusterstate.actions.storing import Deleted, Row
+from clusterstate.admission.request import DELETE, NOBODY, Context, User
 from clusterstate.objects import document, moments
+from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import Policy, finalizers_for
 
@@ -47,55 +56,91 @@ def delete_pod(
         NotFound: there is no such pod.
         Conflict: a precondition names another uid or version.
     """
+    wanted = Deletion(
+        namespace=namespace,
+        name=name,
+        user=user,
+        grace_seconds=grace_seconds,
+        uid=uid,
+        resource_version=resource_version,
+        propagation=propagation,
+        condition=condition,
+    )
+    with storing.work(dry_run=dry_run):
+        return deletion.only(delete_pods_each([wanted], now=now))
+
+
+def delete_pods_each(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted | StatusError]:
+    """Delete pods in one transaction as ``delete_pod`` does; return each one's result, in order."""
+    context = catalogue.current()
+
+    def judge(row: Row, one: Deletion) -> Outcome:
+        return _judge(row, one, context, now)
+
+    def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+        versions = [
+            Version(row, one.manifest, one.text, one.overlay, same_class=True)
+            for row, one in outcomes
+            if one.manifest is not None
+        ]
+        return write_versions(versions, now=now)
+
+    def remove(rows: Sequence[Row]) -> list[int]:
+        return remove_pods(rows, now=now)
+
+    def work() -> list[Deleted | StatusError]:
+        with transaction.atomic():
+            return deletion.delete_each(
+                POD, wanted, lock=lock_pods, judge=judge, write=write, remove=remove
+            )
+
+    return again_after_deadlock(work)
+
+
+def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outcome:
+    """Return what becomes of a locked pod that is to be deleted.
+
+    Raises:
+        StatusError: what a precondition or admission says.
+    """
+    grace_seconds, condition = wanted.grace_seconds, wanted.condition
     if grace_seconds is not None and grace_seconds < 0:
         grace_seconds = 1  # BeforeDelete: a negative period is the shortest one
-    context = catalogue.current()
-    with storing.work(dry_run=dry_run):
-        row = lock_pod(namespace, name)
-        old = row.manifest()
-        metadata = old["metadata"]
-        storing.check_preconditions(POD, metadata, uid=uid, resource_version=resource_version)
-        admission.admit("Pod", DELETE, None, old, "", context, user)
-        if metadata.get("deletionTimestamp"):
-            # Judged on the locked row: who looked before may have been overtaken by an eviction.
-            condition = None
-        spec = old.get("spec") or {}
-        grace = grace_seconds
-        if grace is None:
-            grace = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
-        if not row.overlay.node_name or row.phase in FINISHED:
-            grace = 0
-        present = metadata.get("finalizers") or []
-        finalizers = finalizers_for("Pod", present, propagation)
-        if grace == 0 and not finalizers and condition is None:
-            revision = remove_pod(row, now=now)
-            changes.announce(revision, ("Pod",))
-            return Deleted(
-                document.compose(row.text, revision, row.overlay), revision, row.uid, gone=True
-            )
-        new = {**old, "metadata": dict(metadata)}
-        if finalizers != present:
-            new["metadata"]["finalizers"] = finalizers
-            if not finalizers:
-                del new["metadata"]["finalizers"]
-        when = _deletion_time(metadata, grace, now, explicit=grace_seconds is not None)
-        if when is not None:
-            new["metadata"]["deletionTimestamp"] = document.format_time(when)
-            new["metadata"]["deletionGracePeriodSeconds"] = grace
-        if condition is not None:
-            new["status"] = with_condition(old.get("status") or {}, condition, now)
-        text, overlay = document.encode("Pod", new)
-        if storing.same(POD, row, old, new, text, overlay):
-            return Deleted(row.composed(), row.revision, row.uid, gone=False)
-        revision = write_version(row, new, text, overlay, now=now)
-        composed = document.compose(text, revision, overlay)
-        gone = grace == 0 and not finalizers
-        if gone:
-            row = lock_pod(namespace, name)
-            revision = remove_pod(row, now=now)
-            composed = document.compose(text, revision, overlay)
-        changes.announce(revision, ("Pod",))
-        return Deleted(composed, revision, row.uid, gone=gone)
+    old = row.manifest()
+    metadata = old["metadata"]
+    storing.check_preconditions(
+        POD, metadata, uid=wanted.uid, resource_version=wanted.resource_version
+    )
+    admission.admit("Pod", DELETE, None, old, "", context, wanted.user)
+    if metadata.get("deletionTimestamp"):
+        # Judged on the locked row: who looked before may have been overtaken by an eviction.
+        condition = None
+    spec = old.get("spec") or {}
+    grace = grace_seconds
+    if grace is None:
+        grace = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    if not row.overlay.node_name or row.phase in FINISHED:
+        grace = 0
+    present = metadata.get("finalizers") or []
+    finalizers = finalizers_for("Pod", present, wanted.propagation)
+    gone = grace == 0 and not finalizers
+    if gone and condition is None:
+        return deletion.removal(row)
+    new = {**old, "metadata": dict(metadata)}
+    if finalizers != present:
+        new["metadata"]["finalizers"] = finalizers
+        if not finalizers:
+            del new["metadata"]["finalizers"]
+    when = _deletion_time(metadata, grace, now, explicit=grace_seconds is not None)
+    if when is not None:
+        new["metadata"]["deletionTimestamp"] = document.format_time(when)
+        new["metadata"]["deletionGracePeriodSeconds"] = grace
+    if condition is not None:
+        new["status"] = with_condition(old.get("status") or {}, condition, now)
+    text, overlay = document.encode("Pod", new)
+    if storing.same(POD, row, old, new, text, overlay):
+        return deletion.UNCHANGED
+    return Outcome(new, text, overlay, gone)
 
 
 def _deletion_time(

@@ -6,9 +6,9 @@ from datetime import datetime
 import msgspec
 
 from clusterstate import changes, sql
+from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.classes import as_json
 from clusterstate.actions.pods.clauses import PENDING, log_versions, returning_versions
-from clusterstate.actions.pods.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.status import nominate
 from clusterstate.objects import document
 

@@ -1,6 +1,9 @@
-"""Lock one pod, write a new version of it, or remove it."""
+"""Lock pods, write new versions of them, or remove them; one or many."""
 
+from collections.abc import Sequence
 from datetime import datetime
+
+import msgspec
 
 from clusterstate import changes, sql
 from clusterstate.actions import storing
@@ -21,7 +24,15 @@ def lock_pod(namespace: str, name: str) -> Row:
     Raises:
         NotFound: there is none.
     """
-    found = storing.lock_columns(POD, namespace, name, _COLUMNS)
+    return _row(storing.lock_columns(POD, namespace, name, _COLUMNS))
+
+
+def lock_pods(keys: Sequence[tuple[str, str]]) -> list[Row]:
+    """Return the stored pods with these namespaces and names, locked, without absent ones."""
+    return [_row(found) for found in storing.lock_many_columns(POD, keys, _COLUMNS)]
+
+
+def _row(found: sql.Row) -> Row:
     row = Row(*found[:7])
     *slots, row.class_id, row.phase, row.nominated_node_name = found[7:]
     row.overlay = pod_overlay(*slots)
@@ -31,18 +42,21 @@ def lock_pod(namespace: str, name: str) -> Row:
 _UPDATE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
-        FROM gate WHERE opened = 1),
-    doc AS (INSERT INTO document (id, text) SELECT document_id, %s::text FROM numbered),
+        SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+             AS i(pod_id, text, class_id, node_name, phase, scheduled_at, unschedulable,
+                  nominated_node_name, deletion_at, eviction, place, ungated)
+        WHERE opened = 1),
+    doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     updated AS (
         UPDATE pod p
-        SET document_id = n.document_id, revision = n.revision, class_id = %s::bigint,
-            node_name = %s::text, phase = %s::text, scheduled_at = %s::timestamptz,
-            unschedulable = %s::text, nominated_node_name = %s::text, deletion_at = %s::timestamptz,
-            eviction = %s::text::tstzrange,
-            bound_at = CASE WHEN %s THEN %s::timestamptz ELSE p.bound_at END
-        FROM numbered n WHERE p.id = %s::bigint
-        {returning_versions()}),
+        SET document_id = n.document_id, revision = n.revision, class_id = n.class_id,
+            node_name = n.node_name, phase = n.phase, scheduled_at = n.scheduled_at,
+            unschedulable = n.unschedulable, nominated_node_name = n.nominated_node_name,
+            deletion_at = n.deletion_at, eviction = n.eviction::tstzrange,
+            bound_at = CASE n.place WHEN 1 THEN %s::timestamptz ELSE p.bound_at END
+        FROM numbered n WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
+        {returning_versions()}, n.place, n.ungated),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
@@ -52,21 +66,76 @@ _UPDATE = f"""
         ON CONFLICT (pod_id) DO UPDATE SET deletion_at = excluded.deletion_at
         WHERE terminating_pod.deletion_at <> excluded.deletion_at),
     unqueued AS (
-        DELETE FROM pending_pod q USING updated u
-        WHERE q.pod_id = u.id AND (u.node_name <> '' OR u.phase IN ('Succeeded', 'Failed'))),
+        DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(
+            SELECT id FROM updated
+            WHERE node_name <> '' OR phase IN ('Succeeded', 'Failed')))),
     ungated AS (
         UPDATE pending_pod q SET stage = 'active', attempts = 0, not_before = NULL
-        FROM updated u
-        WHERE %s AND q.pod_id = u.id AND q.stage = 'gated' AND u.node_name = ''
-          AND u.phase NOT IN ('Succeeded', 'Failed')),
+        WHERE q.stage = 'gated' AND q.pod_id = ANY (ARRAY(
+            SELECT id FROM updated
+            WHERE ungated = 1 AND node_name = '' AND phase NOT IN ('Succeeded', 'Failed')))),
     placed AS (
         UPDATE node t SET placement_revision = greatest(t.placement_revision, u.revision)
-        FROM updated u WHERE %s AND t.name = u.node_name),
+        FROM (SELECT node_name, max(revision) AS revision FROM updated WHERE place = 1
+              GROUP BY node_name) u
+        WHERE t.name = u.node_name),
     logged AS ({log_versions("updated")})
-    SELECT revision FROM updated
+    SELECT id, revision FROM updated
 """
 
 _UPDATE = " ".join(_UPDATE.split())
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A new version of a locked pod.
+
+    ``place``: it places the pod, and not as the scheduler decided. ``same_class``: nothing in it
+    that scheduling looks at has changed, so the pod keeps its scheduling class.
+    """
+
+    row: Row
+    manifest: Manifest
+    text: str
+    overlay: Overlay
+    place: bool = False
+    same_class: bool = False
+
+
+def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
+    """Write new versions of locked pods by one statement; return their revisions, in order."""
+    deletions = [one.manifest["metadata"].get("deletionTimestamp") for one in versions]
+    status = [one.manifest.get("status") or {} for one in versions]
+    classes = [
+        one.row.class_id
+        if one.same_class
+        else class_id_of(*scheduling_class.encode(one.manifest), one.row.class_id)
+        for one in versions
+    ]
+    found = sql.fetch(
+        _UPDATE,
+        (
+            sql.Int8s([one.row.id for one in versions]),
+            sql.Texts([one.text for one in versions]),
+            sql.Int8s(classes),
+            sql.Texts([one.overlay.node_name for one in versions]),
+            sql.Texts([one.get("phase") or "Pending" for one in status]),
+            sql.Times([one.overlay.scheduled_at for one in versions]),
+            sql.Texts([one.overlay.unschedulable for one in versions]),
+            sql.Texts([one.get("nominatedNodeName") or "" for one in status]),
+            sql.Times([time and document.parse_time(time) for time in deletions]),
+            sql.Texts([_range(one.overlay.eviction) for one in versions]),
+            sql.Int4s([int(one.place) for one in versions]),
+            sql.Int4s([int(not _gates(one.manifest)) for one in versions]),
+            now,
+            now,
+        ),
+    )
+    revisions: dict[int, int] = dict(found)
+    return [revisions[one.row.id] for one in versions]
+
+
+def _gates(manifest: Manifest) -> bool:
+    return bool((manifest.get("spec") or {}).get("schedulingGates"))
 
 
 def write_version(
@@ -79,33 +148,7 @@ def write_version(
     place: bool = False,
 ) -> int:
     """Write a new version of a locked pod; return its revision."""
-    metadata, status = manifest["metadata"], manifest.get("status") or {}
-    deletion = metadata.get("deletionTimestamp")
-    digest, spec = scheduling_class.encode(manifest)
-    ungated = not (manifest.get("spec") or {}).get("schedulingGates")
-    found = sql.fetch_one(
-        _UPDATE,
-        (
-            text,
-            class_id_of(digest, spec, row.class_id),
-            overlay.node_name,
-            status.get("phase") or "Pending",
-            overlay.scheduled_at,
-            overlay.unschedulable,
-            status.get("nominatedNodeName") or "",
-            document.parse_time(deletion) if deletion else None,
-            _range(overlay.eviction),
-            place,
-            now,
-            row.id,
-            ungated,
-            place,
-            now,
-        ),
-    )
-    assert found is not None  # the row is locked
-    revision: int = found[0]
-    return revision
+    return write_versions([Version(row, manifest, text, overlay, place)], now=now)[0]
 
 
 def _range(eviction: document.Eviction | None) -> str | None:
@@ -121,7 +164,8 @@ DELETE_PODS = f"""
         SELECT {changes.NEXT} AS revision, i.pod_id
         FROM gate CROSS JOIN unnest(%s) AS i(pod_id) WHERE opened = 1),
     deleted AS (
-        DELETE FROM pod p USING numbered n WHERE p.id = n.pod_id
+        DELETE FROM pod p USING numbered n
+        WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
         {returning_versions("old", "n.revision")}),
     unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     gone AS (DELETE FROM terminating_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
@@ -135,9 +179,8 @@ DELETE_PODS = f"""
 DELETE_PODS = " ".join(DELETE_PODS.split())
 
 
-def remove_pod(row: Row, *, now: datetime) -> int:
-    """Delete a locked pod; return the revision of its deletion."""
-    found = sql.fetch_one(DELETE_PODS, (sql.Int8s([row.id]), now))
-    assert found is not None  # the row is locked
-    revision: int = found[1]
-    return revision
+def remove_pods(rows: Sequence[Row], *, now: datetime) -> list[int]:
+    """Delete locked pods by one statement; return the revisions of their deletions, in order."""
+    found = sql.fetch(DELETE_PODS, (sql.Int8s([row.id for row in rows]), now))
+    revisions: dict[int, int] = dict(found)
+    return [revisions[row.id] for row in rows]

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.pods.create import create_pods, create_pods_each
-from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.actions.pods.versions import lock_pod, remove_pod, write_version
+from clusterstate.actions.pods.delete import delete_pods_each
+from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
 from clusterstate.actions.storing import Deleted, Row, Stored
-from clusterstate.actions.writing import DeleteOptions, Writer
+from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
@@ -48,32 +49,15 @@ class PodWriter(Writer):
         """See ``write_version``."""
         return write_version(row, new, text, slots, now=now)
 
-    def remove(self, kind: Kind, row: Row, now: datetime) -> int:
-        """See ``remove_pod``."""
-        return remove_pod(row, now=now)
+    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+        """See ``remove_pods``."""
+        return remove_pods(rows, now=now)
 
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        options: DeleteOptions,
-        *,
-        now: datetime,
-        user: User,
-    ) -> Deleted:
-        """See ``delete_pod``: a pod has a grace period."""
-        return delete_pod(
-            namespace,
-            name,
-            now=now,
-            grace_seconds=options.grace_period_seconds,
-            uid=options.uid,
-            resource_version=options.resource_version,
-            user=user,
-            dry_run=options.dry_run,
-            propagation=options.propagation,
-        )
+    def delete_each(
+        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+    ) -> list[Deleted | StatusError]:
+        """See ``delete_pods_each``: a pod has a grace period."""
+        return delete_pods_each(wanted, now=now)
 
 
 def _in_namespace(namespace: str, manifest: Manifest) -> Manifest:
