@@ -88,11 +88,12 @@ def _stream(what: str, statement: str, progress: Progress) -> Iterator[tuple[Any
     with connection.connection.cursor(name="audit") as cursor:
         cursor.itersize = _ROWS_AT_ONCE
         cursor.execute(statement)
+        number = 0
         for number, row in enumerate(cursor, start=1):
             if number % _ROWS_AT_ONCE == 0:
                 progress(what, number)
             yield row
-    progress(what, cursor.rownumber or 0)
+    progress(what, number)
 
 
 def _named(kind: str, namespace: str, name: str) -> str:
