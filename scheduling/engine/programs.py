@@ -12,13 +12,13 @@ only some nodes take part in, more than ``EXCEPTIONS`` rows.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from scheduling.engine.plain_run import DYNAMIC, REFUSALS, Plan, Program
-from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int32, Int64, Mask
 from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreScore, Score
@@ -34,6 +34,9 @@ from scheduling.framework.terms import (
     Term,
 )
 from scheduling.framework.types import PodInfo
+
+if TYPE_CHECKING:
+    from scheduling.engine.slots import Slots
 
 GROUPS: Final = 64
 EXCEPTIONS: Final = 192
@@ -103,10 +106,16 @@ class Programs:
             self._scores = {plugin.name for plugin in framework.score_plugins}
             self._begins = {plugin.name: plugin for plugin in framework.pre_filter_plugins}
             self._prepares = {plugin.name: plugin for plugin in framework.pre_score_plugins}
-        self.slots = Slots(snapshot)
         self._programs: list[Program] = []
         self._number_of: dict[int, int] = {}
         self._allocate(0)
+
+    @cached_property
+    def slots(self) -> "Slots":
+        """Counts by label value; made when first used, for to make them loads the loops."""
+        from scheduling.engine.slots import Slots
+
+        return Slots(self._snapshot)
 
     def _allocate(self, size: int) -> None:
         """Make room for ``size`` programs, keeping those there are."""
