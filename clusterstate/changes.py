@@ -173,11 +173,15 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes in order, and the cursor to ask from next. ``more``: ask again at once."""
+    """Changes in order, and the cursor to ask from next. ``more``: ask again at once.
+
+    ``mark``: the watermark up to which there may be more.
+    """
 
     items: list[Change]
     cursor: int
     more: bool
+    mark: int = 0
 
 
 _FIELDS = Change.__struct_fields__[:-2]
@@ -365,7 +369,7 @@ def read_since(
     items = [_change(row) for row in rows]
     if len(items) < limit:
         return Changes(items, mark, more=False)
-    return Changes(items, items[-1].revision, more=True)
+    return Changes(items, items[-1].revision, more=True, mark=mark)
 
 
 _PLACEMENTS = f"""

@@ -291,6 +291,11 @@ class PriorityQueue:
     def __contains__(self, pod_id: int) -> bool:
         return pod_id in self._entries
 
+    def present(self, pod_ids: Iterable[int]) -> list[int]:
+        """Return those of some pods that are in the queue."""
+        entries = self._entries
+        return [pod_id for pod_id in pod_ids if pod_id in entries]
+
     def place(self, pod_id: int) -> Place:
         """Return where a pod is.
 

@@ -833,6 +833,57 @@ class Snapshot:
         assert len(self._slot_of) == known + count, "a pod is already placed"
         return slots
 
+    def slots_of(self, keys: Iterable[Hashable]) -> Int32:
+        """Return the slots of pods, int32 (keys,), -1 where a pod is not known."""
+        find = self._slot_of.get
+        return np.array([find(key, -1) for key in keys], np.int32)
+
+    def rows_of(self, names: Iterable[str]) -> Int32:
+        """Return the rows of nodes, int32 (names,), -1 where a node is not known."""
+        find = self._row_of.get
+        return np.array([find(name, -1) for name in names], np.int32)
+
+    def are(self, slots: Int32, classes: Int32, rows: Int32, terminating: Mask) -> Mask:
+        """Return which of these pods are just what is known of them, on live rows; bool (slots,).
+
+        ``slots`` may be -1; ``classes``: ``PodInfo.index`` of each.
+        """
+        known: Mask = (slots >= 0) & (rows >= 0)
+        known &= (self._pod_class[slots] == classes) & (self._pod_row[slots] == rows)
+        known &= self._pod_terminating[slots] == terminating
+        return known
+
+    def settled(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
+        """Return which of these pods are counted on live rows and not only assumed; bool (keys,).
+
+        ``slots`` may be -1.
+        """
+        found: Mask = (slots >= 0) & (self._pod_row[slots] >= 0)
+        if self._assumed:
+            found &= np.array([key not in self._assumed for key in keys], np.bool_)
+        return found
+
+    def infos_of(self, slots: Int32) -> list[PodInfo]:
+        """Return the classes of pods by slot, each once."""
+        return [self.classes[index] for index in np.unique(self._pod_class[slots]).tolist()]
+
+    def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
+        """Note that pods are as they are known; return the places of those that were assumed.
+
+        Args:
+            keys: identities of the pods.
+            slots: their slots, int32 (keys,).
+            started: seconds since the epoch, NaN where unknown, float64 (keys,).
+        """
+        known = ~np.isnan(started)
+        self._pod_started[slots[known]] = started[known]
+        assumed = self._assumed
+        if not assumed:
+            return []
+        places = [place for place, key in enumerate(keys) if key in assumed]
+        assumed.difference_update(keys)
+        return places
+
     def _bump(self, peers: Int32, rows: Int32, terminating: Mask | None = None) -> None:
         """Let counters follow pods that came: how they look to others, and where they are."""
         for peer in set(peers.tolist()):

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from clusterstate import bulk, changes, reservations
+from clusterstate import bulk, changes, pod_log, reservations
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which, is_an_objects_fault
 from clusterstate.aside import objects as objects_aside
@@ -76,6 +76,7 @@ from scheduling.framework.events import (
     diff_pod,
 )
 from scheduling.framework.types import PodInfo
+from scheduling.worker import pod_news
 
 logger = structlog.get_logger(__name__)
 
@@ -91,6 +92,9 @@ FOLLOWED = (
 )
 """Kinds whose changes matter to scheduling."""
 
+_DOCUMENTED = tuple(kind for kind in FOLLOWED if kind != "Pod")
+"""Those of them whose documents are read along."""
+
 _OTHERS: Mapping[str, type] = {
     "PodDisruptionBudget": PodDisruptionBudget,
     "Service": Service,
@@ -103,6 +107,8 @@ NAME = "scheduler"
 ADMISSION = "node-admission"
 """Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
 _FINISHED = ("Succeeded", "Failed")
+_FEW = 128
+"""So many changes are read as rows; where there are more, the others come as columns."""
 _READ_AT_ONCE = 5000
 _REPLAYED = 20_000
 """So many of the last changes are read again for pods that were refused before them."""
@@ -265,6 +271,9 @@ class Mirror:
                     pod_id,
                     self._classes[int(bound.classes[number])],
                     names[pod_id],
+                    start_time=None
+                    if np.isnan(bound.started[number])
+                    else bound.started.item(number),
                     terminating=bool(bound.terminating[number]),
                 )
         for name in self._shut:
@@ -517,28 +526,121 @@ class Mirror:
         When the log no longer reaches back to the cursor, everything is loaded again.
         """
         applied = 0
-        more = True
-        while more:
-            try:
-                news = changes.read_since(
-                    self.cursor,
-                    mark=mark,
-                    kinds=FOLLOWED,
-                    limit=_READ_AT_ONCE,
-                    documents=[kind for kind in FOLLOWED if kind != "Pod"],
-                )
-            except Expired:
-                logger.warning("mirror_behind_history", cursor=self.cursor)
-                self.load(now)
-                return applied
+        try:
+            news = changes.read_since(
+                self.cursor, mark=mark, kinds=FOLLOWED, limit=_FEW, documents=_DOCUMENTED
+            )
+            applied += len(news.items)
             self._learn_classes(
                 change.class_id for change in news.items if change.class_id is not None
             )
             self._apply_all(news.items, now)
-            applied += len(news.items)
             self.snapshot.revision = self.cursor = news.cursor
             more = news.more
+            while more:
+                many = pod_log.read_since(
+                    self.cursor, mark=news.mark, others=_DOCUMENTED, limit=_READ_AT_ONCE
+                )
+                applied += len(many.pods) + len(many.others)
+                self._apply_many(many, now)
+                self.snapshot.revision = self.cursor = many.cursor
+                more = many.more
+        except Expired:
+            logger.warning("mirror_behind_history", cursor=self.cursor)
+            self.load(now)
         return applied
+
+    # --- many changes at once --------------------------------------------------------------------
+
+    def _apply_many(self, news: pod_log.News, now: float) -> None:
+        """Apply changes in order, those of pods that follow each other together."""
+        class_ids = np.unique(news.pods.classes).tolist()
+        self._learn_classes(class_id for class_id in class_ids if class_id)
+        for one in news.in_order():
+            if isinstance(one, Change):
+                self._apply_all([one], now)
+            elif len(one) < _TOGETHER:
+                self._apply_all(map(one.change, range(len(one))), now)
+            else:
+                self._apply_pods(one, now)
+        self._tell_confirmed(now)
+
+    def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
+        """Apply changes of pods, as one after the other; waiting pods hear of each class once."""
+        found = pod_news.sort_out(pods, self.snapshot, self._classes)
+        self._stay(pods, found.same)
+        self._leave(found.left, now)
+        self._come(pods, found.came, now)
+        self._wait(pods, found, now)
+        self._apply_all(map(pods.change, found.rest), now)
+
+    def _stay(self, pods: pod_log.PodChanges, same: pod_news.Pods) -> None:
+        """Confirm pods on nodes; most are what this worker assumed."""
+        snapshot = self.snapshot
+        started = pod_news.seconds(pods, same)
+        assumed = snapshot.confirm_all(same.ids, same.slots, started)
+        for info in snapshot.infos_of(same.slots[assumed]):
+            self._confirmed[info.index] = info
+        self._leave_queue_all(same.ids)
+
+    def _come(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
+        """Count pods that others put on nodes."""
+        if not came.ids:
+            return
+        names = pods.names
+        self.snapshot.add_pods(
+            came.ids,
+            came.classes,
+            came.rows,
+            started=pod_news.seconds(pods, came),
+            names=[names[number] for number in came.numbers],
+        )
+        self._leave_queue_all(came.ids)
+        pending = pods.pending[came.numbers].tolist()
+        self.arrivals.update(
+            dict.fromkeys(one for one, waits in zip(came.ids, pending, strict=True) if waits)
+        )
+        for index in np.unique(came.classes).tolist():
+            self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=self.snapshot.classes[index].pod)
+
+    def _leave(self, left: pod_news.Pods, now: float) -> None:
+        """Count pods no longer that were deleted, or finished."""
+        if not left.ids:
+            return
+        infos = self.snapshot.infos_of(left.slots)
+        for pod_id in left.ids:
+            self.snapshot.remove_pod(pod_id)
+        self._leave_queue_all(left.ids)
+        if self.arrivals or self.homeless:
+            for pod_id in left.ids:
+                self._is_judged(pod_id)
+        for info in infos:
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod)
+
+    def _wait(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
+        """Take pods that are on no node into the queue, at the time of their first change."""
+        waiting = found.waiting
+        at = pods.at[found.first[waiting.numbers]].tolist()
+        class_ids = pods.classes[waiting.numbers].tolist()
+        judged = bool(self.arrivals or self.homeless)
+        for number, pod_id, class_id, since in zip(
+            waiting.numbers, waiting.ids, class_ids, at, strict=True
+        ):
+            try:
+                if judged:
+                    self._is_judged(pod_id)
+                self._join_queue(pod_id, class_id, since, now)
+            except Exception as error:  # noqa: BLE001  # kept in indigestible, or raised again
+                self._give_up(pods.change(number), error)
+
+    def _leave_queue_all(self, pod_ids: list[int]) -> None:
+        for pod_id in self.queue.present(pod_ids):
+            self.queue.delete(pod_id)
+        if self.snapshot.nominations.node_of:
+            for pod_id in pod_ids:
+                self.snapshot.unnominate(pod_id)
+
+    # --- one change after the other --------------------------------------------------------------
 
     def _apply_all(self, news: Iterable[Change], now: float) -> None:
         """Apply changes in order; pods that arrive on nodes one after the other, together."""
@@ -662,23 +764,20 @@ class Mirror:
         if gone or change.deletion_at is not None:
             self._leave_queue(pod_id)
         elif known is None:
-            self._join_queue(change, class_id, now)
-        elif change.class_id != change.previous_class_id:
+            self._join_queue(pod_id, class_id, change.at.timestamp(), now)
+        elif known.info is not self.info(class_id):
             self._change_assumed(pod_id, known.row, class_id, now)
 
     def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
         """Count an assumed pod as what it became since; if it comes back, it is that in the queue.
 
-        The decision saw the old version and stands, as kube-scheduler's does.
+        Its bind is refused if it was decided as of another class (``actions.pods.bind``).
         """
         pod = self._pending_pod(pod_id, class_id)
         self.snapshot.forget(pod_id)
         self.snapshot.assume(pod_id, self._classes[class_id], row)
         if pod_id in self.queue:
             self.queue.update(pod, now)
-        elif pod_id in self.queue:
-            # Its bind is refused if it was decided as of another class than it is now.
-            self.queue.update(self._pending_pod(pod_id, class_id), now)
 
     def _place(self, change: Change, info: PodInfo, node_name: str, now: float) -> None:
         """Apply a change of a pod that is on a node; most are what this worker assumed."""
@@ -716,14 +815,14 @@ class Mirror:
         self.arrivals.pop(pod_id, None)
         self.homeless.discard(pod_id)
 
-    def _join_queue(self, change: Change, class_id: int, now: float) -> None:
-        pod = self._pending_pod(change.object_id, class_id)
+    def _join_queue(self, pod_id: int, class_id: int, since: float, now: float) -> None:
+        pod = self._pending_pod(pod_id, class_id)
         if pod.spec.spec.scheduler_name not in self._registrations:
             return
-        if change.object_id in self.queue:
+        if pod_id in self.queue:
             self.queue.update(pod, now)
             return
-        self.queue.add(pod, change.at.timestamp())
+        self.queue.add(pod, since)
 
     def _leave_queue(self, pod_id: int) -> None:
         self.queue.delete(pod_id)

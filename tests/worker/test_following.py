@@ -1,0 +1,229 @@
+"""A mirror that follows the log, row by row or in columns, is as one that is loaded anew."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clusterstate import changes, pod_log, sql
+from clusterstate.actions import bootstrap, objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.status import fail_pods
+from clusterstate.changes import Change
+from clusterstate.objects.errors import Expired, StatusError
+from scheduling.engine.queue import Backoff
+from scheduling.framework.types import PodInfo
+from scheduling.worker import mirror as mirrors
+from scheduling.worker.mirror import FOLLOWED, Mirror
+from tests.clock import after
+from tests.controllers.support import NOW, make_node, pod_manifest
+
+pytestmark = pytest.mark.django_db
+SECONDS = NOW.timestamp()
+NODES = ("n0", "n1", "n2", "unknown")
+
+
+class Cluster:
+    """Does at random what happens to pods and nodes."""
+
+    def __init__(self, seed: int) -> None:
+        bootstrap.add_missing(now=NOW)
+        for name in NODES[:3]:
+            make_node(name, labels={"zone": name[-1]})
+        self.random = random.Random(seed)
+        self.serial = 0
+
+    def ids(self) -> dict[str, int]:
+        return dict(sql.fetch("SELECT name, id FROM pod ORDER BY id"))
+
+    def some(self) -> str | None:
+        names = list(self.ids())
+        return self.random.choice(names) if names else None
+
+    def create(self) -> None:
+        manifests = []
+        for _ in range(self.random.choice((1, 3, 9))):
+            self.serial += 1
+            spec: dict[str, Any] = {}
+            if self.random.random() < 0.3:
+                spec["nodeName"] = self.random.choice(NODES)
+            if self.random.random() < 0.1:
+                spec["schedulerName"] = "another"
+            labels = {"app": self.random.choice("abc")}
+            manifests.append(pod_manifest(f"p{self.serial}", metadata={"labels": labels}, **spec))
+        create_pods(manifests, now=after(self.serial))
+
+    def bind(self) -> None:
+        ids = list(self.ids().values())
+        chosen = self.random.sample(ids, min(len(ids), self.random.choice((1, 5, 20))))
+        bind_pods(
+            [Binding(one, self.random.choice(NODES[:3])) for one in chosen],
+            snapshot_revision=2**40,
+            now=after(self.serial + 1),
+        )
+
+    def change(self) -> None:
+        if name := self.some():
+            label = {"app": self.random.choice("abc")}
+
+            def edit(manifest: Any) -> Any:
+                return {**manifest, "metadata": {**manifest["metadata"], "labels": label}}
+
+            objects.update("Pod", "default", name, edit, now=NOW)
+
+    def hold(self) -> None:
+        """Keep a pod from vanishing when it is deleted."""
+        if name := self.some():
+
+            def edit(manifest: Any) -> Any:
+                held = {**manifest["metadata"], "finalizers": ["example.com/held"]}
+                return {**manifest, "metadata": held}
+
+            objects.update("Pod", "default", name, edit, now=NOW)
+
+    def delete(self) -> None:
+        for _ in range(self.random.choice((1, 4))):
+            if name := self.some():
+                objects.delete("Pod", "default", name, {"gracePeriodSeconds": 0}, now=NOW)
+
+    def finish(self) -> None:
+        if name := self.some():
+            fail_pods([(self.ids()[name], "Because", "it failed")], now=NOW)
+
+    def node(self) -> None:
+        name = self.random.choice(NODES[:3])
+        try:
+            objects.delete("Node", "", name, now=NOW)
+        except StatusError:
+            make_node(name, labels={"zone": name[-1]})
+
+    def act(self) -> None:
+        acts: list[Callable[[], None]] = [
+            self.create, self.create, self.bind, self.bind, self.change, self.hold, self.delete,
+            self.finish, self.node,
+        ]  # fmt: skip
+        try:
+            self.random.choice(acts)()
+        except StatusError:
+            return  # what is being deleted cannot be edited any more
+
+
+def weigh(info: PodInfo) -> int:
+    return int(info.labels.get("app") == "a")
+
+
+def told(mirror: Mirror) -> dict[str, Any]:
+    snapshot = mirror.snapshot
+    rows = {snapshot.names[row]: row for row in snapshot.rows().tolist()}
+    counters = {
+        live: snapshot.counter(("app a", live), weigh, live_only=live) for live in (True, False)
+    }
+    return {
+        "nodes": {
+            name: (
+                snapshot.requested[row].tolist(),
+                snapshot.nonzero_requested[row].tolist(),
+                int(snapshot.pod_count[row]),
+                sorted(record.key for record in snapshot.pods_on(row)),
+                *(int(counter.rows[row]) for counter in counters.values()),
+            )
+            for name, row in rows.items()
+        },
+        "pods": {
+            record.key: (
+                record.info.digest, snapshot.node_of(record.key), record.start_time,
+                record.terminating, snapshot.is_assumed(record.key),
+            )
+            for record in snapshot.pods()
+        },
+        "queue": {
+            place.pod_id: (mirror.queue._entries[place.pod_id].pod.class_id, place.queued_at)
+            for place in mirror.queue.places()
+        },
+    }  # fmt: skip
+
+
+def new_mirror() -> Mirror:
+    mirror = Mirror({"default-scheduler": {}}, Backoff())
+    mirror.load(SECONDS)
+    told(mirror)  # makes the counters, which must follow
+    return mirror
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_following_in_columns_or_rows_gives_what_loading_gives(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(seed)
+    by_rows, by_columns = new_mirror(), new_mirror()
+    for _ in range(12):
+        for _ in range(cluster.random.choice((1, 4, 12))):
+            cluster.act()
+        # A pod that both have decided about, and that is bound there or elsewhere, or not at all.
+        for one in (by_rows, by_columns):
+            for pod in one.queue.pop_batch(SECONDS, 2):
+                row = one.snapshot.row_of("n1")
+                if row is not None and not one.snapshot.knows(pod.pod_id):
+                    one.snapshot.assume(pod.pod_id, one.info(pod.class_id), row)
+        if cluster.random.random() < 0.7:
+            cluster.bind()
+        monkeypatch.setattr(mirrors, "_FEW", 100_000)
+        by_rows.refresh(SECONDS)
+        monkeypatch.setattr(mirrors, "_FEW", 1)
+        monkeypatch.setattr(mirrors, "_TOGETHER", cluster.random.choice((1, 4)))
+        monkeypatch.setattr(mirrors, "_READ_AT_ONCE", cluster.random.choice((3, 7, 5000)))
+        by_columns.refresh(SECONDS)
+        assert told(by_columns) == told(by_rows)
+        assert sorted(by_columns.arrivals) == sorted(by_rows.arrivals)
+        assert by_columns.homeless == by_rows.homeless
+        assert by_columns.cursor == by_rows.cursor
+        for one in (by_rows, by_columns):
+            for record in [r for r in one.snapshot.pods() if one.snapshot.is_assumed(r.key)]:
+                one.snapshot.forget(record.key)
+                one.queue.requeue_stale(record.key, SECONDS)
+        found, loaded = told(by_columns), told(new_mirror())
+        for one in (found, loaded):
+            one["queue"] = sorted(one["queue"])
+        assert found == loaded
+
+
+def test_the_columns_say_what_the_rows_say() -> None:
+    cluster = Cluster(5)
+    start = changes.watermark()
+    for _ in range(60):
+        cluster.act()
+    rows = changes.read_since(start, kinds=FOLLOWED, documents=[], limit=100_000).items
+    found: list[Change] = []
+    cursor, more, mark = start, True, changes.watermark()
+    while more:
+        news = pod_log.read_since(cursor, mark=mark, others=("Node",), limit=17)
+        for one in news.in_order():
+            if isinstance(one, Change):
+                found.append(one)
+            else:
+                found += map(one.change, range(len(one)))
+        cursor, more = news.cursor, news.more
+    assert cursor == mark
+    assert len(found) > 50
+
+    def said(change: Change) -> tuple[Any, ...]:
+        gone = change.verb == changes.DELETED or change.phase in ("Succeeded", "Failed")
+        return (
+            change.revision, change.kind, change.object_id, change.name, change.class_id,
+            change.node_name, change.scheduled_at, change.at, gone, change.deletion_at is None,
+        )  # fmt: skip
+
+    assert [said(change) for change in found] == [
+        said(change) for change in rows if change.kind in ("Pod", "Node")
+    ]
+
+
+def test_columns_that_were_trimmed_are_expired() -> None:
+    Cluster(1).create()
+    mark = changes.watermark()
+    sql.run("UPDATE history SET trimmed_revision = %s", (mark,))
+    with pytest.raises(Expired):
+        pod_log.read_since(mark - 1, mark=mark, others=(), limit=10)
+    assert not pod_log.read_since(mark, mark=mark, others=(), limit=10).more
