@@ -511,7 +511,7 @@ COPIES: Final = (
         "taint",
         "spec.taints in the node's document",
         _taints,
-        "the rows count: UPDATE taint SET key = key for this node composes its document anew",
+        "the rows count: set this node's taints to themselves in SQL; its document follows",
     ),
     Copy(
         "queue",
@@ -532,7 +532,7 @@ COPIES: Final = (
         "taints, labels, bindings and the rules in clusterstate.objects.eviction",
         "eviction_timer",
         _timers,
-        f"DELETE FROM controller_cursor WHERE name = '{evictions.FOLLOWER}' states all anew",
+        f"delete the row '{evictions.FOLLOWER}' of controller_cursor; all timers are stated anew",
     ),
     Copy("log", "rows", "the last entry of each object in the change log", _log, _RESTORE),
     Copy(
