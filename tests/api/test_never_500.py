@@ -17,9 +17,10 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
-from api import batches
 from api.batches import Batch
+from clusterstate.actions import objects
 from clusterstate.admission.request import User
+from clusterstate.objects.kinds import KINDS
 from tests.api import hostile
 from tests.api.builders import node, pod
 from tests.api.conftest import make_token
@@ -189,20 +190,20 @@ def page_form(client, page):
 
 def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(caller, monkeypatch):
     """A value that only the database refuses is its sender's 422, not the whole batch's 500."""
-    create = batches.create_pods
+    create = objects.create_each
 
-    def refuse(manifests, **options):
-        if any(manifest["metadata"]["name"] == "unfit" for manifest in manifests):
+    def refuse(kind, wanted, **options):
+        if any(manifest["metadata"]["name"] == "unfit" for _, manifest, _ in wanted):
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 99999999999::int")
-        return create(manifests, **options)
+        return create(kind, wanted, **options)
 
-    monkeypatch.setattr(batches, "create_pods", refuse)
+    monkeypatch.setattr(objects, "create_each", refuse)
     batch = Batch()
     user = User(name="operator", groups=("system:masters",))
     waiting = [
-        batch.create_pod(
-            {**pod(name), "metadata": {"name": name, "namespace": "ns"}}, user,
+        batch.create(
+            KINDS["Pod"], "ns", {**pod(name), "metadata": {"name": name, "namespace": "ns"}}, user,
             lambda stored: HttpResponse(stored.manifest, status=201),
         )
         for name in ("one", "unfit", "two")

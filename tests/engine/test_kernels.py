@@ -21,9 +21,9 @@ from scheduling.engine import snapshot as snapshot_module
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, draws, mix, schedule_batch
 from scheduling.engine.decision import Decision, Decisions
-from scheduling.engine.line_run import LineRun
 from scheduling.engine.record import pack, unpack
 from scheduling.engine.requirements import from_pod
+from scheduling.engine.run_columns import RunColumns
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
@@ -275,7 +275,7 @@ def agree(
                 assert told(middle) == told(slow)
                 assert told(fast) == told(slow)
             for part in compiled.parts:
-                if isinstance(part, LineRun):
+                if isinstance(part, RunColumns):
                     assert [read(b) for b in part.bodies()] == [read(pack(d)) for d in part]
                     assert part.node_names() == [d.node_name for d in part]
             draw += len(which)
@@ -377,7 +377,7 @@ def small_case(pods: int) -> tuple[list[Decision], list[Decision], int]:
         infos = [snapshot.intern(from_pod(kind.build())) for kind in kinds]
         batch = [PodToPlace(f"default/p-{i}", infos[i % len(infos)]) for i in range(pods)]
         found = schedule_batch(snapshot, framework, batch, Options(seed=5), cache=cache)
-        by_runs = sum(len(part) for part in found.parts if isinstance(part, LineRun))
+        by_runs = sum(len(part) for part in found.parts if isinstance(part, RunColumns))
         decided.append(list(found))
     return decided[0], decided[1], by_runs
 

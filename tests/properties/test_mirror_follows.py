@@ -189,11 +189,11 @@ class Following(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(names))
         if not self._assume(name, node):
             return
-        held = reservations.Held(
+        held = reservations.NewReservation(
             pod_id=self.ids[name], node_name=node, profile="default-scheduler",
             profile_revision=0, step=WAITING, attempts=1, waits={"p": NOW},
         )  # fmt: skip
-        reservations.hold([held], now=NOW)
+        reservations.reserve([held], now=NOW)
         self.reserved[name] = node
         if taken_back:
             self._take_back(name)
