@@ -220,7 +220,7 @@ def test_a_watch_sends_frames_of_protobuf(server: Any, root: str) -> None:
     assert bookmark[1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     with server.connect() as connection:
         connection.sendall(
-            request("GET", f"{PODS}?watch=true&resourceVersion=99999999", root, accept=MEDIA_TYPE)
+            request("GET", f"{PODS}?watch=true&resourceVersion={2**62}", root, accept=MEDIA_TYPE)
         )
         ((kind, status),) = frames(connection, 1)
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
