@@ -27,7 +27,7 @@ from tests.api.conftest import make_token
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
-SECONDS = int(os.environ.get("STOWAGE_FUZZ_SECONDS", "10"))
+SECONDS = int(os.environ.get("STOWAGE_FUZZ_SECONDS", "6"))
 
 
 class Caller:
