@@ -205,9 +205,10 @@ def _tell(
 
 
 def _has_rows(follower: str) -> bool:
-    if follower not in _with_rows:
-        _with_rows[follower] = bool(aside.objects(follower))
-    return _with_rows[follower]
+    known = _with_rows.get(follower)
+    if known is None:
+        known = _with_rows[follower] = bool(aside.objects(follower))
+    return known
 
 
 def release(follower: str, which: Sequence[Which]) -> None:

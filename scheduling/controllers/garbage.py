@@ -120,9 +120,10 @@ memory.when_replaced(_graphs.clear)
 
 def has_work(seen: PendingWork) -> bool:
     """Return whether the log went on, or something was left to do, or nothing is known yet."""
-    if not _graphs or seen.is_behind(NAME):
+    graph = _remembered()
+    if graph is None or seen.is_behind(NAME):
         return True
-    return bool(_graphs[0].unfinished or _graphs[0].ending)
+    return bool(graph.unfinished or graph.ending)
 
 
 def follow(now: datetime) -> int:
@@ -139,18 +140,18 @@ def follow(now: datetime) -> int:
             total += done
             if not done:
                 break
-        if _graphs:
-            evictions.set_cursor(NAME, _graphs[0].cursor)
+        if (graph := _remembered()) is not None:
+            evictions.set_cursor(NAME, graph.cursor)
         if total:
             logger.info("garbage_collected", count=total)
         return total
 
 
 def _pass(now: datetime) -> int:
-    suspects = _news() if _graphs else None
-    if suspects is None:
-        suspects = _load()
-    graph = _graphs[0]
+    graph = _remembered()
+    suspects = None if graph is None else _news(graph)
+    if graph is None or suspects is None:
+        graph, suspects = _load()
     suspects |= graph.unfinished
     graph.unfinished = set()
     known = dependents.states(suspects)
@@ -175,8 +176,13 @@ def _order(owner: Owner) -> tuple[str, str, str, str]:
     return owner.kind, owner.namespace, owner.name, owner.uid
 
 
-def _load() -> set[Owner]:
-    """Build the graph from the rows; return all owners, of whom some may be gone."""
+def _remembered() -> _Graph | None:
+    """Return the graph, None when there is none; another thread may empty the memory any time."""
+    return next(iter(_graphs), None)
+
+
+def _load() -> tuple[_Graph, set[Owner]]:
+    """Build the graph from the rows; return it and all owners, of whom some may be gone."""
     graph = _Graph()
     graph.cursor = changes.watermark()
     found, pods = dependents.everything()
@@ -186,18 +192,16 @@ def _load() -> set[Owner]:
         graph.add(one.class_id, one.references)
     graph.ending |= set(dependents.ending_pods())
     _graphs[:] = [graph]
-    return set(graph.owned)
+    return graph, set(graph.owned)
 
 
-def _news() -> set[Owner] | None:
+def _news(graph: _Graph) -> set[Owner] | None:
     """Follow the log; return the owners to look at, ``None`` when the log no longer has it."""
-    graph = _graphs[0]
     suspects: set[Owner] = set()
     while True:
         pod_owners = [key for key in graph.named if key[0] == "Pod"]
         news = dependents.news(graph.cursor, pod_owners=pod_owners)
         if news is None:
-            _graphs.clear()
             return None
         for told in news.objects:
             suspects |= graph.read(told)

@@ -52,7 +52,7 @@ def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
-    lineage.kept_after()
+    lineage.kept_after()  # another history may have begun: remembered class ids mean others then
     try:
         while not stopping():
             with _claimed() as reservation:

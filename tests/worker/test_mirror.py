@@ -7,7 +7,7 @@ import pytest
 from clusterstate.actions import bootstrap, objects
 from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.queries.pods import find_pod_id
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue import Backoff, PendingPod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, make_node, pod_manifest
@@ -53,16 +53,14 @@ def test_pods_that_arrive_are_counted_as_if_loaded(cluster: None) -> None:
     assert sorted(followed.arrivals) == sorted(arrived)
 
 
-def test_a_pod_that_changes_while_it_is_being_bound_is_decided_anew_as_what_it_is(
-    cluster: None,
-) -> None:
-    """Its bind is refused, since it was decided as of another class."""
+def changed_while_assumed() -> tuple[Mirror, PendingPod]:
+    """A pod got another label after it was decided and assumed; the mirror has not followed yet."""
     create_pod(pod_manifest("p"), now=NOW)
     seconds = NOW.timestamp()
     mirror = Mirror({"default-scheduler": {}}, Backoff())
     mirror.load(seconds)
-    (before,) = mirror.queue.pop_batch(seconds, 10)
-    mirror.snapshot.assume(before.pod_id, mirror.info(before.class_id), 0)
+    (assumed,) = mirror.queue.pop_batch(seconds, 10)
+    mirror.snapshot.assume(assumed.pod_id, mirror.info(assumed.class_id), 0)
     objects.update(
         "Pod",
         "default",
@@ -70,6 +68,15 @@ def test_a_pod_that_changes_while_it_is_being_bound_is_decided_anew_as_what_it_i
         lambda m: {**m, "metadata": {**m["metadata"], "labels": {"new": "label"}}},
         now=NOW,
     )
+    return mirror, assumed
+
+
+def test_a_pod_that_changes_while_it_is_being_bound_is_decided_anew_as_what_it_is(
+    cluster: None,
+) -> None:
+    """Its bind is refused, since it was decided as of another class."""
+    mirror, before = changed_while_assumed()
+    seconds = NOW.timestamp()
     mirror.refresh(seconds)
     mirror.snapshot.forget(before.pod_id)
     mirror.queue.requeue_stale(before.pod_id, seconds)
@@ -79,19 +86,8 @@ def test_a_pod_that_changes_while_it_is_being_bound_is_decided_anew_as_what_it_i
 
 
 def test_a_pod_that_was_bound_does_not_come_back_by_an_older_change(cluster: None) -> None:
-    create_pod(pod_manifest("p"), now=NOW)
+    mirror, popped = changed_while_assumed()
     seconds = NOW.timestamp()
-    mirror = Mirror({"default-scheduler": {}}, Backoff())
-    mirror.load(seconds)
-    (popped,) = mirror.queue.pop_batch(seconds, 10)
-    mirror.snapshot.assume(popped.pod_id, mirror.info(popped.class_id), 0)
-    objects.update(
-        "Pod",
-        "default",
-        "p",
-        lambda m: {**m, "metadata": {**m["metadata"], "labels": {"new": "label"}}},
-        now=NOW,
-    )
     mirror.queue.done(popped.pod_id)
     mirror.refresh(seconds)
     assert popped.pod_id not in mirror.queue
