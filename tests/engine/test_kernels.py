@@ -27,6 +27,7 @@ from scheduling.engine.run_columns import RunColumns
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
+from tests.engine import lanes
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import told
 
@@ -36,9 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    assert runs.warm()
-    yield
-    runs.cool()
+    with lanes.only(runs):
+        yield
 
 
 def plain_pods() -> st.SearchStrategy[Manifest]:

@@ -20,6 +20,7 @@ from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
+from tests.engine import lanes
 from tests.engine.test_kernels import state_of
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import told
@@ -29,9 +30,8 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    assert plain.warm()
-    yield
-    plain.cool()
+    with lanes.only(plain):
+        yield
 
 
 def tolerating(kind: str) -> list[Manifest]:

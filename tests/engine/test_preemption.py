@@ -15,7 +15,6 @@ import pytest
 from clusterstate.objects.workloads import PodDisruptionBudget
 from scheduling.engine import row_program
 from scheduling.engine.class_cache import Cache
-from scheduling.engine.compiled import rows as loop
 from scheduling.engine.cycle import Options, PodToPlace, diagnose, schedule_batch, schedule_pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.row_program import RowPrograms
@@ -28,6 +27,7 @@ from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.default_preemption import DefaultPreemption, potential_rows
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.engine import lanes
 from tests.harness import kubernetes_framework, same_victims
 from tests.properties.test_recorded_worlds import told
 
@@ -36,11 +36,9 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 @pytest.fixture(params=["compiled", "plain Python"])
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "compiled":
-        assert row_program.warm()
-    else:
-        monkeypatch.setattr(row_program, "_examine", loop.examine)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with lanes.only(*([row_program] if request.param == "compiled" else [])):
+        yield
 
 
 def _kind(chance: random.Random, name: str) -> PodBuilder:
@@ -165,8 +163,12 @@ def test_the_search_finds_the_candidates_and_victims_of_the_dry_run(
 @pytest.mark.parametrize("nodes", [1, 64, 200])
 def test_a_run_that_preempts_decides_as_the_reference(nodes: int) -> None:
     """Decision after decision: victims leave, nominations count, the next pod sees both."""
+    with lanes.only(row_program):
+        _assert_a_run_decides_as_the_reference(nodes)
+
+
+def _assert_a_run_decides_as_the_reference(nodes: int) -> None:
     framework = kubernetes_framework()
-    assert row_program.warm()
     for seed in range(3):
         chance = random.Random(f"run {nodes}/{seed}")
         snapshot, _ = _world(chance, nodes)

@@ -19,6 +19,7 @@ from scheduling.engine.record import pack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from tests.builders import make_node, make_pod
+from tests.engine import lanes
 from tests.engine.test_kernels import assert_counts_are_true, read
 from tests.harness import kubernetes_framework
 from tests.properties.test_recorded_worlds import told
@@ -30,11 +31,8 @@ APPS = 6
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    assert plain.warm()
-    assert runs.warm()
-    yield
-    plain.cool()
-    runs.cool()
+    with lanes.only(plain, runs):
+        yield
 
 
 def node_of(number: int, dice: random.Random) -> Node:

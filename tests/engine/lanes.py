@@ -1,0 +1,36 @@
+"""Which of the compiled loops decide while a test runs, whatever ran in its process before."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from scheduling.engine import plain, row_program, runs
+
+_ALL = (runs, plain, row_program)
+
+
+def _is_on(loop: ModuleType) -> bool:
+    return bool(loop.compiled() if loop is row_program else loop.enabled())
+
+
+@contextmanager
+def only(*loops: ModuleType) -> Iterator[None]:
+    """Turn on these compiled loops and no other; afterwards let be on what was on before.
+
+    A process that once ran a scheduler keeps all loops on, so a test that asks which one decides
+    must say for each whether it is on.
+    """
+    before = [loop for loop in _ALL if _is_on(loop)]
+    try:
+        _turn_on(loops)
+        yield
+    finally:
+        _turn_on(before)
+
+
+def _turn_on(loops: list[ModuleType] | tuple[ModuleType, ...]) -> None:
+    for loop in _ALL:
+        if loop in loops:
+            assert loop.warm()
+        else:
+            loop.cool()
