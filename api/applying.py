@@ -20,7 +20,7 @@ import msgspec
 from clusterstate.objects import wire_types
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import Conflict
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 Path = tuple[str, ...]

@@ -24,7 +24,7 @@ from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import not_found
 from clusterstate.queries.pods import find_pods

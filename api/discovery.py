@@ -8,7 +8,8 @@ is listed only when it has resources: kubectl never caches an empty one. Shapes:
 from functools import cache
 from typing import Any
 
-from clusterstate.objects.kinds import ALL_KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import ALL_KINDS
 
 COLLECTION_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update"]
 VERSION: dict[str, str] = {

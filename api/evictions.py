@@ -20,7 +20,7 @@ from clusterstate import changes
 from clusterstate.actions import usage
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import controller_state
 from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers

@@ -17,7 +17,8 @@ from django.http import HttpRequest, HttpResponse
 
 from api import auth, errors
 from clusterstate.objects import wire_types
-from clusterstate.objects.kinds import ALL_KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import ALL_KINDS
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from clusterstate import changes, reservations
 from clusterstate.actions import reservations as actions
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import INVALID, FieldError, Invalid
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.reservations import Reservation
 

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from api import clock, tables
 from api.errors import JSON, NO_CACHE
 from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 encode = msgspec.json.Encoder().encode

@@ -13,7 +13,8 @@ import msgspec
 from django.conf import settings
 from django.http import HttpRequest
 
-from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
 
 ROUTE = "stowage.route"
 """The key of the ``Route`` in an ASGI scope and in a WSGI environment."""

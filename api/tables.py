@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects import moments
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 Cells = list[Any]

@@ -36,7 +36,8 @@ from clusterstate.objects.errors import (
     NotFound,
     TooLarge,
 )
-from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import get_object

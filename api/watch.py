@@ -36,7 +36,7 @@ from clusterstate import changes, lineage
 from clusterstate.changes import ADDED, DELETED, Change
 from clusterstate.objects import fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.lists import list_page
 

@@ -15,7 +15,7 @@ from api import protobuf
 from api.errors import UnsupportedMediaType
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.objects.schema import check_types, is_plain, type_problem, unknown_fields
 

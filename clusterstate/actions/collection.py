@@ -15,7 +15,7 @@ from clusterstate.actions import objects, storing
 from clusterstate.actions.deletion import DeleteOptions
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.errors import Conflict, NotFound, StatusError, Timeout
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.lists import matching_keys
 from clusterstate.queries.objects import kind_of

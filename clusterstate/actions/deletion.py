@@ -16,7 +16,7 @@ from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import Policy
 from clusterstate.queries.objects import not_found

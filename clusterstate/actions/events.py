@@ -21,7 +21,8 @@ from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound, StatusError
-from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, get_object, not_found
 

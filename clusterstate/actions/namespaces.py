@@ -12,7 +12,8 @@ from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.objects.errors import NotFound
-from clusterstate.objects.kinds import ALL_KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
 

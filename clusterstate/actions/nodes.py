@@ -17,7 +17,7 @@ from clusterstate.actions.storing import Row
 from clusterstate.actions.writing import Writer
 from clusterstate.objects import document, node_taints
 from clusterstate.objects.document import Overlay
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.matching import NO_EXECUTE
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node_taints import UNINITIALIZED

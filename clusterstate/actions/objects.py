@@ -21,7 +21,7 @@ from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import kind_of
 

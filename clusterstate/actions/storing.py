@@ -28,7 +28,8 @@ from clusterstate import catalogue, changes, sql
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, BadRequest, Conflict
-from clusterstate.objects.kinds import KINDS, Column, Kind, Part
+from clusterstate.objects.kind import Column, Kind, Part
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import kind_of, not_found
 

@@ -21,7 +21,7 @@ from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import finalizers_for
 

@@ -23,7 +23,8 @@ from clusterstate import aside, changes, sql
 from clusterstate.actions import evictions, storing
 from clusterstate.actions.pods.classes import class_facts
 from clusterstate.objects import document, eviction, scheduling_class
-from clusterstate.objects.kinds import ALL_KINDS, KINDS, NAMES, SHARED_TABLE, Kind
+from clusterstate.objects.kind import SHARED_TABLE, Kind
+from clusterstate.objects.kinds import ALL_KINDS, KINDS, NAMES
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT

@@ -11,7 +11,7 @@ from clusterstate import changes, lineage, sql
 from clusterstate.objects import document, fields
 from clusterstate.objects.errors import BadRequest, Expired
 from clusterstate.objects.fields import FieldRequirement
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.labels import (
     DOES_NOT_EXIST,
     DOUBLE_EQUALS,

@@ -8,7 +8,8 @@ import msgspec
 from clusterstate import sql
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound
-from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.events import find_event
 from clusterstate.queries.pods import find_pod

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects import wire_types
-from clusterstate.objects.kinds import KINDS, Kind
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
 
 TEXTS = (
     "", "a", "p", "n", "ns", "default", "A", "-", ".", "a.b", "a/b", "a/b/c", "/", "//", "a=b", ",", "!a",

@@ -12,7 +12,7 @@ from api.hub import hub
 from clusterstate import changes, sql
 from clusterstate.actions import namespaces
 from clusterstate.objects import kinds, wire_types
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.queries.lists import list_at
 from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token
 from tests.clock import NOW

@@ -12,7 +12,7 @@ from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
-from clusterstate.objects.kinds import Kind
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 
