@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine import runs
-from scheduling.engine import snapshot as snapshot_module
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, draws, mix, schedule_batch
 from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.record import pack, unpack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run_columns import RunColumns
-from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot import Snapshot, touched
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
@@ -402,7 +401,7 @@ def test_classes_that_find_no_room_are_decided_without_runs(
 
 
 def test_lines_follow_when_the_log_drops_its_older_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_module, "_LOG_LIMIT", 2048)
+    monkeypatch.setattr(touched, "_LOG_LIMIT", 2048)
     decided = []
     for compiled in (False, True):
         snapshot = Snapshot()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.requirements import from_pod
-from scheduling.engine.snapshot import ZONE_LABELS, Snapshot
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.nodes import ZONE_LABELS
 from scheduling.framework.types import PodInfo
 from tests import strategies
 from tests.builders import make_node, make_pod

@@ -1,0 +1,49 @@
+"""The cluster as columns: what the decision core sees, kept up to date by small deltas.
+
+One row per node, one slot per pod. ``set_node``, ``remove_node``, ``add_pod``, ``remove_pod`` and
+the setters for namespaces, services, controllers and budgets are the only ways in; they may come in
+any order (a pod may arrive before its node and is then remembered), and the result depends only on
+the last state of each object, never on the way there: the snapshot is a cache.
+
+``assume`` adds a pod that was decided but is not yet known to be bound; the pod's own ``add_pod``
+confirms it, ``forget`` takes it back.
+
+One class would be all of this, since a pod that comes touches most of its arrays and must not pay
+for a call more. It is written down in floors, each a class that extends the one below and keeps the
+arrays that it names::
+
+    __init__    Snapshot: everything
+    counters    PodCounters: weighted counts of pods by row, for affinity, spreading, ports
+    many        ManyPods: thousands of pods at once, in columns
+    pods        PodColumns: the pods on nodes, the sums of each row, assumed pods
+    nominated   NominatedPods: pending pods for which room is being made
+    classes     ClassColumns: classes of pods, how they look to each other, namespaces
+    nodes       NodeColumns: rows, amounts, taints, labels, images, zones
+    touched     TouchedRows: the log of rows that changed
+
+``workloads`` stands beside: services, controllers and budgets, which are only looked up. A floor
+that keeps an array by row or by resource extends ``_grow_rows`` or ``_grow_resources``; one that
+remembers things by node name extends ``_node_came`` and ``_node_leaves``.
+
+What changed is told to caches by numbers: the log holds the rows whose pods or capacity changed,
+``node_version`` counts changes of taints, of labels that a rule looked at (``label_column``) and of
+the set of nodes, ``peer_version`` what makes all counters obsolete, ``peer_stamp`` what became
+known that terms of others say of a class, ``nomination_version`` changes of nominations,
+``workload_version`` those of services and controllers, ``budget_version`` those of disruption
+budgets. Plugins read the snapshot through ``framework.interface.NodeTable``.
+"""
+
+from scheduling.engine.snapshot.counters import PodCounters
+from scheduling.engine.snapshot.workloads import Workloads
+
+
+class Snapshot(PodCounters, Workloads):
+    """All nodes, the pods on them, and the objects that scheduling looks up.
+
+    ``revision``: of the change log, up to which the feeder has followed.
+    """
+
+    def __init__(self, *, capacity: int = 64) -> None:
+        PodCounters.__init__(self, capacity)
+        Workloads.__init__(self)
+        self.revision = 0

@@ -1,0 +1,176 @@
+"""Classes of pods: what all pods of a class ask for, and how they look to each other.
+
+A class stands for all pods that scheduling cannot tell apart (``PodInfo``, by digest). Classes are
+never dropped. Who counts whom is found in ``engine.peers``; the counters themselves are made on
+demand by ``counters.PodCounters``.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from scheduling.engine.interning import BASE_RESOURCES, is_scalar_resource
+from scheduling.engine.nominations import NO_PRIORITY
+from scheduling.engine.peers import Peers
+from scheduling.engine.snapshot.arrays import lengthen, widen
+from scheduling.engine.snapshot.nodes import NodeColumns
+from scheduling.framework.arrays import Int32, Int64
+from scheduling.framework.tables import Counter
+from scheduling.framework.types import PodInfo
+
+
+class ClassColumns(NodeColumns):
+    """Known classes, in order of arrival, and the namespaces that their terms look up."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.classes: list[PodInfo] = []
+        self._class_of: dict[bytes, PodInfo] = {}
+        # By class, with room to grow: see ``class_columns``; and how many pods are on known rows.
+        self._class_priority: Int64 = np.zeros(64, np.int64)
+        self._class_peer: Int32 = np.zeros(64, np.int32)
+        self._class_requests: Int64 = np.zeros((64, 3), np.int64)
+        self._class_pods: Int64 = np.zeros(64, np.int64)
+        self._vectors: list[Int64] = []
+        self._peers = Peers(self.namespace_labels)
+        self._counters: dict[Hashable, Counter] = {}
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self.peer_version = 0
+        self.lowest_priority = NO_PRIORITY
+        """The lowest priority of all classes that were ever known."""
+
+    def intern(self, info: PodInfo) -> PodInfo:
+        """Return the known class with the same digest, or make ``info`` known."""
+        known = self._class_of.get(info.digest)
+        if known is not None:
+            return known
+        for name in info.requests:
+            if name in BASE_RESOURCES or is_scalar_resource(name):
+                self.resource(name)
+        vector = np.zeros(self.allocatable.shape[1], np.int64)
+        for name, amount in info.requests.items():
+            number = self.resources.find(name)
+            if number is not None:
+                vector[number] = amount
+        info.amounts = [(at, amount) for at, amount in enumerate(vector.tolist()) if amount]
+        info.index = len(self.classes)
+        self.lowest_priority = min(self.lowest_priority, info.priority)
+        info.peer = self._peers.intern(info)
+        self.classes.append(info)
+        self._vectors.append(vector)
+        if info.index == len(self._class_priority):
+            size = 2 * info.index
+            self._class_priority = lengthen(self._class_priority, size)
+            self._class_peer = lengthen(self._class_peer, size)
+            self._class_pods = lengthen(self._class_pods, size)
+            requests = np.zeros((size, len(vector)), np.int64)
+            requests[: info.index] = self._class_requests
+            self._class_requests = requests
+        self._class_priority[info.index] = info.priority
+        self._class_peer[info.index] = info.peer
+        self._class_requests[info.index] = vector
+        self._class_of[info.digest] = info
+        return info
+
+    def known_class(self, digest: bytes) -> PodInfo | None:
+        """Return the class with this digest, if it is known."""
+        return self._class_of.get(digest)
+
+    def request_vector(self, info: PodInfo) -> Int64:
+        """Return requests by resource column, int64 (resources,). Not to be written to."""
+        return self._vectors[info.index]
+
+    def _priorities(self) -> Int64:
+        """Return the priority of each class, int64 (classes,)."""
+        return self._class_priority[: len(self.classes)]
+
+    def class_columns(self) -> tuple[Int64, Int32, Int64]:
+        """Return priority, peer and requests by class: int64, int32, int64 (.., resources).
+
+        They are longer than there are classes, and shared: the caller must not write to them.
+        """
+        return self._class_priority, self._class_peer, self._class_requests
+
+    def has_pods_below(self, priority: int) -> bool:
+        """Return whether any pod of lower priority is on a known node."""
+        if self.lowest_priority >= priority:
+            return False
+        used = len(self.classes)
+        return bool(((self._class_pods[:used] > 0) & (self._priorities() < priority)).any())
+
+    def _grow_resources(self, width: int) -> None:
+        super()._grow_resources(width)
+        self._vectors = [widen(v[None, :], width)[0] for v in self._vectors]
+        requests = np.zeros((len(self._class_requests), width), np.int64)
+        requests[:, : self._class_requests.shape[1]] = self._class_requests
+        self._class_requests = requests
+
+    # --- how pods look to each other -------------------------------------------------------------
+
+    def peers(self) -> Iterator[PodInfo]:
+        """Return one pod for each way in which pods look to each other."""
+        return iter(self._peers.infos)
+
+    @property
+    def peer_total(self) -> int:
+        """Number of known ways in which pods look to each other."""
+        return len(self._peers.infos)
+
+    def peer_stamp(self, info: PodInfo) -> int:
+        """Return a number that changes when terms about the class become known."""
+        return self._peers.stamps[info.peer]
+
+    def has_term_about(self, info: PodInfo) -> bool:
+        """Return whether any known pod carries a term that means pods of this class.
+
+        The answer holds as long as ``peer_version`` and the class's ``peer_stamp`` do.
+        """
+        return self._peers.has_term_about(info)
+
+    def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Return topology keys of known required anti-affinity terms about the class."""
+        return self._peers.anti_affinity_keys(info)
+
+    def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Return topology keys of known required affinity and preferred terms about the class."""
+        return self._peers.scored_affinity_keys(info)
+
+    def counted_by(self, info: PodInfo) -> Sequence[tuple[Counter, int]]:
+        """Return the counters that a pod of this class has a weight in, with the weight."""
+        return self._peers.weights[info.peer]
+
+    def peer_weights(self, counters: Sequence[Counter]) -> Int64:
+        """Return what a pod weighs in each counter, int64 (peers, counters)."""
+        found = np.zeros((len(self._peers.infos), len(counters)), np.int64)
+        places: dict[int, list[int]] = {}
+        for place, counter in enumerate(counters):
+            places.setdefault(id(counter), []).append(place)
+        if places:
+            for peer, weights in enumerate(self._peers.weights):
+                for counter, weight in weights:
+                    for place in places.get(id(counter), ()):
+                        found[peer, place] = weight
+        return found
+
+    def forget_counters(self) -> None:
+        """Drop all counters; they are made again when they are asked for."""
+        self._counters.clear()
+        self._peers.forget_counters()
+        self.peer_version += 1
+
+    # --- namespaces ------------------------------------------------------------------------------
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Add or replace a namespace."""
+        if self._namespaces.get(name) != labels:
+            self._namespaces[name] = dict(labels)
+            self.forget_counters()
+
+    def remove_namespace(self, name: str) -> None:
+        """Remove a namespace."""
+        if self._namespaces.pop(name, None) is not None:
+            self.forget_counters()
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace, ``None`` when it is not known."""
+        return self._namespaces.get(namespace)

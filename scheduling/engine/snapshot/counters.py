@@ -1,0 +1,73 @@
+"""Counters: weighted counts of pods by row, made on demand and kept up to date after that.
+
+Affinity, spreading and host ports ask for them. A pod that comes to a row or leaves it changes
+the counters that give its class a weight (``pods``, ``many``); here they are made.
+"""
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from scheduling.engine.snapshot.many import ManyPods
+from scheduling.framework.reach import Reach
+from scheduling.framework.tables import Counter
+from scheduling.framework.types import PodInfo
+
+_COUNTER_LIMIT = 8192
+
+
+class PodCounters(ManyPods):
+    """Makes counters from all pods on known nodes."""
+
+    def counter(
+        self,
+        key: Hashable,
+        weigh: Callable[[PodInfo], int],
+        *,
+        live_only: bool,
+        reach: Reach | None = None,
+    ) -> Counter:
+        """Return the weighted pod count named ``key``; made from all pods on first use.
+
+        ``weigh`` must depend only on ``peer_key``'s content and on namespace labels, and must be
+        the same function of pods whenever ``key`` is equal. ``reach`` says which classes it may
+        give a weight; ``None``: every class is asked about.
+        """
+        counter = self._counters.get(key)
+        if counter is not None:
+            return counter
+        if len(self._counters) >= _COUNTER_LIMIT:
+            self.forget_counters()
+        counter = Counter(key, weigh, live_only=live_only, capacity=self._capacity, reach=reach)
+        self._counters[key] = counter
+        self._fill(counter)
+        return counter
+
+    def _fill(self, counter: Counter) -> None:
+        weight_of = self._peers.count(counter)
+        if not any(self._peers.pods[number] for number in weight_of):
+            for info, row in self._guests:
+                if info.peer in weight_of:
+                    counter.bump(row, weight_of[info.peer])
+            return
+        by_peer = np.zeros(len(self._peers.infos), np.int64)
+        by_peer[list(weight_of)] = list(weight_of.values())
+        peer_of_class = np.array([info.peer for info in self.classes], np.int64)
+        used = len(self._keys)
+        where = self._pod_row[:used]
+        counted = where >= 0
+        if counter.live_only:
+            counted = counted & ~self._pod_terminating[:used]
+        if self._detached:
+            counted[list(self._detached)] = False
+        weights = by_peer[peer_of_class][self._pod_class[:used][counted]]
+        np.add.at(counter.rows, where[counted], weights)
+        counter.changes += 1
+        counter.total = int(weights.sum())
+        for info, row in self._guests:
+            counter.bump(row, int(by_peer[info.peer]))
+
+    def _grow_rows(self) -> None:
+        super()._grow_rows()
+        for counter in self._counters.values():
+            counter.grow(self._capacity)

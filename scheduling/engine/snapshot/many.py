@@ -1,0 +1,197 @@
+"""Many pods at once: the same as ``pods`` one after the other, in columns."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import numpy as np
+
+from scheduling.engine.snapshot.pods import PodColumns
+from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.types import PodInfo
+
+
+class ManyPods(PodColumns):
+    """Adding, assuming and confirming thousands of pods in few calls."""
+
+    def add_pods(
+        self,
+        keys: Sequence[Hashable],
+        classes: Int32,
+        rows: Int32,
+        *,
+        started: Float64 | None = None,
+        terminating: Mask | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        """Add many pods on known rows at once, as ``add_pod`` would one after the other.
+
+        None may be known already. So many that the log has no room for them make all counters and
+        what else follows the log be made anew.
+
+        Args:
+            keys: identities.
+            classes: ``PodInfo.index`` of each, int32 (pods,).
+            rows: row of each, int32 (pods,), all live.
+            started: seconds since the epoch, NaN where unknown.
+            terminating: bool (pods,).
+            names: the pods' names, where ``keys`` do not tell them.
+        """
+        count = len(keys)
+        if not count:
+            return
+        slots = self._new_slots(keys)
+        self._pod_class[slots] = classes
+        self._pod_row[slots] = rows
+        self._pod_terminating[slots] = False if terminating is None else terminating
+        self._pod_started[slots] = np.nan if started is None else started
+        if names:
+            self._pod_names.update(zip(slots.tolist(), names, strict=True))
+        # Chain the new slots of each row in front of its list, the last one first, as single adds.
+        order = count - 1 - np.argsort(rows[::-1], kind="stable")
+        slot_numbers = slots[order]
+        sorted_rows = rows[order]
+        starts = np.flatnonzero(np.r_[True, sorted_rows[1:] != sorted_rows[:-1]])
+        ends = np.r_[starts[1:], count] - 1
+        following = np.r_[slot_numbers[1:], np.int32(-1)]
+        heads = sorted_rows[starts]
+        old_first = self._first[heads]
+        following[ends] = old_first
+        preceding = np.r_[np.int32(-1), slot_numbers[:-1]]
+        preceding[starts] = -1
+        self._next[slot_numbers] = following
+        self._previous[slot_numbers] = preceding
+        linked = old_first >= 0
+        self._previous[old_first[linked]] = slot_numbers[ends][linked]
+        self._first[heads] = slot_numbers[starts]
+        by_class = np.bincount(classes)
+        self._class_pods[: len(by_class)] += by_class
+        kinds = np.flatnonzero(by_class)
+        numbers = np.searchsorted(kinds, classes)
+        known = [self.classes[kind] for kind in kinds.tolist()]
+        vectors = np.array([self._vectors[info.index] for info in known])
+        nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in known], np.int64)
+        # As one number they sort ten times as fast as as pairs.
+        pairs, counts = np.unique(rows.astype(np.int64) * len(known) + numbers, return_counts=True)
+        there, of = np.divmod(pairs, len(known))
+        np.add.at(self.requested, there, vectors[of] * counts[:, None])
+        np.add.at(self.nonzero_requested, there, nonzero[of] * counts[:, None])
+        np.add.at(self.pod_count, there, counts)
+        for info, placed in zip(known, np.bincount(numbers).tolist(), strict=True):
+            self._peers.pods[info.peer] += placed
+        if self.nominations.node_of:
+            for key in keys:
+                self.unnominate(key)
+        if count > self.log_limit // 2:
+            self.forget_counters()
+            self._restart_log()
+            return
+        log, filled = self.log_room(count)
+        log[filled : filled + count] = rows
+        self._log_filled += count
+        if self._counters:
+            peers = np.array([info.peer for info in known], np.int32)[numbers]
+            self._bump(peers, rows, terminating)
+
+    def assume_run(
+        self,
+        keys: Sequence[Hashable],
+        infos: Sequence[PodInfo],
+        rows: Int32,
+        link: Callable[..., None],
+    ) -> None:
+        """Note pods that were just decided, accounted for on their rows and written to the log.
+
+        Counters follow here. ``link``: ``compiled.shared.link``.
+        """
+        count = len(keys)
+        slots = self._new_slots(keys)
+        self._pod_class[slots] = [info.index for info in infos]
+        self._pod_terminating[slots] = False
+        self._pod_started[slots] = np.nan
+        np.add.at(self._class_pods, self._pod_class[slots], 1)
+        self._pod_row[slots] = rows
+        link(slots, rows, self._first, self._next, self._previous)
+        self._log_filled += count
+        self._assumed.update(keys)
+        placed = self._peers.pods
+        for info in infos:
+            placed[info.peer] += 1
+        self._bump(np.array([info.peer for info in infos], np.int32), rows)
+        if self.nominations.node_of:
+            for key in keys:
+                self._suspend_nomination(key)
+
+    def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
+        """Note that pods are as they are known; return the places of those that were assumed.
+
+        Args:
+            keys: identities of the pods.
+            slots: their slots, int32 (keys,).
+            started: seconds since the epoch, NaN where unknown, float64 (keys,).
+        """
+        known = ~np.isnan(started)
+        self._pod_started[slots[known]] = started[known]
+        assumed = self._assumed
+        if not assumed:
+            return []
+        places = [place for place, key in enumerate(keys) if key in assumed]
+        assumed.difference_update(keys)
+        return places
+
+    def slots_of(self, keys: Iterable[Hashable]) -> Int32:
+        """Return the slots of pods, int32 (keys,), -1 where a pod is not known."""
+        find = self._slot_of.get
+        return np.array([find(key, -1) for key in keys], np.int32)
+
+    def are(self, slots: Int32, classes: Int32, rows: Int32, terminating: Mask) -> Mask:
+        """Return which of these pods are just what is known of them, on live rows; bool (slots,).
+
+        ``slots`` may be -1; ``classes``: ``PodInfo.index`` of each.
+        """
+        known: Mask = (slots >= 0) & (rows >= 0)
+        known &= (self._pod_class[slots] == classes) & (self._pod_row[slots] == rows)
+        known &= self._pod_terminating[slots] == terminating
+        return known
+
+    def settled(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
+        """Return which of these pods are counted on live rows and not only assumed; bool (keys,).
+
+        ``slots`` may be -1.
+        """
+        found: Mask = (slots >= 0) & (self._pod_row[slots] >= 0)
+        if self._assumed:
+            found &= np.array([key not in self._assumed for key in keys], np.bool_)
+        return found
+
+    def infos_of(self, slots: Int32) -> list[PodInfo]:
+        """Return the classes of pods by slot, each once."""
+        return [self.classes[index] for index in np.unique(self._pod_class[slots]).tolist()]
+
+    def _new_slots(self, keys: Sequence[Hashable]) -> Int32:
+        """Return slots for pods that were not known, int32 (pods,), with their keys noted."""
+        count = len(keys)
+        reused = min(count, len(self._free_slots))
+        first = len(self._keys)
+        numbers = [self._free_slots.pop() for _ in range(reused)]
+        for slot, key in zip(numbers, keys[:reused], strict=True):
+            self._keys[slot] = key
+        self._keys.extend(keys[reused:] if reused else keys)
+        if len(self._keys) > len(self._pod_class):
+            self._grow_slots(len(self._keys))
+        slots = np.arange(first - reused, first - reused + count, dtype=np.int32)
+        slots[:reused] = numbers
+        known = len(self._slot_of)
+        self._slot_of.update(zip(keys, slots.tolist(), strict=True))
+        assert len(self._slot_of) == known + count, "a pod is already placed"
+        return slots
+
+    def _bump(self, peers: Int32, rows: Int32, terminating: Mask | None = None) -> None:
+        """Let counters follow pods that came: how they look to others, and where they are."""
+        for peer in set(peers.tolist()):
+            weights = self._peers.weights[peer]
+            if not weights:
+                continue
+            mine = peers == peer
+            there = rows[mine]
+            alive = there if terminating is None else rows[mine & ~terminating]
+            for counter, weight in weights:
+                counter.bump_all(alive if counter.live_only else there, weight)

@@ -1,0 +1,147 @@
+"""Nominated pods: pending pods for which room is being made on a node.
+
+The sums by row are in ``engine.nominations``; here is what they mean for the rest of the snapshot.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from scheduling.engine.nominations import Nominations
+from scheduling.engine.snapshot.classes import ClassColumns
+from scheduling.framework.arrays import Int32
+from scheduling.framework.types import PodInfo
+
+
+class NominatedPods(ClassColumns):
+    """Which pods are nominated to which nodes, and counting them there for a while."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.nominations = Nominations(self._capacity, self.allocatable.shape[1])
+        self.nomination_version = 0
+        self._nominated_before: dict[Hashable, str] = {}
+        """Nodes that assumed pods were nominated to, for pods that are forgotten again."""
+        self._guests: list[tuple[PodInfo, int]] = []
+        self._guest_rows: dict[int, dict[int, list[PodInfo]]] = {}
+        self._guest_stamp: tuple[int, int] = (-1, -1)
+
+    def nominate(self, key: Hashable, info: PodInfo, node_name: str) -> None:
+        """Note that room is being made for a pending pod on a node; replaces an earlier one."""
+        self.unnominate(key)
+        row = self._row_of.get(node_name)
+        self.nominations.add(key, info, node_name, row, self._vectors[info.index])
+        self._nominations_changed(row)
+
+    def unnominate(self, key: Hashable) -> None:
+        """Drop a pod's nomination. None: nothing happens."""
+        if self._nominated_before:
+            self._nominated_before.pop(key, None)
+        node_name = self.nominations.node_of.get(key)
+        if node_name is not None:
+            row = self._row_of.get(node_name)
+            info = self.nominations.of_node[node_name][key]
+            self.nominations.remove(key, row, self._vectors[info.index])
+            self._nominations_changed(row)
+
+    def _suspend_nomination(self, key: Hashable) -> None:
+        """Drop the nomination of a pod that is assumed, but remember where it was."""
+        node_name = self.nominations.node_of.get(key)
+        if node_name is not None:
+            self.unnominate(key)
+            self._nominated_before[key] = node_name
+
+    def _nominations_changed(self, row: int | None) -> None:
+        self.nomination_version += 1
+        if row is not None:
+            self._touch(row)
+
+    def nominated_node_of(self, key: Hashable) -> str:
+        """Return the node a pod is nominated to, empty when to none."""
+        return self.nominations.node_of.get(key, "")
+
+    def has_nominations(self, priority: int, key: Hashable) -> bool:
+        """Return whether another pod of at least this priority is nominated to any node."""
+        return self.nominations.any_for(priority, key)
+
+    @property
+    def has_any_nomination(self) -> bool:
+        """Whether any pod is nominated to any node."""
+        return bool(self.nominations.node_of)
+
+    def guests(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+        """Return nominated pods of at least ``priority`` by row, but for ``key``.
+
+        Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
+        shared: the caller must not write to it.
+        """
+        nominations = self.nominations
+        if not nominations.node_of:
+            return {}
+        stamp = (self.nomination_version, self.node_version)
+        if self._guest_stamp != stamp:
+            self._guest_rows.clear()
+            self._guest_stamp = stamp
+        found = self._guest_rows.get(priority)
+        if found is None:
+            found = self._guest_rows[priority] = {
+                row: infos
+                for name, there in nominations.of_node.items()
+                if (row := self._row_of.get(name)) is not None
+                and (infos := [info for info in there.values() if info.priority >= priority])
+            }
+        own = nominations.node_of.get(key)
+        row = None if own is None else self._row_of.get(own)
+        if own is None or row not in found:
+            return found
+        others = [
+            info
+            for other, info in nominations.of_node[own].items()
+            if other != key and info.priority >= priority
+        ]
+        rest = {at: infos for at, infos in found.items() if at != row}
+        return {**rest, row: others} if others else rest
+
+    @contextmanager
+    def seated(self, guests: Mapping[int, Sequence[PodInfo]]) -> Iterator[None]:
+        """Count nominated pods on their rows for a while; no delta may come meanwhile."""
+        seats = [(info, row) for row, infos in guests.items() for info in infos]
+        rows_of: dict[int, list[int]] = {}
+        for info, row in seats:
+            rows_of.setdefault(info.index, []).append(row)
+        rows = {index: np.array(there, np.int32) for index, there in rows_of.items()}
+        self._seat(rows, 1)
+        before = self._guests
+        self._guests = [*before, *seats]
+        try:
+            yield
+        finally:
+            self._guests = before
+            self._seat(rows, -1)
+
+    def _seat(self, rows: Mapping[int, Int32], sign: int) -> None:
+        for index, there in rows.items():
+            info = self.classes[index]
+            np.add.at(self.requested, there, sign * self._vectors[index])
+            np.add.at(self.nonzero_requested[:, 0], there, sign * info.nonzero_cpu)
+            np.add.at(self.nonzero_requested[:, 1], there, sign * info.nonzero_memory)
+            np.add.at(self.pod_count, there, sign)
+            for counter, weight in self._peers.weights[info.peer]:
+                counter.bump_all(there, sign * weight)
+
+    def _node_came(self, name: str, row: int) -> None:
+        super()._node_came(name, row)
+        self.nominations.node_came(name, row, self._vectors)
+
+    def _node_leaves(self, name: str, row: int) -> None:
+        super()._node_leaves(name, row)
+        self.nominations.node_left(row)
+
+    def _grow_rows(self) -> None:
+        super()._grow_rows()
+        self.nominations.grow(self._capacity, self.allocatable.shape[1])
+
+    def _grow_resources(self, width: int) -> None:
+        super()._grow_resources(width)
+        self.nominations.grow(self._capacity, width)

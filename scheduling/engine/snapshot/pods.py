@@ -1,0 +1,339 @@
+"""Pods on nodes: one slot per pod, a list of slots per row, and the sums over each row.
+
+Pods may come before their node, and stay known when it goes: such pods are on no row and are
+remembered by the node's name. Each pod that comes to a row or leaves it changes the row's sums and
+the counters that give its class a weight, and writes the row into the log.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from scheduling.engine.snapshot.arrays import lengthen
+from scheduling.engine.snapshot.nominated import NominatedPods
+from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.types import PodInfo, PodRecord
+
+
+class PodColumns(NominatedPods):
+    """The pods on nodes, one at a time."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._slot_of: dict[Hashable, int] = {}
+        self._keys: list[Hashable] = []
+        self._pod_names: dict[int, str] = {}
+        self._preempted: set[int] = set()
+        # What a dry run has changed in the accounts, for counters that are made meanwhile.
+        self._detached: set[int] = set()
+        self._free_slots: list[int] = []
+        self._pod_class: Int32 = np.zeros(64, np.int32)
+        self._pod_row: Int32 = np.full(64, -1, np.int32)
+        self._pod_terminating: Mask = np.zeros(64, np.bool_)
+        self._pod_started: Float64 = np.full(64, np.nan)
+        # A doubly linked list of slots per row: removal in O(1) without an object per pod.
+        self._next: Int32 = np.full(64, -1, np.int32)
+        self._previous: Int32 = np.full(64, -1, np.int32)
+        self._first: Int32 = np.full(self._capacity, -1, np.int32)
+        self._homeless: dict[str, dict[int, None]] = {}
+        self._node_of_slot: dict[int, str] = {}
+        self._assumed: set[Hashable] = set()
+
+    # --- pods that come and go -------------------------------------------------------------------
+
+    def add_pod(
+        self,
+        key: Hashable,
+        info: PodInfo,
+        node_name: str,
+        *,
+        start_time: float | None = None,
+        terminating: bool = False,
+        preempted: bool = False,
+        name: str = "",
+    ) -> None:
+        """Note that a pod runs, or is to run, on a node; replaces what was known of ``key``.
+
+        Pods that are finished (Succeeded, Failed) use nothing: the feeder removes them instead.
+
+        Args:
+            key: identity of the pod, chosen by the feeder; ``namespace/name`` where it is text.
+            info: its class, from ``intern``.
+            node_name: also a node that is not known yet.
+            start_time: seconds since the epoch.
+            terminating: whether the pod has a deletion timestamp.
+            preempted: whether it terminates because the scheduler made room (its condition
+                DisruptionTarget is true with reason PreemptionByScheduler).
+            name: the pod's name, where ``key`` does not tell it.
+        """
+        if self.confirm(key, info, node_name, start_time=start_time, terminating=terminating):
+            if preempted:
+                self._preempted.add(self._slot_of[key])
+            return
+        self.remove_pod(key)
+        slot = self._new_slot(key, info, start_time=start_time, terminating=terminating)
+        if name:
+            self._pod_names[slot] = name
+        if preempted:
+            self._preempted.add(slot)
+        row = self._row_of.get(node_name)
+        if row is None:
+            self._homeless.setdefault(node_name, {})[slot] = None
+            self._node_of_slot[slot] = node_name
+        else:
+            self._settle(slot, row)
+        if key in self.nominations.node_of:
+            self.unnominate(key)
+
+    def confirm(
+        self,
+        key: Hashable,
+        info: PodInfo,
+        node_name: str,
+        *,
+        start_time: float | None = None,
+        terminating: bool = False,
+    ) -> bool:
+        """Note that a pod is as it is known already, assumed or not; False where it is not."""
+        slot = self._slot_of.get(key)
+        if (
+            slot is None
+            or self._pod_class.item(slot) != info.index
+            or self._pod_terminating.item(slot) != terminating
+            or self.node_of(key) != node_name
+        ):
+            return False
+        self._assumed.discard(key)
+        if self._nominated_before:
+            self._nominated_before.pop(key, None)
+        if start_time is not None:
+            self._pod_started[slot] = start_time
+        return True
+
+    def remove_pod(self, key: Hashable) -> None:
+        """Forget a pod. Unknown: nothing happens."""
+        slot = self._slot_of.pop(key, None)
+        if slot is None:
+            return
+        self._assumed.discard(key)
+        if self._nominated_before:
+            self._nominated_before.pop(key, None)
+        node_name = self._node_of_slot.pop(slot, None)
+        if node_name is not None:
+            homeless = self._homeless[node_name]
+            del homeless[slot]
+            if not homeless:
+                del self._homeless[node_name]
+        else:
+            self._unsettle(slot)
+        self._keys[slot] = None
+        self._pod_names.pop(slot, None)
+        self._preempted.discard(slot)
+        self._free_slots.append(slot)
+
+    def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
+        """Count a pod that was just decided; ``key`` must not be known."""
+        assert key not in self._slot_of, f"pod {key!r} is already placed"
+        slot = self._new_slot(key, info, start_time=None, terminating=False)
+        self._settle(slot, row)
+        self._assumed.add(key)
+        if key in self.nominations.node_of:
+            self._suspend_nomination(key)
+
+    def forget(self, key: Hashable) -> None:
+        """Take back an assumed pod; a confirmed or unknown one stays as it is.
+
+        A pod that was nominated before it was assumed is nominated again, as its row still says.
+        """
+        if key in self._assumed:
+            info = self.classes[self._pod_class.item(self._slot_of[key])]
+            node_name = self._nominated_before.get(key)
+            self.remove_pod(key)
+            if node_name is not None:
+                self.nominate(key, info, node_name)
+
+    def _node_came(self, name: str, row: int) -> None:
+        for slot in self._homeless.pop(name, {}):
+            del self._node_of_slot[slot]
+            self._settle(slot, row)
+        super()._node_came(name, row)
+
+    def _node_leaves(self, name: str, row: int) -> None:
+        for slot in self._slots_on(row):
+            self._unsettle(slot)
+            self._homeless.setdefault(name, {})[slot] = None
+            self._node_of_slot[slot] = name
+        super()._node_leaves(name, row)
+
+    def _grow_rows(self) -> None:
+        super()._grow_rows()
+        self._first = lengthen(self._first, self._capacity, -1)
+
+    def _new_slot(
+        self, key: Hashable, info: PodInfo, *, start_time: float | None, terminating: bool
+    ) -> int:
+        if self._free_slots:
+            slot = self._free_slots.pop()
+            self._keys[slot] = key
+        else:
+            slot = len(self._keys)
+            if slot >= len(self._pod_class):
+                self._grow_slots(slot + 1)
+            self._keys.append(key)
+        self._slot_of[key] = slot
+        self._pod_class[slot] = info.index
+        self._pod_row[slot] = -1
+        self._pod_terminating[slot] = terminating
+        self._pod_started[slot] = np.nan if start_time is None else start_time
+        return slot
+
+    def _grow_slots(self, needed: int) -> None:
+        size = max(needed, 2 * len(self._pod_class))
+        self._pod_class = lengthen(self._pod_class, size)
+        self._pod_row = lengthen(self._pod_row, size, -1)
+        self._pod_terminating = lengthen(self._pod_terminating, size)
+        self._pod_started = lengthen(self._pod_started, size, np.nan)
+        self._next = lengthen(self._next, size, -1)
+        self._previous = lengthen(self._previous, size, -1)
+
+    def _settle(self, slot: int, row: int) -> None:
+        self._pod_row[slot] = row
+        head = self._first[row]
+        self._next[slot] = head
+        self._previous[slot] = -1
+        if head >= 0:
+            self._previous[head] = slot
+        self._first[row] = slot
+        self._class_pods[self._pod_class.item(slot)] += 1
+        self._account(slot, row, 1)
+        self._touch(row)
+
+    def _unsettle(self, slot: int) -> None:
+        row = int(self._pod_row[slot])
+        self._class_pods[self._pod_class.item(slot)] -= 1
+        self._account(slot, row, -1)
+        following, previous = self._next[slot], self._previous[slot]
+        if previous >= 0:
+            self._next[previous] = following
+        else:
+            self._first[row] = following
+        if following >= 0:
+            self._previous[following] = previous
+        self._pod_row[slot] = -1
+        self._touch(row)
+
+    def _account(self, slot: int, row: int, sign: int) -> None:
+        info = self.classes[self._pod_class.item(slot)]
+        # One number after the other: most classes ask for two resources.
+        for column, amount in info.amounts:
+            self.requested[row, column] += sign * amount
+        self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
+        self.nonzero_requested[row, 1] += sign * info.nonzero_memory
+        self.pod_count[row] += sign
+        self._peers.pods[info.peer] += sign
+        weights = self._peers.weights[info.peer]
+        if weights:
+            terminating = self._pod_terminating[slot]
+            for counter, weight in weights:
+                if not (terminating and counter.live_only):
+                    counter.bump(row, sign * weight)
+
+    # --- a dry run -------------------------------------------------------------------------------
+
+    def detach(self, record: PodRecord) -> None:
+        """Take a pod off its node in the accounts only; ``attach`` must follow before any delta.
+
+        The pod stays listed by ``pods_on`` and nothing is logged: caches must not look in between.
+        """
+        self._account(record.slot, record.row, -1)
+        self._detached.add(record.slot)
+
+    def attach(self, record: PodRecord) -> None:
+        """Put a detached pod back."""
+        self._account(record.slot, record.row, 1)
+        self._detached.discard(record.slot)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def pod_total(self) -> int:
+        """Number of known pods with a node name, also of nodes that are not known."""
+        return len(self._slot_of)
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether the pod is on a node, or is to run there."""
+        return key in self._slot_of
+
+    def is_assumed(self, key: Hashable) -> bool:
+        """Whether the pod was assumed and not yet confirmed."""
+        return key in self._assumed
+
+    def node_of(self, key: Hashable) -> str | None:
+        """Return the node name of a pod, ``None`` when the pod is not known."""
+        slot = self._slot_of.get(key)
+        if slot is None:
+            return None
+        row = int(self._pod_row[slot])
+        return self._node_of_slot[slot] if row < 0 else self.names[row]
+
+    def pod(self, key: Hashable) -> PodRecord | None:
+        """Return what is known of a pod; ``row`` is -1 where its node is not known."""
+        slot = self._slot_of.get(key)
+        return None if slot is None else self._record(slot)
+
+    def pods(self) -> Iterator[PodRecord]:
+        """Return all known pods."""
+        return (self._record(slot) for slot in self._slot_of.values())
+
+    def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
+        """Return the pods on a node, of priority ``below`` if given, the last to arrive first."""
+        slots = self._slots_on(row)
+        if below is not None:
+            classes, of = self.classes, self._pod_class.item
+            slots = [slot for slot in slots if classes[of(slot)].priority < below]
+        return [self._record(slot) for slot in slots]
+
+    def pods_of(self, classes: Sequence[int]) -> list[PodRecord]:
+        """Return the pods of some classes that are on known nodes."""
+        used = len(self._keys)
+        there = (self._pod_row[:used] >= 0) & np.isin(self._pod_class[:used], classes)
+        return self.records(np.flatnonzero(there).tolist())
+
+    def records(self, slots: Iterable[int]) -> list[PodRecord]:
+        """Return pods by slot."""
+        return list(map(self._record, slots))
+
+    def slot_columns(self) -> tuple[Int32, Int32, Int32, Float64, Mask]:
+        """Return the pods on nodes as lists of slots by row.
+
+        First slot by row; by slot the following one (-1: none), class, start time in seconds (NaN:
+        not started) and whether the pod terminates. Shared: the caller must not write to them.
+        """
+        started, terminating = self._pod_started, self._pod_terminating
+        return self._first, self._next, self._pod_class, started, terminating
+
+    def _slots_on(self, row: int) -> list[int]:
+        following = self._next.item
+        slots = []
+        slot = self._first.item(row)
+        while slot >= 0:
+            slots.append(slot)
+            slot = following(slot)
+        return slots
+
+    def _record(self, slot: int) -> PodRecord:
+        key = self._keys[slot]
+        started = self._pod_started.item(slot)
+        name = self._pod_names.get(slot, "")
+        if not name and isinstance(key, str):
+            name = key.rpartition("/")[2]
+        return PodRecord(
+            key=key,
+            info=self.classes[self._pod_class.item(slot)],
+            row=self._pod_row.item(slot),
+            slot=slot,
+            start_time=None if started != started else started,
+            terminating=self._pod_terminating.item(slot),
+            preempted=slot in self._preempted,
+            name=name,
+        )

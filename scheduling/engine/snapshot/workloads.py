@@ -1,0 +1,138 @@
+"""What scheduling looks up beside nodes and pods: services, controllers, disruption budgets."""
+
+from collections.abc import Sequence
+
+from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
+from clusterstate.objects.meta import ObjectMeta
+from clusterstate.objects.workloads import (
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduling.framework.types import DisruptionBudget, PodInfo
+
+_CONTROLLER_VERSIONS = {
+    "ReplicationController": "v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+}
+
+
+class Workloads:
+    """Selectors by owner, and budgets.
+
+    ``workload_version`` counts changes of services and controllers, ``budget_version`` those of
+    budgets.
+    """
+
+    def __init__(self) -> None:
+        self._services: dict[tuple[str, str], Selector] = {}
+        # By namespace and one label that a pod must have for the service to select it.
+        self._services_at: dict[tuple[str, str, str], dict[str, Selector]] = {}
+        self._controllers: dict[tuple[str, str, str], Selector] = {}
+        self._budgets: dict[tuple[str, str], DisruptionBudget] = {}
+        self.workload_version = 0
+        self.budget_version = 0
+
+    def set_service(self, service: Service) -> None:
+        """Add or replace a service."""
+        meta = service.metadata
+        self._drop_service(meta.namespace, meta.name)
+        selector = selector_from_set(service.spec.selector)
+        self._services[meta.namespace, meta.name] = selector
+        if selector.requirements:
+            there = self._services_at.setdefault(_filed(meta.namespace, selector), {})
+            there[meta.name] = selector
+        self.workload_version += 1
+
+    def remove_service(self, namespace: str, name: str) -> None:
+        """Remove a service."""
+        self._drop_service(namespace, name)
+        self.workload_version += 1
+
+    def _drop_service(self, namespace: str, name: str) -> None:
+        selector = self._services.pop((namespace, name), None)
+        if selector is not None and selector.requirements:
+            filed = _filed(namespace, selector)
+            there = self._services_at[filed]
+            del there[name]
+            if not there:
+                del self._services_at[filed]
+
+    def set_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
+        """Add or replace a controller whose pods are spread by default."""
+        if isinstance(controller, ReplicationController):
+            kind, selector = "ReplicationController", selector_from_set(controller.spec.selector)
+        else:
+            kind = type(controller).__name__
+            selector = selector_from_label_selector(controller.spec.selector)
+        self._controllers[_controller_key(kind, controller.metadata)] = selector
+        self.workload_version += 1
+
+    def remove_controller(self, kind: str, namespace: str, name: str) -> None:
+        """Remove a controller by kind (ReplicationController, ReplicaSet or StatefulSet)."""
+        self._controllers.pop((kind, namespace, name), None)
+        self.workload_version += 1
+
+    def default_selector(self, pod: PodInfo) -> Selector | None:
+        """Return the joined selector of a pod's services and controller, ``None`` when empty.
+
+        Rule: plugins/helper/spread.go ``DefaultSelector``, v1.36.
+        """
+        if pod.owner is None and not self._services_at:
+            return None
+        merged: dict[str, str] = {}
+        for label, text in pod.labels.items():
+            for selector in self._services_at.get((pod.namespace, label, text), {}).values():
+                if selector.matches(pod.labels):
+                    for requirement in selector.requirements:
+                        merged[requirement.key] = requirement.values[0]
+        extra: Selector | None = None
+        kind = ""
+        if pod.owner is not None:
+            api_version, kind, name = pod.owner
+            if api_version == _CONTROLLER_VERSIONS.get(kind):
+                extra = self._controllers.get((kind, pod.namespace, name))
+        if extra is not None and not extra.nothing:
+            if kind == "ReplicationController":
+                for requirement in extra.requirements:
+                    merged[requirement.key] = requirement.values[0]
+                extra = None
+        elif extra is not None:
+            extra = None
+        found = selector_from_set(merged)
+        if extra is not None:
+            found = found.add(extra.requirements)
+        return found if found.requirements else None
+
+    def set_budget(self, budget: PodDisruptionBudget) -> None:
+        """Add or replace a PodDisruptionBudget."""
+        meta = budget.metadata
+        self._budgets[(meta.namespace, meta.name)] = DisruptionBudget(
+            namespace=meta.namespace,
+            name=meta.name,
+            selector=selector_from_label_selector(budget.spec.selector),
+            disruptions_allowed=budget.status.disruptions_allowed,
+            disrupted=frozenset(budget.status.disrupted_pods),
+        )
+        self.budget_version += 1
+
+    def remove_budget(self, namespace: str, name: str) -> None:
+        """Remove a PodDisruptionBudget."""
+        self._budgets.pop((namespace, name), None)
+        self.budget_version += 1
+
+    def disruption_budgets(self) -> Sequence[DisruptionBudget]:
+        """Return all PodDisruptionBudgets."""
+        return list(self._budgets.values())
+
+
+def _filed(namespace: str, selector: Selector) -> tuple[str, str, str]:
+    first = selector.requirements[0]
+    return namespace, first.key, first.values[0]
+
+
+def _controller_key(kind: str, meta: ObjectMeta) -> tuple[str, str, str]:
+    return (kind, meta.namespace, meta.name)
