@@ -276,6 +276,7 @@ class Writer:
             with transaction.atomic():
                 if kind.in_catalogue:
                     catalogue.lock_for_writing()
+                self.lock_before()
                 results = deletion.delete_each(
                     kind, wanted, lock=lock, judge=judge, write=write, remove=remove
                 )

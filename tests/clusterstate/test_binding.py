@@ -120,7 +120,7 @@ def test_a_heartbeat_does_not_refuse() -> None:
     assert bind_all([(pod_id, "n1")], snapshot).refused == {}
 
 
-@pytest.mark.parametrize("how", ["create", "binding", "node"])
+@pytest.mark.parametrize("how", ["create", "binding", "node", "deletion"])
 def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None:
     """The race that the placement lock guards: the other transaction is open while this binds."""
     create_node("n1")
@@ -135,6 +135,8 @@ def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None
                 create_pod(pod("direct", nodeName="n1"), now=NOW)
             elif how == "binding":
                 bind_pod("default", "other", "n1", now=NOW)
+            elif how == "deletion":
+                objects.delete("Node", "", "n1", now=NOW)
             else:
                 objects.update(
                     "Node",
@@ -153,7 +155,8 @@ def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None
     assert binder.is_alive(), "the bind did not wait"
     go_on.set()
     stranger.result()
-    assert binder.result().refused == {pod_id: Refused.NODE_CHANGED}
+    why = Refused.NO_NODE if how == "deletion" else Refused.NODE_CHANGED
+    assert binder.result().refused == {pod_id: why}
 
 
 def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
