@@ -420,6 +420,22 @@ def _lease(item: Manifest, now: datetime) -> Cells:
     return [_name(item), (item.get("spec") or {}).get("holderIdentity", ""), _created(item, now)]
 
 
+def _binding(item: Manifest, now: datetime) -> Cells:
+    role = item.get("roleRef") or {}
+    named: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for subject in item.get("subjects") or ():
+        kind, name = subject.get("kind", ""), subject.get("name", "")
+        if kind == "ServiceAccount":
+            name = f"{subject.get('namespace', '')}/{name}"
+        named.setdefault(kind, []).append(name)
+    return [
+        _name(item),
+        f"{role.get('kind', '')}/{role.get('name', '')}",
+        _created(item, now),
+        *(", ".join(named[kind]) for kind in ("User", "Group", "ServiceAccount")),
+    ]
+
+
 def _anything(item: Manifest, now: datetime) -> Cells:
     return [_name(item), item["metadata"].get("creationTimestamp")]
 
@@ -459,6 +475,10 @@ def _eviction(item: Manifest, now: datetime) -> Cells:
 
 
 _TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
+_BINDING = Printer(
+    [NAME, *_columns("Role"), AGE, *_columns("Users::1", "Groups::1", "ServiceAccounts::1")],
+    _binding,
+)
 _ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
 
 PRINTERS: dict[str, Printer] = {
@@ -563,6 +583,8 @@ PRINTERS: dict[str, Printer] = {
         _service,
     ),
     "Lease": Printer([NAME, *_columns("Holder"), AGE], _lease),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
     "WaitingPod": Printer([NAME, *_columns("Node", "Waiting For", "Time Left"), AGE], _waiting_pod),
     "Eviction": Printer(
         [

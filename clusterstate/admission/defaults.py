@@ -459,7 +459,20 @@ def default_runtime_class(runtime_class: Manifest) -> None:
         _round_up(fixed)
 
 
+def default_binding(binding: Manifest) -> None:
+    """Fill in a binding of a role: the API group of the role, of users and of groups.
+
+    Rule: pkg/apis/rbac/v1/defaults.go, v1.36.
+    """
+    role = binding.get("roleRef")
+    for part in (role, *(binding.get("subjects") or ())):
+        named = part is role or (part or {}).get("kind") in ("User", "Group")
+        if part and named and not part.get("apiGroup"):
+            part["apiGroup"] = "rbac.authorization.k8s.io"
+
+
 _BY_KIND: Final[dict[str, Callable[[Manifest], None]]] = {
+    "ClusterRoleBinding": default_binding,
     "DaemonSet": default_daemon_set,
     "Deployment": default_deployment,
     "LimitRange": default_limit_range,
@@ -469,6 +482,7 @@ _BY_KIND: Final[dict[str, Callable[[Manifest], None]]] = {
     "PriorityClass": default_priority_class,
     "ReplicaSet": default_replica_set,
     "ReplicationController": default_replication_controller,
+    "RoleBinding": default_binding,
     "RuntimeClass": default_runtime_class,
     "Service": default_service,
     "StatefulSet": default_stateful_set,

@@ -276,6 +276,40 @@ _ALL: Final = (
         has_unlogged_updates=True,
         strategy=LeaseStrategy(),
     ),
+    Kind(
+        name="Role",
+        plural="roles",
+        singular="role",
+        code=80,
+        wire_type=wire_types.Role,
+        group="rbac.authorization.k8s.io",
+    ),
+    Kind(
+        name="ClusterRole",
+        plural="clusterroles",
+        singular="clusterrole",
+        code=81,
+        wire_type=wire_types.ClusterRole,
+        group="rbac.authorization.k8s.io",
+        namespaced=False,
+    ),
+    Kind(
+        name="RoleBinding",
+        plural="rolebindings",
+        singular="rolebinding",
+        code=82,
+        wire_type=wire_types.RoleBinding,
+        group="rbac.authorization.k8s.io",
+    ),
+    Kind(
+        name="ClusterRoleBinding",
+        plural="clusterrolebindings",
+        singular="clusterrolebinding",
+        code=83,
+        wire_type=wire_types.ClusterRoleBinding,
+        group="rbac.authorization.k8s.io",
+        namespaced=False,
+    ),
 )
 
 ALL_KINDS: Final[list[Kind]] = []

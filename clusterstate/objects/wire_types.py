@@ -1770,6 +1770,71 @@ class Scale(Struct, omit_defaults=True, gc=False):
     status: ScaleStatus | None = None
 
 
+class UserInfo(Struct, omit_defaults=True, gc=False):
+    extra: dict[str, list[str]] | None = None
+    groups: list[str] | None = None
+    uid: str | None = None
+    username: str | None = None
+
+
+class SelfSubjectReviewStatus(Struct, omit_defaults=True, gc=False):
+    userInfo: UserInfo | None = None
+
+
+class SelfSubjectReview(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    status: SelfSubjectReviewStatus | None = None
+
+
+class BoundObjectReference(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+
+
+class TokenRequestSpec(Struct, omit_defaults=True, gc=False):
+    attestations: dict[str, list[str]] | None = None
+    audiences: list[str] | None = None
+    boundObjectRef: BoundObjectReference | None = None
+    expirationSeconds: Int64 | None = None
+
+
+class TokenRequestStatus(Struct, omit_defaults=True, gc=False):
+    expirationTimestamp: Time | None = None
+    token: str | None = None
+
+
+class TokenRequest(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: TokenRequestSpec | None = None
+    status: TokenRequestStatus | None = None
+
+
+class TokenReviewSpec(Struct, omit_defaults=True, gc=False):
+    audiences: list[str] | None = None
+    token: str | None = None
+
+
+class TokenReviewStatus(Struct, omit_defaults=True, gc=False):
+    audiences: list[str] | None = None
+    authenticated: bool | None = None
+    error: str | None = None
+    user: UserInfo | None = None
+
+
+class TokenReview(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: TokenReviewSpec | None = None
+    status: TokenReviewStatus | None = None
+
+
 class NonResourceAttributes(Struct, omit_defaults=True, gc=False):
     path: str | None = None
     verb: str | None = None
@@ -1803,9 +1868,13 @@ class ResourceAttributes(Struct, omit_defaults=True, gc=False):
     version: str | None = None
 
 
-class SelfSubjectAccessReviewSpec(Struct, omit_defaults=True, gc=False):
+class SubjectAccessReviewSpec(Struct, omit_defaults=True, gc=False):
+    extra: dict[str, list[str]] | None = None
+    groups: list[str] | None = None
     nonResourceAttributes: NonResourceAttributes | None = None
     resourceAttributes: ResourceAttributes | None = None
+    uid: str | None = None
+    user: str | None = None
 
 
 class SubjectAccessReviewStatus(Struct, omit_defaults=True, gc=False):
@@ -1815,12 +1884,120 @@ class SubjectAccessReviewStatus(Struct, omit_defaults=True, gc=False):
     reason: str | None = None
 
 
+class LocalSubjectAccessReview(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SubjectAccessReviewSpec | None = None
+    status: SubjectAccessReviewStatus | None = None
+
+
+class SelfSubjectAccessReviewSpec(Struct, omit_defaults=True, gc=False):
+    nonResourceAttributes: NonResourceAttributes | None = None
+    resourceAttributes: ResourceAttributes | None = None
+
+
 class SelfSubjectAccessReview(Struct, omit_defaults=True, gc=False):
     apiVersion: str | None = None
     kind: str | None = None
     metadata: ObjectMeta | None = None
     spec: SelfSubjectAccessReviewSpec | None = None
     status: SubjectAccessReviewStatus | None = None
+
+
+class SelfSubjectRulesReviewSpec(Struct, omit_defaults=True, gc=False):
+    namespace: str | None = None
+
+
+class NonResourceRule(Struct, omit_defaults=True, gc=False):
+    nonResourceURLs: list[str] | None = None
+    verbs: list[str] | None = None
+
+
+class ResourceRule(Struct, omit_defaults=True, gc=False):
+    apiGroups: list[str] | None = None
+    resourceNames: list[str] | None = None
+    resources: list[str] | None = None
+    verbs: list[str] | None = None
+
+
+class SubjectRulesReviewStatus(Struct, omit_defaults=True, gc=False):
+    evaluationError: str | None = None
+    incomplete: bool | None = None
+    nonResourceRules: list[NonResourceRule] | None = None
+    resourceRules: list[ResourceRule] | None = None
+
+
+class SelfSubjectRulesReview(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SelfSubjectRulesReviewSpec | None = None
+    status: SubjectRulesReviewStatus | None = None
+
+
+class SubjectAccessReview(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: SubjectAccessReviewSpec | None = None
+    status: SubjectAccessReviewStatus | None = None
+
+
+class AggregationRule(Struct, omit_defaults=True, gc=False):
+    clusterRoleSelectors: list[LabelSelector] | None = None
+
+
+class PolicyRule(Struct, omit_defaults=True, gc=False):
+    apiGroups: list[str] | None = None
+    nonResourceURLs: list[str] | None = None
+    resourceNames: list[str] | None = None
+    resources: list[str] | None = None
+    verbs: list[str] | None = None
+
+
+class ClusterRole(Struct, omit_defaults=True, gc=False):
+    aggregationRule: AggregationRule | None = None
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    rules: list[PolicyRule] | None = None
+
+
+class RoleRef(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class Subject(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+
+
+class ClusterRoleBinding(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    roleRef: RoleRef | None = None
+    subjects: list[Subject] | None = None
+
+
+class Role(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    rules: list[PolicyRule] | None = None
+
+
+class RoleBinding(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    roleRef: RoleRef | None = None
+    subjects: list[Subject] | None = None
 
 
 class StatusCause(Struct, omit_defaults=True, gc=False):

@@ -47,6 +47,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "PriorityClass": {"value": 7},
     "PodDisruptionBudget": {"spec": {"minAvailable": 1}},
     "LimitRange": {"spec": {"limits": [{"type": "Pod"}]}},
+    "RoleBinding": {"roleRef": {"kind": "Role", "name": "r"}},
+    "ClusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "r"}},
 }  # fmt: skip
 
 Call = tuple[str, str, Any, str]

@@ -68,6 +68,16 @@ def dns_subdomain_with_underscore(text: str) -> Problems:
     return tuple(problems)
 
 
+def path_segment(text: str) -> Problems:
+    """Return what keeps ``text`` from being one segment of a path: the names of roles.
+
+    Rule: apimachinery ``pkg/api/validation/path/name.go``, v1.36.
+    """
+    if text in (".", ".."):
+        return (f"may not be '{text}'",)
+    return tuple(f"may not contain '{part}'" for part in ("/", "%") if part in text)
+
+
 @lru_cache(maxsize=4096)
 def port_name(text: str) -> Problems:
     """Return what keeps ``text`` from being an IANA service name (at most 15 characters)."""

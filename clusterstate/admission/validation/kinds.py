@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from clusterstate.admission.validation import formats
+from clusterstate.admission.validation import access, formats
 from clusterstate.admission.validation.containers import PROTOCOLS, validate_port_number_or_name
 from clusterstate.admission.validation.field import (
     Errors,
@@ -55,10 +55,20 @@ def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -
         if subresource == "status":
             return errors
     else:
-        name: NameCheck = formats.dns1035_label if kind == "Service" else formats.dns_subdomain
+        name: NameCheck = _NAMES.get(kind, formats.dns_subdomain)
         errors = validate_object_meta(meta, namespaced=KINDS[kind].namespaced, name=name)
     rule = _RULES.get(kind)
     return errors + (rule(new, old) if rule else [])
+
+
+_NAMES: Final[dict[str, NameCheck]] = {
+    "ClusterRole": formats.path_segment,
+    "ClusterRoleBinding": formats.path_segment,
+    "Role": formats.path_segment,
+    "RoleBinding": formats.path_segment,
+    "Service": formats.dns1035_label,
+}
+"""How names are checked, where they need not be DNS subdomains."""
 
 
 # Classes --------------------------------------------------------------------------------------
@@ -427,6 +437,8 @@ def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
 
 
 _RULES: Final[dict[str, _Rule]] = {
+    "ClusterRole": lambda new, old: access.validate_cluster_role(new),
+    "ClusterRoleBinding": access.validate_cluster_role_binding,
     "DaemonSet": _daemon_set,
     "Deployment": _deployment,
     "Event": _event,
@@ -437,6 +449,8 @@ _RULES: Final[dict[str, _Rule]] = {
     "ReplicaSet": _replica_set,
     "ReplicationController": _replication_controller,
     "ResourceQuota": validate_resource_quota,
+    "Role": lambda new, old: access.validate_role(new),
+    "RoleBinding": access.validate_role_binding,
     "RuntimeClass": _runtime_class,
     "Service": _service,
     "StatefulSet": _stateful_set,
