@@ -160,7 +160,7 @@ class Cache:
                 return refusal
         if not self.usable or pod.nominated_node:
             return None
-        guests = self.snapshot.guests(pod.info.priority, pod.key)
+        guests = self.snapshot.nominated_pods(pod.info.priority, pod.key)
         state = self.state(pod.info)
         if not state.usable:
             return None
@@ -873,8 +873,8 @@ class ClassState:
     ) -> Decision | None:
         """Return what ``decide`` does, while rows must also fit the pods nominated to them.
 
-        ``guests``: from ``snapshot.guests``. Only their rows are judged again; those that reject
-        the pod are set aside meanwhile.
+        ``guests``: from ``snapshot.nominated_pods``. Only their rows are judged again; those that
+        reject the pod are set aside meanwhile.
 
         Raises:
             PluginFailed: a plugin failed.

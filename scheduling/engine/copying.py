@@ -17,7 +17,7 @@ from scheduling.framework.types import PodInfo
 
 _SHARED: Final = (int, float, bool, str, bytes, type(None))
 _MADE_AGAIN: Final = frozenset(
-    {"_columns", "_counters", "_peers", "_image_columns", "_guest_rows", "_guest_stamp"}
+    {"_columns", "_counters", "_peers", "_image_columns", "_nominated_rows", "_nominated_stamp"}
 )
 
 
@@ -34,7 +34,7 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
             setattr(made, name, _copied(name, value, classes))
     made.taint_sets = made._taints.values
     made._columns, made._counters, made._image_columns = {}, {}, {}
-    made._guest_rows, made._guest_stamp = {}, (-1, -1)
+    made._nominated_rows, made._nominated_stamp = {}, (-1, -1)
     made._peers = snapshot._peers.copy(classes, made.namespace_labels)
     return made
 

@@ -295,11 +295,13 @@ class NodeTable(Protocol):
         """All live rows, interleaved by zone (R178)."""
         ...
 
-    def guests(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+    def nominated_pods(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
         """Pods of at least this priority that are nominated to nodes, by row, but for ``key``."""
         ...
 
-    def seated(self, guests: Mapping[int, Sequence[PodInfo]]) -> AbstractContextManager[None]:
+    def counting_nominated(
+        self, nominated: Mapping[int, Sequence[PodInfo]]
+    ) -> AbstractContextManager[None]:
         """Count nominated pods on their nodes for a while."""
         ...
 

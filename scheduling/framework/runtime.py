@@ -473,7 +473,7 @@ class Framework:
             PluginFailed: a plugin failed.
         """
         filtered = self.filter_plain(state, pod, snapshot, rows)
-        guests = snapshot.guests(pod.priority, state.pod_key)
+        guests = snapshot.nominated_pods(pod.priority, state.pod_key)
         if not guests:
             return filtered
         verdict = filtered.verdict.copy()
@@ -512,7 +512,7 @@ class Framework:
             pod: the pod that looks for a node.
             snapshot: the nodes.
             rows: some of the keys of ``guests``.
-            guests: from ``snapshot.guests``.
+            guests: from ``snapshot.nominated_pods``.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -610,7 +610,7 @@ class Framework:
         """Judge rows while their guests are counted there."""
         # Plugins that skip go on skipping, whatever the guests bring, as upstream.
         own = state.clone()
-        with snapshot.seated(guests):
+        with snapshot.counting_nominated(guests):
             return self.filter_plain(own, pod, snapshot, np.array(list(guests), np.intp))
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:

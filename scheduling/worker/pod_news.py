@@ -71,11 +71,11 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo])
     gone, terminating = pods.gone[numbers], pods.terminating[numbers]
     readable, unknown = classes >= 0, slots < 0
     placed = readable & ~gone & (rows >= 0)
-    same = placed & snapshot.are(slots, classes, rows, terminating)
+    same = placed & snapshot.are_unchanged(slots, classes, rows, terminating)
     came = placed & unknown & ~terminating
     on_none = np.fromiter((not name for name in names), np.bool_, len(names))
     waiting = readable & unknown & on_none & ~gone & ~terminating
-    left = gone & ~unknown & snapshot.settled(keys, slots)
+    left = gone & ~unknown & snapshot.are_confirmed(keys, slots)
 
     def chosen(mask: npt.NDArray[np.bool_]) -> Pods:
         return Pods(

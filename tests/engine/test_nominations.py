@@ -23,7 +23,7 @@ _steps = st.lists(
 
 def _check(snapshot: Snapshot) -> None:
     nominations = snapshot.nominations
-    guests = snapshot.guests(LOWEST, None)
+    guests = snapshot.nominated_pods(LOWEST, None)
     for row in snapshot.rows().tolist():
         infos = list(guests.get(row, ()))
         wanted = sum((snapshot.request_vector(info) for info in infos), np.zeros(1, np.int64))

@@ -181,7 +181,7 @@ def test_many_pods_at_once_are_as_many_single_ones(
         touched = snapshot.touched_since(snapshot.log_start)
         assert touched is not None
         counts = [(counter.rows.tolist(), counter.total) for counter in counters]
-        guests = dict(snapshot.guests(0, None))
+        guests = dict(snapshot.nominated_pods(0, None))
         both.append((orders, accounts(snapshot), counts, sorted(touched.tolist()), guests.keys()))
     assert both[0] == both[1]
 

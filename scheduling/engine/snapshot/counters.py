@@ -46,7 +46,7 @@ class PodCounters(ManyPods):
     def _fill(self, counter: Counter) -> None:
         weight_of = self._peers.count(counter)
         if not any(self._peers.pods[number] for number in weight_of):
-            for info, row in self._guests:
+            for info, row in self._counted_nominated:
                 if info.peer in weight_of:
                     counter.bump(row, weight_of[info.peer])
             return
@@ -64,7 +64,7 @@ class PodCounters(ManyPods):
         np.add.at(counter.rows, where[counted], weights)
         counter.changes += 1
         counter.total = int(weights.sum())
-        for info, row in self._guests:
+        for info, row in self._counted_nominated:
             counter.bump(row, int(by_peer[info.peer]))
 
     def _grow_rows(self) -> None:

@@ -142,7 +142,7 @@ class ManyPods(PodColumns):
         find = self._slot_of.get
         return np.array([find(key, -1) for key in keys], np.int32)
 
-    def are(self, slots: Int32, classes: Int32, rows: Int32, terminating: Mask) -> Mask:
+    def are_unchanged(self, slots: Int32, classes: Int32, rows: Int32, terminating: Mask) -> Mask:
         """Return which of these pods are just what is known of them, on live rows; bool (slots,).
 
         ``slots`` may be -1; ``classes``: ``PodInfo.index`` of each.
@@ -152,7 +152,7 @@ class ManyPods(PodColumns):
         known &= self._pod_terminating[slots] == terminating
         return known
 
-    def settled(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
+    def are_confirmed(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
         """Return which of these pods are counted on live rows and not only assumed; bool (keys,).
 
         ``slots`` may be -1.

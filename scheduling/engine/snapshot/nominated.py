@@ -23,9 +23,9 @@ class NominatedPods(ClassColumns):
         self.nomination_version = 0
         self._nominated_before: dict[Hashable, str] = {}
         """Nodes that assumed pods were nominated to, for pods that are forgotten again."""
-        self._guests: list[tuple[PodInfo, int]] = []
-        self._guest_rows: dict[int, dict[int, list[PodInfo]]] = {}
-        self._guest_stamp: tuple[int, int] = (-1, -1)
+        self._counted_nominated: list[tuple[PodInfo, int]] = []
+        self._nominated_rows: dict[int, dict[int, list[PodInfo]]] = {}
+        self._nominated_stamp: tuple[int, int] = (-1, -1)
 
     def nominate(self, key: Hashable, info: PodInfo, node_name: str) -> None:
         """Note that room is being made for a pending pod on a node; replaces an earlier one."""
@@ -70,7 +70,7 @@ class NominatedPods(ClassColumns):
         """Whether any pod is nominated to any node."""
         return bool(self.nominations.node_of)
 
-    def guests(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+    def nominated_pods(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
         """Return nominated pods of at least ``priority`` by row, but for ``key``.
 
         Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
@@ -80,12 +80,12 @@ class NominatedPods(ClassColumns):
         if not nominations.node_of:
             return {}
         stamp = (self.nomination_version, self.node_version)
-        if self._guest_stamp != stamp:
-            self._guest_rows.clear()
-            self._guest_stamp = stamp
-        found = self._guest_rows.get(priority)
+        if self._nominated_stamp != stamp:
+            self._nominated_rows.clear()
+            self._nominated_stamp = stamp
+        found = self._nominated_rows.get(priority)
         if found is None:
-            found = self._guest_rows[priority] = {
+            found = self._nominated_rows[priority] = {
                 row: infos
                 for name, there in nominations.of_node.items()
                 if (row := self._row_of.get(name)) is not None
@@ -104,23 +104,23 @@ class NominatedPods(ClassColumns):
         return {**rest, row: others} if others else rest
 
     @contextmanager
-    def seated(self, guests: Mapping[int, Sequence[PodInfo]]) -> Iterator[None]:
+    def counting_nominated(self, nominated: Mapping[int, Sequence[PodInfo]]) -> Iterator[None]:
         """Count nominated pods on their rows for a while; no delta may come meanwhile."""
-        seats = [(info, row) for row, infos in guests.items() for info in infos]
+        pairs = [(info, row) for row, infos in nominated.items() for info in infos]
         rows_of: dict[int, list[int]] = {}
-        for info, row in seats:
+        for info, row in pairs:
             rows_of.setdefault(info.index, []).append(row)
         rows = {index: np.array(there, np.int32) for index, there in rows_of.items()}
-        self._seat(rows, 1)
-        before = self._guests
-        self._guests = [*before, *seats]
+        self._count_nominated(rows, 1)
+        before = self._counted_nominated
+        self._counted_nominated = [*before, *pairs]
         try:
             yield
         finally:
-            self._guests = before
-            self._seat(rows, -1)
+            self._counted_nominated = before
+            self._count_nominated(rows, -1)
 
-    def _seat(self, rows: Mapping[int, Int32], sign: int) -> None:
+    def _count_nominated(self, rows: Mapping[int, Int32], sign: int) -> None:
         for index, there in rows.items():
             info = self.classes[index]
             np.add.at(self.requested, there, sign * self._vectors[index])

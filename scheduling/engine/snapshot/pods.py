@@ -35,7 +35,7 @@ class PodColumns(NominatedPods):
         self._next: Int32 = np.full(64, -1, np.int32)
         self._previous: Int32 = np.full(64, -1, np.int32)
         self._first: Int32 = np.full(self._capacity, -1, np.int32)
-        self._homeless: dict[str, dict[int, None]] = {}
+        self._of_unknown_nodes: dict[str, dict[int, None]] = {}
         self._node_of_slot: dict[int, str] = {}
         self._assumed: set[Hashable] = set()
 
@@ -78,10 +78,10 @@ class PodColumns(NominatedPods):
             self._preempted.add(slot)
         row = self._row_of.get(node_name)
         if row is None:
-            self._homeless.setdefault(node_name, {})[slot] = None
+            self._of_unknown_nodes.setdefault(node_name, {})[slot] = None
             self._node_of_slot[slot] = node_name
         else:
-            self._settle(slot, row)
+            self._put_on_row(slot, row)
         if key in self.nominations.node_of:
             self.unnominate(key)
 
@@ -120,12 +120,12 @@ class PodColumns(NominatedPods):
             self._nominated_before.pop(key, None)
         node_name = self._node_of_slot.pop(slot, None)
         if node_name is not None:
-            homeless = self._homeless[node_name]
-            del homeless[slot]
-            if not homeless:
-                del self._homeless[node_name]
+            there = self._of_unknown_nodes[node_name]
+            del there[slot]
+            if not there:
+                del self._of_unknown_nodes[node_name]
         else:
-            self._unsettle(slot)
+            self._take_off_row(slot)
         self._keys[slot] = None
         self._pod_names.pop(slot, None)
         self._preempted.discard(slot)
@@ -135,7 +135,7 @@ class PodColumns(NominatedPods):
         """Count a pod that was just decided; ``key`` must not be known."""
         assert key not in self._slot_of, f"pod {key!r} is already placed"
         slot = self._new_slot(key, info, start_time=None, terminating=False)
-        self._settle(slot, row)
+        self._put_on_row(slot, row)
         self._assumed.add(key)
         if key in self.nominations.node_of:
             self._suspend_nomination(key)
@@ -153,15 +153,15 @@ class PodColumns(NominatedPods):
                 self.nominate(key, info, node_name)
 
     def _node_came(self, name: str, row: int) -> None:
-        for slot in self._homeless.pop(name, {}):
+        for slot in self._of_unknown_nodes.pop(name, {}):
             del self._node_of_slot[slot]
-            self._settle(slot, row)
+            self._put_on_row(slot, row)
         super()._node_came(name, row)
 
     def _node_leaves(self, name: str, row: int) -> None:
         for slot in self._slots_on(row):
-            self._unsettle(slot)
-            self._homeless.setdefault(name, {})[slot] = None
+            self._take_off_row(slot)
+            self._of_unknown_nodes.setdefault(name, {})[slot] = None
             self._node_of_slot[slot] = name
         super()._node_leaves(name, row)
 
@@ -196,7 +196,7 @@ class PodColumns(NominatedPods):
         self._next = lengthen(self._next, size, -1)
         self._previous = lengthen(self._previous, size, -1)
 
-    def _settle(self, slot: int, row: int) -> None:
+    def _put_on_row(self, slot: int, row: int) -> None:
         self._pod_row[slot] = row
         head = self._first[row]
         self._next[slot] = head
@@ -208,7 +208,7 @@ class PodColumns(NominatedPods):
         self._account(slot, row, 1)
         self._touch(row)
 
-    def _unsettle(self, slot: int) -> None:
+    def _take_off_row(self, slot: int) -> None:
         row = int(self._pod_row[slot])
         self._class_pods[self._pod_class.item(slot)] -= 1
         self._account(slot, row, -1)
