@@ -106,6 +106,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
 # Subresource -> the kind that it speaks, with group and version, and its verbs.
 _SUBRESOURCES: dict[str, dict[str, Any]] = {
     "status": {"verbs": ["get", "patch", "update"]},
+    "approval": {"verbs": ["get", "patch", "update"]},
     "finalize": {"verbs": ["update"]},
     "binding": {"kind": "Binding", "verbs": ["create"]},
     "eviction": {"kind": "Eviction", "group": "policy", "version": "v1", "verbs": ["create"]},

@@ -25,26 +25,14 @@ Json = dict[str, Any]
 # Go's mime parser refuses the "@" of the media type that kubectl asks for.
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
-_META = frozenset(
-    {
-        "DeleteOptions",
-        "FieldsV1",
-        "LabelSelector",
-        "LabelSelectorRequirement",
-        "ManagedFieldsEntry",
-        "ObjectMeta",
-        "OwnerReference",
-        "Preconditions",
-    }
-)
-_PACKAGES = {
-    "": "core",
-    "node.k8s.io": "node",
-    "scheduling.k8s.io": "scheduling",
-    "coordination.k8s.io": "coordination",
-    "authorization.k8s.io": "authorization",
-    "autoscaling": "autoscaling",
+_NAMES = {
+    word.partition("=")[0]: f"{package}.{word.rpartition('=')[2]}"
+    for package, words in wire_types.PACKAGES.items()
+    for word in words.split()
 }
+"""The definition's name of each class of ``wire_types``."""
+_PATTERNS = {wire_types.TIME: "date-time", wire_types.BASE64: "byte"}
+"""What texts that match a pattern of ``wire_types`` are called."""
 _POSTED: tuple[tuple[type, str, str, str], ...] = (
     (wire_types.Binding, "", "v1", "Binding"),
     (wire_types.Eviction, "policy", "v1", "Eviction"),
@@ -81,22 +69,18 @@ class _Definitions:
         self.found: Json = {}
         self._names: dict[type, str] = {}
 
-    def add(self, struct: type, package: str) -> str:
-        """Return the definition's name; types reached first from core belong to core."""
+    def add(self, struct: type) -> str:
+        """Return the definition's name."""
         if struct in self._names:
             return self._names[struct]
-        prefix = (
-            "io.k8s.apimachinery.pkg.apis.meta.v1"
-            if struct.__name__ in _META
-            else f"io.k8s.api.{package}.v1"
-        )
-        name = self._names[struct] = f"{prefix}.{struct.__name__}"
+        own = struct.__name__
+        name = self._names[struct] = _NAMES.get(own, f"dev.stowage.{own}")
         info = msgspec.inspect.type_info(struct)
         assert isinstance(info, msgspec.inspect.StructType)
         rules = wire_types.PATCH.get(struct.__name__, {})
         properties: Json = {}
         for field in info.fields:
-            schema = self._schema(field.type, package)
+            schema = self._schema(field.type)
             key, strategy = rules.get(field.encode_name, ("", ""))
             if key:
                 schema["x-kubernetes-patch-merge-key"] = key
@@ -106,7 +90,7 @@ class _Definitions:
         self.found[name] = {"type": "object", "properties": properties}
         return name
 
-    def _schema(self, info: msgspec.inspect.Type, package: str) -> Json:
+    def _schema(self, info: msgspec.inspect.Type) -> Json:
         inspect = msgspec.inspect
         if isinstance(info, inspect.UnionType):
             members = [m for m in info.types if not isinstance(m, inspect.NoneType)]
@@ -115,13 +99,13 @@ class _Definitions:
                 return {"type": "string"}  # a quantity
             if {inspect.IntType, inspect.StrType} <= kinds:
                 return {"type": "string", "format": "int-or-string"}
-            return self._schema(members[0], package)
+            return self._schema(members[0])
         if isinstance(info, inspect.StructType):
-            return {"$ref": "#/definitions/" + self.add(info.cls, package)}
+            return {"$ref": "#/definitions/" + self.add(info.cls)}
         if isinstance(info, inspect.ListType):
-            return {"type": "array", "items": self._schema(info.item_type, package)}
+            return {"type": "array", "items": self._schema(info.item_type)}
         if isinstance(info, inspect.DictType):
-            value = self._schema(info.value_type, package)
+            value = self._schema(info.value_type)
             return {"type": "object", "additionalProperties": value}
         if isinstance(info, inspect.BoolType):
             return {"type": "boolean"}
@@ -131,7 +115,10 @@ class _Definitions:
         if isinstance(info, inspect.FloatType):
             return {"type": "number", "format": "double"}
         if isinstance(info, inspect.StrType):
-            return {"type": "string", **({"format": "date-time"} if info.pattern else {})}
+            return {
+                "type": "string",
+                **({"format": _PATTERNS[info.pattern]} if info.pattern else {}),
+            }
         return {"type": "object"}
 
 
@@ -169,7 +156,7 @@ def document() -> Json:
     """Return the document as JSON."""
     definitions = _Definitions()
     for struct, group, version, kind in _roots():
-        name = definitions.add(struct, _PACKAGES.get(group, group))
+        name = definitions.add(struct)
         definition = definitions.found[name]
         key = "x-kubernetes-group-version-kind"
         definition.setdefault(key, []).append(_gvk(group, version, kind))

@@ -6,6 +6,7 @@ Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too 
 
 from typing import Final
 
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
 _DEPRECATED_LABELS: Final = {
@@ -32,11 +33,13 @@ def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[st
         return pod_warnings(spec, "spec", manifest.get("metadata") or {})
     if kind == "Node":
         return _node_warnings(spec)
+    not_done = KINDS[kind].not_done if old is None else ""
+    warnings = [f"{kind} is stored and not acted upon: {not_done}"] if not_done else []
     template = spec.get("template")
     if isinstance(template, dict):
         meta = template.get("metadata") or {}
-        return pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
-    return []
+        warnings += pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
+    return warnings
 
 
 def _node_warnings(spec: Manifest) -> list[str]:

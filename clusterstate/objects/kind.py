@@ -61,7 +61,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     ``returns_deleted``: a deletion answers with the object instead of a Status
     (``registry.Store.ReturnDeletedObject``). ``has_plain_selector``: ``spec.selector`` is a map of
     labels instead of a label selector.
-    ``strategy`` says what else a write does to a manifest of the kind.
+    ``not_done`` says what a client may expect of a new object and nobody here does; it is told in a
+    Warning. ``strategy`` says what else a write does to a manifest of the kind.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     has_unlogged_updates: bool = False
     returns_deleted: bool = False
     has_plain_selector: bool = False
+    not_done: str = ""
     parts: tuple[Part, ...] = ()
     strategy: Strategy = Strategy()
     group: str = ""

@@ -11,6 +11,7 @@ from typing import Final
 
 from clusterstate.objects import columns, wire_types
 from clusterstate.objects.kind import Column, Kind, Part
+from clusterstate.objects.stored_kinds import STORED_KINDS
 from clusterstate.objects.strategies import (
     LeaseStrategy,
     NamespaceStrategy,
@@ -337,5 +338,5 @@ def register(kind: Kind) -> None:
     NAMES[kind.code] = kind.name
 
 
-for _kind in _ALL:
+for _kind in (*_ALL, *STORED_KINDS):
     register(_kind)

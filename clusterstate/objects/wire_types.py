@@ -13,10 +13,10 @@ from msgspec import Meta, Struct, field
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Time = Annotated[
-    str,
-    Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"),
-]
+TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"
+BASE64 = r"^[A-Za-z0-9+/\r\n]*(=[=\r\n]*)?$"
+Time = Annotated[str, Meta(pattern=TIME)]
+Base64 = Annotated[str, Meta(pattern=BASE64)]
 Quantity = str | int | float
 IntOrString = int | str
 
@@ -259,13 +259,13 @@ class ContainerResizePolicy(Struct, omit_defaults=True, gc=False):
     restartPolicy: str | None = None
 
 
-class ResourceClaim(Struct, omit_defaults=True, gc=False):
+class CoreV1ResourceClaim(Struct, omit_defaults=True, gc=False):
     name: str | None = None
     request: str | None = None
 
 
 class ResourceRequirements(Struct, omit_defaults=True, gc=False):
-    claims: list[ResourceClaim] | None = None
+    claims: list[CoreV1ResourceClaim] | None = None
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
 
@@ -1429,6 +1429,240 @@ class LimitRange(Struct, omit_defaults=True, gc=False):
     spec: LimitRangeSpec | None = None
 
 
+class ConfigMap(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    binaryData: dict[str, Base64] | None = None
+    data: dict[str, str] | None = None
+    immutable: bool | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+
+
+class Secret(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    data: dict[str, Base64] | None = None
+    immutable: bool | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    stringData: dict[str, str] | None = None
+    type: str | None = None
+
+
+class ServiceAccount(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    automountServiceAccountToken: bool | None = None
+    imagePullSecrets: list[LocalObjectReference] | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    secrets: list[ObjectReference] | None = None
+
+
+class PodTemplate(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    template: PodTemplateSpec | None = None
+
+
+class AzureFilePersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    readOnly: bool | None = None
+    secretName: str | None = None
+    secretNamespace: str | None = None
+    shareName: str | None = None
+
+
+class SecretReference(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    namespace: str | None = None
+
+
+class CephFSPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    monitors: list[str] | None = None
+    path: str | None = None
+    readOnly: bool | None = None
+    secretFile: str | None = None
+    secretRef: SecretReference | None = None
+    user: str | None = None
+
+
+class CinderPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    fsType: str | None = None
+    readOnly: bool | None = None
+    secretRef: SecretReference | None = None
+    volumeID: str | None = None
+
+
+class CSIPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    controllerExpandSecretRef: SecretReference | None = None
+    controllerPublishSecretRef: SecretReference | None = None
+    driver: str | None = None
+    fsType: str | None = None
+    nodeExpandSecretRef: SecretReference | None = None
+    nodePublishSecretRef: SecretReference | None = None
+    nodeStageSecretRef: SecretReference | None = None
+    readOnly: bool | None = None
+    volumeAttributes: dict[str, str] | None = None
+    volumeHandle: str | None = None
+
+
+class FlexPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    driver: str | None = None
+    fsType: str | None = None
+    options: dict[str, str] | None = None
+    readOnly: bool | None = None
+    secretRef: SecretReference | None = None
+
+
+class GlusterfsPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    endpoints: str | None = None
+    endpointsNamespace: str | None = None
+    path: str | None = None
+    readOnly: bool | None = None
+
+
+class ISCSIPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    chapAuthDiscovery: bool | None = None
+    chapAuthSession: bool | None = None
+    fsType: str | None = None
+    initiatorName: str | None = None
+    iqn: str | None = None
+    iscsiInterface: str | None = None
+    lun: Int32 | None = None
+    portals: list[str] | None = None
+    readOnly: bool | None = None
+    secretRef: SecretReference | None = None
+    targetPortal: str | None = None
+
+
+class LocalVolumeSource(Struct, omit_defaults=True, gc=False):
+    fsType: str | None = None
+    path: str | None = None
+
+
+class VolumeNodeAffinity(Struct, omit_defaults=True, gc=False):
+    required: NodeSelector | None = None
+
+
+class RBDPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    fsType: str | None = None
+    image: str | None = None
+    keyring: str | None = None
+    monitors: list[str] | None = None
+    pool: str | None = None
+    readOnly: bool | None = None
+    secretRef: SecretReference | None = None
+    user: str | None = None
+
+
+class ScaleIOPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    fsType: str | None = None
+    gateway: str | None = None
+    protectionDomain: str | None = None
+    readOnly: bool | None = None
+    secretRef: SecretReference | None = None
+    sslEnabled: bool | None = None
+    storageMode: str | None = None
+    storagePool: str | None = None
+    system: str | None = None
+    volumeName: str | None = None
+
+
+class StorageOSPersistentVolumeSource(Struct, omit_defaults=True, gc=False):
+    fsType: str | None = None
+    readOnly: bool | None = None
+    secretRef: ObjectReference | None = None
+    volumeName: str | None = None
+    volumeNamespace: str | None = None
+
+
+class PersistentVolumeSpec(Struct, omit_defaults=True, gc=False):
+    accessModes: list[str] | None = None
+    awsElasticBlockStore: AWSElasticBlockStoreVolumeSource | None = None
+    azureDisk: AzureDiskVolumeSource | None = None
+    azureFile: AzureFilePersistentVolumeSource | None = None
+    capacity: dict[str, Quantity] | None = None
+    cephfs: CephFSPersistentVolumeSource | None = None
+    cinder: CinderPersistentVolumeSource | None = None
+    claimRef: ObjectReference | None = None
+    csi: CSIPersistentVolumeSource | None = None
+    fc: FCVolumeSource | None = None
+    flexVolume: FlexPersistentVolumeSource | None = None
+    flocker: FlockerVolumeSource | None = None
+    gcePersistentDisk: GCEPersistentDiskVolumeSource | None = None
+    glusterfs: GlusterfsPersistentVolumeSource | None = None
+    hostPath: HostPathVolumeSource | None = None
+    iscsi: ISCSIPersistentVolumeSource | None = None
+    local: LocalVolumeSource | None = None
+    mountOptions: list[str] | None = None
+    nfs: NFSVolumeSource | None = None
+    nodeAffinity: VolumeNodeAffinity | None = None
+    persistentVolumeReclaimPolicy: str | None = None
+    photonPersistentDisk: PhotonPersistentDiskVolumeSource | None = None
+    portworxVolume: PortworxVolumeSource | None = None
+    quobyte: QuobyteVolumeSource | None = None
+    rbd: RBDPersistentVolumeSource | None = None
+    scaleIO: ScaleIOPersistentVolumeSource | None = None
+    storageClassName: str | None = None
+    storageos: StorageOSPersistentVolumeSource | None = None
+    volumeAttributesClassName: str | None = None
+    volumeMode: str | None = None
+    vsphereVolume: VsphereVirtualDiskVolumeSource | None = None
+
+
+class PersistentVolumeStatus(Struct, omit_defaults=True, gc=False):
+    lastPhaseTransitionTime: Time | None = None
+    message: str | None = None
+    phase: str | None = None
+    reason: str | None = None
+
+
+class PersistentVolume(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: PersistentVolumeSpec | None = None
+    status: PersistentVolumeStatus | None = None
+
+
+class PersistentVolumeClaimCondition(Struct, omit_defaults=True, gc=False):
+    lastProbeTime: Time | None = None
+    lastTransitionTime: Time | None = None
+    message: str | None = None
+    reason: str | None = None
+    status: str | None = None
+    type: str | None = None
+
+
+class VolumeHealthStatus(Struct, omit_defaults=True, gc=False):
+    healthConditions: list[VolumeHealthCondition] | None = None
+    lastTransitionTime: Time | None = None
+
+
+class ModifyVolumeStatus(Struct, omit_defaults=True, gc=False):
+    status: str | None = None
+    targetVolumeAttributesClassName: str | None = None
+
+
+class PersistentVolumeClaimStatus(Struct, omit_defaults=True, gc=False):
+    accessModes: list[str] | None = None
+    allocatedResourceStatuses: dict[str, str] | None = None
+    allocatedResources: dict[str, Quantity] | None = None
+    capacity: dict[str, Quantity] | None = None
+    conditions: list[PersistentVolumeClaimCondition] | None = None
+    currentVolumeAttributesClassName: str | None = None
+    healthStatus: VolumeHealthStatus | None = None
+    modifyVolumeStatus: ModifyVolumeStatus | None = None
+    phase: str | None = None
+
+
+class PersistentVolumeClaim(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: PersistentVolumeClaimSpec | None = None
+    status: PersistentVolumeClaimStatus | None = None
+
+
 class Overhead(Struct, omit_defaults=True, gc=False):
     podFixed: dict[str, Quantity] | None = None
 
@@ -1574,45 +1808,6 @@ class StatefulSetUpdateStrategy(Struct, omit_defaults=True, gc=False):
     type: str | None = None
 
 
-class PersistentVolumeClaimCondition(Struct, omit_defaults=True, gc=False):
-    lastProbeTime: Time | None = None
-    lastTransitionTime: Time | None = None
-    message: str | None = None
-    reason: str | None = None
-    status: str | None = None
-    type: str | None = None
-
-
-class VolumeHealthStatus(Struct, omit_defaults=True, gc=False):
-    healthConditions: list[VolumeHealthCondition] | None = None
-    lastTransitionTime: Time | None = None
-
-
-class ModifyVolumeStatus(Struct, omit_defaults=True, gc=False):
-    status: str | None = None
-    targetVolumeAttributesClassName: str | None = None
-
-
-class PersistentVolumeClaimStatus(Struct, omit_defaults=True, gc=False):
-    accessModes: list[str] | None = None
-    allocatedResourceStatuses: dict[str, str] | None = None
-    allocatedResources: dict[str, Quantity] | None = None
-    capacity: dict[str, Quantity] | None = None
-    conditions: list[PersistentVolumeClaimCondition] | None = None
-    currentVolumeAttributesClassName: str | None = None
-    healthStatus: VolumeHealthStatus | None = None
-    modifyVolumeStatus: ModifyVolumeStatus | None = None
-    phase: str | None = None
-
-
-class PersistentVolumeClaim(Struct, omit_defaults=True, gc=False):
-    apiVersion: str | None = None
-    kind: str | None = None
-    metadata: ObjectMeta | None = None
-    spec: PersistentVolumeClaimSpec | None = None
-    status: PersistentVolumeClaimStatus | None = None
-
-
 class StatefulSetSpec(Struct, omit_defaults=True, gc=False):
     minReadySeconds: Int32 | None = None
     ordinals: StatefulSetOrdinals | None = None
@@ -1751,6 +1946,1004 @@ class Deployment(Struct, omit_defaults=True, gc=False):
     metadata: ObjectMeta | None = None
     spec: DeploymentSpec | None = None
     status: DeploymentStatus | None = None
+
+
+class ControllerRevision(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    data: dict[str, Any] | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    revision: Int64 | None = None
+
+
+class PodFailurePolicyOnExitCodesRequirement(Struct, omit_defaults=True, gc=False):
+    containerName: str | None = None
+    operator: str | None = None
+    values: list[Int32] | None = None
+
+
+class PodFailurePolicyOnPodConditionsPattern(Struct, omit_defaults=True, gc=False):
+    status: str | None = None
+    type: str | None = None
+
+
+class PodFailurePolicyRule(Struct, omit_defaults=True, gc=False):
+    action: str | None = None
+    onExitCodes: PodFailurePolicyOnExitCodesRequirement | None = None
+    onPodConditions: list[PodFailurePolicyOnPodConditionsPattern] | None = None
+
+
+class PodFailurePolicy(Struct, omit_defaults=True, gc=False):
+    rules: list[PodFailurePolicyRule] | None = None
+
+
+class WorkloadPodGroupAllDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class WorkloadPodGroupSingleDisruptionMode(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class WorkloadPodGroupDisruptionMode(Struct, omit_defaults=True, gc=False):
+    all: WorkloadPodGroupAllDisruptionMode | None = None
+    single: WorkloadPodGroupSingleDisruptionMode | None = None
+
+
+class WorkloadPodGroupResourceClaim(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    resourceClaimName: str | None = None
+    resourceClaimTemplateName: str | None = None
+
+
+class TopologyConstraint(Struct, omit_defaults=True, gc=False):
+    key: str | None = None
+
+
+class WorkloadPodGroupSchedulingConstraints(Struct, omit_defaults=True, gc=False):
+    topology: list[TopologyConstraint] | None = None
+
+
+class WorkloadPodGroupBasicSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    pass
+
+
+class WorkloadPodGroupGangSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    minCount: Int32 | None = None
+
+
+class WorkloadPodGroupSchedulingPolicy(Struct, omit_defaults=True, gc=False):
+    basic: WorkloadPodGroupBasicSchedulingPolicy | None = None
+    gang: WorkloadPodGroupGangSchedulingPolicy | None = None
+
+
+class JobSchedulingConfiguration(Struct, omit_defaults=True, gc=False):
+    disruptionMode: WorkloadPodGroupDisruptionMode | None = None
+    resourceClaims: list[WorkloadPodGroupResourceClaim] | None = None
+    schedulingConstraints: WorkloadPodGroupSchedulingConstraints | None = None
+    schedulingPolicy: WorkloadPodGroupSchedulingPolicy | None = None
+
+
+class SuccessPolicyRule(Struct, omit_defaults=True, gc=False):
+    succeededCount: Int32 | None = None
+    succeededIndexes: str | None = None
+
+
+class SuccessPolicy(Struct, omit_defaults=True, gc=False):
+    rules: list[SuccessPolicyRule] | None = None
+
+
+class JobSpec(Struct, omit_defaults=True, gc=False):
+    activeDeadlineSeconds: Int64 | None = None
+    backoffLimit: Int32 | None = None
+    backoffLimitPerIndex: Int32 | None = None
+    completionMode: str | None = None
+    completions: Int32 | None = None
+    managedBy: str | None = None
+    manualSelector: bool | None = None
+    maxFailedIndexes: Int32 | None = None
+    parallelism: Int32 | None = None
+    podFailurePolicy: PodFailurePolicy | None = None
+    podReplacementPolicy: str | None = None
+    scheduling: JobSchedulingConfiguration | None = None
+    selector: LabelSelector | None = None
+    successPolicy: SuccessPolicy | None = None
+    suspend: bool | None = None
+    template: PodTemplateSpec | None = None
+    ttlSecondsAfterFinished: Int32 | None = None
+
+
+class JobCondition(Struct, omit_defaults=True, gc=False):
+    lastProbeTime: Time | None = None
+    lastTransitionTime: Time | None = None
+    message: str | None = None
+    reason: str | None = None
+    status: str | None = None
+    type: str | None = None
+
+
+class UncountedTerminatedPods(Struct, omit_defaults=True, gc=False):
+    failed: list[str] | None = None
+    succeeded: list[str] | None = None
+
+
+class JobStatus(Struct, omit_defaults=True, gc=False):
+    active: Int32 | None = None
+    completedIndexes: str | None = None
+    completionTime: Time | None = None
+    conditions: list[JobCondition] | None = None
+    failed: Int32 | None = None
+    failedIndexes: str | None = None
+    ready: Int32 | None = None
+    startTime: Time | None = None
+    succeeded: Int32 | None = None
+    terminating: Int32 | None = None
+    uncountedTerminatedPods: UncountedTerminatedPods | None = None
+
+
+class Job(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: JobSpec | None = None
+    status: JobStatus | None = None
+
+
+class JobTemplateSpec(Struct, omit_defaults=True, gc=False):
+    metadata: ObjectMeta | None = None
+    spec: JobSpec | None = None
+
+
+class CronJobSpec(Struct, omit_defaults=True, gc=False):
+    concurrencyPolicy: str | None = None
+    failedJobsHistoryLimit: Int32 | None = None
+    jobTemplate: JobTemplateSpec | None = None
+    schedule: str | None = None
+    startingDeadlineSeconds: Int64 | None = None
+    successfulJobsHistoryLimit: Int32 | None = None
+    suspend: bool | None = None
+    timeZone: str | None = None
+
+
+class CronJobStatus(Struct, omit_defaults=True, gc=False):
+    active: list[ObjectReference] | None = None
+    lastScheduleTime: Time | None = None
+    lastSuccessfulTime: Time | None = None
+
+
+class CronJob(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: CronJobSpec | None = None
+    status: CronJobStatus | None = None
+
+
+class HPAScalingPolicy(Struct, omit_defaults=True, gc=False):
+    periodSeconds: Int32 | None = None
+    type: str | None = None
+    value: Int32 | None = None
+
+
+class HPAScalingRules(Struct, omit_defaults=True, gc=False):
+    policies: list[HPAScalingPolicy] | None = None
+    selectPolicy: str | None = None
+    stabilizationWindowSeconds: Int32 | None = None
+    tolerance: Quantity | None = None
+
+
+class HorizontalPodAutoscalerBehavior(Struct, omit_defaults=True, gc=False):
+    scaleDown: HPAScalingRules | None = None
+    scaleUp: HPAScalingRules | None = None
+
+
+class MetricTarget(Struct, omit_defaults=True, gc=False):
+    averageUtilization: Int32 | None = None
+    averageValue: Quantity | None = None
+    type: str | None = None
+    value: Quantity | None = None
+
+
+class ContainerResourceMetricSource(Struct, omit_defaults=True, gc=False):
+    container: str | None = None
+    name: str | None = None
+    target: MetricTarget | None = None
+
+
+class MetricIdentifier(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    selector: LabelSelector | None = None
+
+
+class ExternalMetricSource(Struct, omit_defaults=True, gc=False):
+    metric: MetricIdentifier | None = None
+    target: MetricTarget | None = None
+
+
+class CrossVersionObjectReference(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class ObjectMetricSource(Struct, omit_defaults=True, gc=False):
+    describedObject: CrossVersionObjectReference | None = None
+    metric: MetricIdentifier | None = None
+    target: MetricTarget | None = None
+
+
+class PodsMetricSource(Struct, omit_defaults=True, gc=False):
+    metric: MetricIdentifier | None = None
+    target: MetricTarget | None = None
+
+
+class ResourceMetricSource(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    target: MetricTarget | None = None
+
+
+class MetricSpec(Struct, omit_defaults=True, gc=False):
+    containerResource: ContainerResourceMetricSource | None = None
+    external: ExternalMetricSource | None = None
+    object: ObjectMetricSource | None = None
+    pods: PodsMetricSource | None = None
+    resource: ResourceMetricSource | None = None
+    type: str | None = None
+
+
+class HorizontalPodAutoscalerSpec(Struct, omit_defaults=True, gc=False):
+    behavior: HorizontalPodAutoscalerBehavior | None = None
+    maxReplicas: Int32 | None = None
+    metrics: list[MetricSpec] | None = None
+    minReplicas: Int32 | None = None
+    scaleTargetRef: CrossVersionObjectReference | None = None
+
+
+class HorizontalPodAutoscalerCondition(Struct, omit_defaults=True, gc=False):
+    lastTransitionTime: Time | None = None
+    message: str | None = None
+    observedGeneration: Int64 | None = None
+    reason: str | None = None
+    status: str | None = None
+    type: str | None = None
+
+
+class MetricValueStatus(Struct, omit_defaults=True, gc=False):
+    averageUtilization: Int32 | None = None
+    averageValue: Quantity | None = None
+    value: Quantity | None = None
+
+
+class ContainerResourceMetricStatus(Struct, omit_defaults=True, gc=False):
+    container: str | None = None
+    current: MetricValueStatus | None = None
+    name: str | None = None
+
+
+class ExternalMetricStatus(Struct, omit_defaults=True, gc=False):
+    current: MetricValueStatus | None = None
+    metric: MetricIdentifier | None = None
+
+
+class ObjectMetricStatus(Struct, omit_defaults=True, gc=False):
+    current: MetricValueStatus | None = None
+    describedObject: CrossVersionObjectReference | None = None
+    metric: MetricIdentifier | None = None
+
+
+class PodsMetricStatus(Struct, omit_defaults=True, gc=False):
+    current: MetricValueStatus | None = None
+    metric: MetricIdentifier | None = None
+
+
+class ResourceMetricStatus(Struct, omit_defaults=True, gc=False):
+    current: MetricValueStatus | None = None
+    name: str | None = None
+
+
+class MetricStatus(Struct, omit_defaults=True, gc=False):
+    containerResource: ContainerResourceMetricStatus | None = None
+    external: ExternalMetricStatus | None = None
+    object: ObjectMetricStatus | None = None
+    pods: PodsMetricStatus | None = None
+    resource: ResourceMetricStatus | None = None
+    type: str | None = None
+
+
+class HorizontalPodAutoscalerStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[HorizontalPodAutoscalerCondition] | None = None
+    currentMetrics: list[MetricStatus] | None = None
+    currentReplicas: Int32 | None = None
+    desiredReplicas: Int32 | None = None
+    lastScaleTime: Time | None = None
+    observedGeneration: Int64 | None = None
+
+
+class HorizontalPodAutoscaler(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: HorizontalPodAutoscalerSpec | None = None
+    status: HorizontalPodAutoscalerStatus | None = None
+
+
+class AutoscalingV1CrossVersionObjectReference(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    name: str | None = None
+
+
+class AutoscalingV1HorizontalPodAutoscalerSpec(Struct, omit_defaults=True, gc=False):
+    maxReplicas: Int32 | None = None
+    minReplicas: Int32 | None = None
+    scaleTargetRef: AutoscalingV1CrossVersionObjectReference | None = None
+    targetCPUUtilizationPercentage: Int32 | None = None
+
+
+class AutoscalingV1HorizontalPodAutoscalerStatus(Struct, omit_defaults=True, gc=False):
+    currentCPUUtilizationPercentage: Int32 | None = None
+    currentReplicas: Int32 | None = None
+    desiredReplicas: Int32 | None = None
+    lastScaleTime: Time | None = None
+    observedGeneration: Int64 | None = None
+
+
+class AutoscalingV1HorizontalPodAutoscaler(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: AutoscalingV1HorizontalPodAutoscalerSpec | None = None
+    status: AutoscalingV1HorizontalPodAutoscalerStatus | None = None
+
+
+class CertificateSigningRequestSpec(Struct, omit_defaults=True, gc=False):
+    expirationSeconds: Int32 | None = None
+    extra: dict[str, list[str]] | None = None
+    groups: list[str] | None = None
+    request: Base64 | None = None
+    signerName: str | None = None
+    uid: str | None = None
+    usages: list[str] | None = None
+    username: str | None = None
+
+
+class CertificateSigningRequestCondition(Struct, omit_defaults=True, gc=False):
+    lastTransitionTime: Time | None = None
+    lastUpdateTime: Time | None = None
+    message: str | None = None
+    reason: str | None = None
+    status: str | None = None
+    type: str | None = None
+
+
+class CertificateSigningRequestStatus(Struct, omit_defaults=True, gc=False):
+    certificate: Base64 | None = None
+    conditions: list[CertificateSigningRequestCondition] | None = None
+
+
+class CertificateSigningRequest(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: CertificateSigningRequestSpec | None = None
+    status: CertificateSigningRequestStatus | None = None
+
+
+class EndpointConditions(Struct, omit_defaults=True, gc=False):
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class ForNode(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+
+
+class ForZone(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+
+
+class EndpointHints(Struct, omit_defaults=True, gc=False):
+    forNodes: list[ForNode] | None = None
+    forZones: list[ForZone] | None = None
+
+
+class Endpoint(Struct, omit_defaults=True, gc=False):
+    addresses: list[str] | None = None
+    conditions: EndpointConditions | None = None
+    deprecatedTopology: dict[str, str] | None = None
+    hints: EndpointHints | None = None
+    hostname: str | None = None
+    nodeName: str | None = None
+    targetRef: ObjectReference | None = None
+    zone: str | None = None
+
+
+class EndpointPort(Struct, omit_defaults=True, gc=False):
+    appProtocol: str | None = None
+    name: str | None = None
+    port: Int32 | None = None
+    protocol: str | None = None
+
+
+class EndpointSlice(Struct, omit_defaults=True, gc=False):
+    addressType: str | None = None
+    apiVersion: str | None = None
+    endpoints: list[Endpoint] | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    ports: list[EndpointPort] | None = None
+
+
+class EventsV1EventSeries(Struct, omit_defaults=True, gc=False):
+    count: Int32 | None = None
+    lastObservedTime: Time | None = None
+
+
+class EventsV1Event(Struct, omit_defaults=True, gc=False):
+    action: str | None = None
+    apiVersion: str | None = None
+    deprecatedCount: Int32 | None = None
+    deprecatedFirstTimestamp: Time | None = None
+    deprecatedLastTimestamp: Time | None = None
+    deprecatedSource: EventSource | None = None
+    eventTime: Time | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    note: str | None = None
+    reason: str | None = None
+    regarding: ObjectReference | None = None
+    related: ObjectReference | None = None
+    reportingController: str | None = None
+    reportingInstance: str | None = None
+    series: EventsV1EventSeries | None = None
+    type: str | None = None
+
+
+class ServiceBackendPort(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    number: Int32 | None = None
+
+
+class IngressServiceBackend(Struct, omit_defaults=True, gc=False):
+    name: str | None = None
+    port: ServiceBackendPort | None = None
+
+
+class IngressBackend(Struct, omit_defaults=True, gc=False):
+    resource: TypedLocalObjectReference | None = None
+    service: IngressServiceBackend | None = None
+
+
+class HTTPIngressPath(Struct, omit_defaults=True, gc=False):
+    backend: IngressBackend | None = None
+    path: str | None = None
+    pathType: str | None = None
+
+
+class HTTPIngressRuleValue(Struct, omit_defaults=True, gc=False):
+    paths: list[HTTPIngressPath] | None = None
+
+
+class IngressRule(Struct, omit_defaults=True, gc=False):
+    host: str | None = None
+    http: HTTPIngressRuleValue | None = None
+
+
+class IngressTLS(Struct, omit_defaults=True, gc=False):
+    hosts: list[str] | None = None
+    secretName: str | None = None
+
+
+class IngressSpec(Struct, omit_defaults=True, gc=False):
+    defaultBackend: IngressBackend | None = None
+    ingressClassName: str | None = None
+    rules: list[IngressRule] | None = None
+    tls: list[IngressTLS] | None = None
+
+
+class IngressPortStatus(Struct, omit_defaults=True, gc=False):
+    error: str | None = None
+    port: Int32 | None = None
+    protocol: str | None = None
+
+
+class IngressLoadBalancerIngress(Struct, omit_defaults=True, gc=False):
+    hostname: str | None = None
+    ip: str | None = None
+    ports: list[IngressPortStatus] | None = None
+
+
+class IngressLoadBalancerStatus(Struct, omit_defaults=True, gc=False):
+    ingress: list[IngressLoadBalancerIngress] | None = None
+
+
+class IngressStatus(Struct, omit_defaults=True, gc=False):
+    loadBalancer: IngressLoadBalancerStatus | None = None
+
+
+class Ingress(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: IngressSpec | None = None
+    status: IngressStatus | None = None
+
+
+class IngressClassParametersReference(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    scope: str | None = None
+
+
+class IngressClassSpec(Struct, omit_defaults=True, gc=False):
+    controller: str | None = None
+    parameters: IngressClassParametersReference | None = None
+
+
+class IngressClass(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: IngressClassSpec | None = None
+
+
+class NetworkPolicyPort(Struct, omit_defaults=True, gc=False):
+    endPort: Int32 | None = None
+    port: IntOrString | None = None
+    protocol: str | None = None
+
+
+class IPBlock(Struct, omit_defaults=True, gc=False):
+    cidr: str | None = None
+    except_: list[str] | None = field(name="except", default=None)
+
+
+class NetworkPolicyPeer(Struct, omit_defaults=True, gc=False):
+    ipBlock: IPBlock | None = None
+    namespaceSelector: LabelSelector | None = None
+    podSelector: LabelSelector | None = None
+
+
+class NetworkPolicyEgressRule(Struct, omit_defaults=True, gc=False):
+    ports: list[NetworkPolicyPort] | None = None
+    to: list[NetworkPolicyPeer] | None = None
+
+
+class NetworkPolicyIngressRule(Struct, omit_defaults=True, gc=False):
+    from_: list[NetworkPolicyPeer] | None = field(name="from", default=None)
+    ports: list[NetworkPolicyPort] | None = None
+
+
+class NetworkPolicySpec(Struct, omit_defaults=True, gc=False):
+    egress: list[NetworkPolicyEgressRule] | None = None
+    ingress: list[NetworkPolicyIngressRule] | None = None
+    podSelector: LabelSelector | None = None
+    policyTypes: list[str] | None = None
+
+
+class NetworkPolicy(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: NetworkPolicySpec | None = None
+
+
+class OpaqueDeviceConfiguration(Struct, omit_defaults=True, gc=False):
+    driver: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class DeviceClassConfiguration(Struct, omit_defaults=True, gc=False):
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class CELDeviceSelector(Struct, omit_defaults=True, gc=False):
+    expression: str | None = None
+
+
+class DeviceSelector(Struct, omit_defaults=True, gc=False):
+    cel: CELDeviceSelector | None = None
+
+
+class DeviceClassSpec(Struct, omit_defaults=True, gc=False):
+    config: list[DeviceClassConfiguration] | None = None
+    extendedResourceName: str | None = None
+    selectors: list[DeviceSelector] | None = None
+
+
+class DeviceClass(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: DeviceClassSpec | None = None
+
+
+class DeviceClaimConfiguration(Struct, omit_defaults=True, gc=False):
+    opaque: OpaqueDeviceConfiguration | None = None
+    requests: list[str] | None = None
+
+
+class DeviceConstraint(Struct, omit_defaults=True, gc=False):
+    distinctAttribute: str | None = None
+    matchAttribute: str | None = None
+    requests: list[str] | None = None
+
+
+class CapacityRequirements(Struct, omit_defaults=True, gc=False):
+    requests: dict[str, Quantity] | None = None
+
+
+class DeviceDerivedAttribute(Struct, omit_defaults=True, gc=False):
+    expression: str | None = None
+    name: str | None = None
+
+
+class DeviceToleration(Struct, omit_defaults=True, gc=False):
+    effect: str | None = None
+    key: str | None = None
+    operator: str | None = None
+    tolerationSeconds: Int64 | None = None
+    value: str | None = None
+
+
+class ExactDeviceRequest(Struct, omit_defaults=True, gc=False):
+    adminAccess: bool | None = None
+    allocationMode: str | None = None
+    capacity: CapacityRequirements | None = None
+    count: Int64 | None = None
+    derivedAttributes: list[DeviceDerivedAttribute] | None = None
+    deviceClassName: str | None = None
+    selectors: list[DeviceSelector] | None = None
+    tolerations: list[DeviceToleration] | None = None
+
+
+class DeviceSubRequest(Struct, omit_defaults=True, gc=False):
+    allocationMode: str | None = None
+    capacity: CapacityRequirements | None = None
+    count: Int64 | None = None
+    derivedAttributes: list[DeviceDerivedAttribute] | None = None
+    deviceClassName: str | None = None
+    name: str | None = None
+    selectors: list[DeviceSelector] | None = None
+    tolerations: list[DeviceToleration] | None = None
+
+
+class DeviceRequest(Struct, omit_defaults=True, gc=False):
+    exactly: ExactDeviceRequest | None = None
+    firstAvailable: list[DeviceSubRequest] | None = None
+    name: str | None = None
+
+
+class DeviceClaim(Struct, omit_defaults=True, gc=False):
+    config: list[DeviceClaimConfiguration] | None = None
+    constraints: list[DeviceConstraint] | None = None
+    requests: list[DeviceRequest] | None = None
+
+
+class ResourceClaimSpec(Struct, omit_defaults=True, gc=False):
+    devices: DeviceClaim | None = None
+
+
+class DeviceAllocationConfiguration(Struct, omit_defaults=True, gc=False):
+    opaque: OpaqueDeviceConfiguration | None = None
+    requests: list[str] | None = None
+    source: str | None = None
+
+
+class DeviceRequestAllocationResult(Struct, omit_defaults=True, gc=False):
+    adminAccess: bool | None = None
+    bindingConditions: list[str] | None = None
+    bindingFailureConditions: list[str] | None = None
+    consumedCapacity: dict[str, Quantity] | None = None
+    device: str | None = None
+    driver: str | None = None
+    pool: str | None = None
+    request: str | None = None
+    shareID: str | None = None
+    skipNodeOperations: list[str] | None = None
+    tolerations: list[DeviceToleration] | None = None
+
+
+class DeviceAllocationResult(Struct, omit_defaults=True, gc=False):
+    config: list[DeviceAllocationConfiguration] | None = None
+    results: list[DeviceRequestAllocationResult] | None = None
+
+
+class AllocationResult(Struct, omit_defaults=True, gc=False):
+    allocationTimestamp: Time | None = None
+    devices: DeviceAllocationResult | None = None
+    nodeSelector: NodeSelector | None = None
+
+
+class NetworkDeviceData(Struct, omit_defaults=True, gc=False):
+    hardwareAddress: str | None = None
+    interfaceName: str | None = None
+    ips: list[str] | None = None
+
+
+class AllocatedDeviceStatus(Struct, omit_defaults=True, gc=False):
+    conditions: list[Condition] | None = None
+    data: dict[str, Any] | None = None
+    device: str | None = None
+    driver: str | None = None
+    networkData: NetworkDeviceData | None = None
+    pool: str | None = None
+    shareID: str | None = None
+
+
+class ResourceClaimConsumerReference(Struct, omit_defaults=True, gc=False):
+    apiGroup: str | None = None
+    name: str | None = None
+    resource: str | None = None
+    uid: str | None = None
+
+
+class ResourceClaimStatus(Struct, omit_defaults=True, gc=False):
+    allocation: AllocationResult | None = None
+    devices: list[AllocatedDeviceStatus] | None = None
+    reservedFor: list[ResourceClaimConsumerReference] | None = None
+
+
+class ResourceClaim(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: ResourceClaimSpec | None = None
+    status: ResourceClaimStatus | None = None
+
+
+class ResourceClaimTemplateSpec(Struct, omit_defaults=True, gc=False):
+    metadata: ObjectMeta | None = None
+    spec: ResourceClaimSpec | None = None
+
+
+class ResourceClaimTemplate(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: ResourceClaimTemplateSpec | None = None
+
+
+class DeviceAttribute(Struct, omit_defaults=True, gc=False):
+    bool_: bool | None = field(name="bool", default=None)
+    bools: list[bool] | None = None
+    int_: Int64 | None = field(name="int", default=None)
+    ints: list[Int64] | None = None
+    string: str | None = None
+    strings: list[str] | None = None
+    version: str | None = None
+    versions: list[str] | None = None
+
+
+class CapacityRequestPolicyRange(Struct, omit_defaults=True, gc=False):
+    max: Quantity | None = None
+    min: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Struct, omit_defaults=True, gc=False):
+    default: Quantity | None = None
+    validRange: CapacityRequestPolicyRange | None = None
+    validValues: list[Quantity] | None = None
+
+
+class DeviceCapacity(Struct, omit_defaults=True, gc=False):
+    requestPolicy: CapacityRequestPolicy | None = None
+    value: Quantity | None = None
+
+
+class Counter(Struct, omit_defaults=True, gc=False):
+    value: Quantity | None = None
+
+
+class DeviceCounterConsumption(Struct, omit_defaults=True, gc=False):
+    compatibilityGroups: list[str] | None = None
+    counterSet: str | None = None
+    counters: dict[str, Counter] | None = None
+
+
+class NodeAllocatableMapping(Struct, omit_defaults=True, gc=False):
+    capacityKey: str | None = None
+    capacityMultiplier: Quantity | None = None
+    deviceMultiplier: Quantity | None = None
+
+
+class NodeAllocatableOverhead(Struct, omit_defaults=True, gc=False):
+    perContainer: Quantity | None = None
+    perPod: Quantity | None = None
+
+
+class NodeAllocatableResource(Struct, omit_defaults=True, gc=False):
+    mapping: NodeAllocatableMapping | None = None
+    overhead: NodeAllocatableOverhead | None = None
+
+
+class DeviceTaint(Struct, omit_defaults=True, gc=False):
+    effect: str | None = None
+    key: str | None = None
+    timeAdded: Time | None = None
+    value: str | None = None
+
+
+class Device(Struct, omit_defaults=True, gc=False):
+    allNodes: bool | None = None
+    allowMultipleAllocations: bool | None = None
+    attributes: dict[str, DeviceAttribute] | None = None
+    bindingConditions: list[str] | None = None
+    bindingFailureConditions: list[str] | None = None
+    bindsToNode: bool | None = None
+    capacity: dict[str, DeviceCapacity] | None = None
+    consumesCounters: list[DeviceCounterConsumption] | None = None
+    name: str | None = None
+    nodeAllocatableResources: dict[str, NodeAllocatableResource] | None = None
+    nodeName: str | None = None
+    nodeSelector: NodeSelector | None = None
+    taints: list[DeviceTaint] | None = None
+
+
+class ResourcePool(Struct, omit_defaults=True, gc=False):
+    generation: Int64 | None = None
+    name: str | None = None
+    resourceSliceCount: Int64 | None = None
+
+
+class CounterSet(Struct, omit_defaults=True, gc=False):
+    counters: dict[str, Counter] | None = None
+    name: str | None = None
+
+
+class ResourceSliceSpec(Struct, omit_defaults=True, gc=False):
+    allNodes: bool | None = None
+    devices: list[Device] | None = None
+    driver: str | None = None
+    nodeName: str | None = None
+    nodeSelector: NodeSelector | None = None
+    partitionTypeAttribute: str | None = None
+    perDeviceNodeSelection: bool | None = None
+    pool: ResourcePool | None = None
+    sharedCounters: list[CounterSet] | None = None
+    skipNodeOperations: list[str] | None = None
+
+
+class ResourceSlice(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: ResourceSliceSpec | None = None
+
+
+class StorageV1TokenRequest(Struct, omit_defaults=True, gc=False):
+    audience: str | None = None
+    expirationSeconds: Int64 | None = None
+
+
+class CSIDriverSpec(Struct, omit_defaults=True, gc=False):
+    attachRequired: bool | None = None
+    fsGroupPolicy: str | None = None
+    nodeAllocatableUpdatePeriodSeconds: Int64 | None = None
+    podInfoOnMount: bool | None = None
+    preventPodSchedulingIfMissing: bool | None = None
+    requiresRepublish: bool | None = None
+    seLinuxMount: bool | None = None
+    serviceAccountTokenInSecrets: bool | None = None
+    storageCapacity: bool | None = None
+    tokenRequests: list[StorageV1TokenRequest] | None = None
+    volumeLifecycleModes: list[str] | None = None
+
+
+class CSIDriver(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: CSIDriverSpec | None = None
+
+
+class VolumeNodeResources(Struct, omit_defaults=True, gc=False):
+    count: Int32 | None = None
+
+
+class CSINodeDriver(Struct, omit_defaults=True, gc=False):
+    allocatable: VolumeNodeResources | None = None
+    name: str | None = None
+    nodeID: str | None = None
+    topologyKeys: list[str] | None = None
+
+
+class CSINodeSpec(Struct, omit_defaults=True, gc=False):
+    drivers: list[CSINodeDriver] | None = None
+
+
+class StorageHealthCondition(Struct, omit_defaults=True, gc=False):
+    accessMode: str | None = None
+    lastTransitionTime: Time | None = None
+    message: str | None = None
+    reason: str | None = None
+    status: str | None = None
+    volumeMode: str | None = None
+
+
+class StorageHealth(Struct, omit_defaults=True, gc=False):
+    healthConditions: list[StorageHealthCondition] | None = None
+    name: str | None = None
+
+
+class CSINodeStatus(Struct, omit_defaults=True, gc=False):
+    storageHealth: list[StorageHealth] | None = None
+
+
+class CSINode(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: CSINodeSpec | None = None
+    status: CSINodeStatus | None = None
+
+
+class CSIStorageCapacity(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    capacity: Quantity | None = None
+    kind: str | None = None
+    maximumVolumeSize: Quantity | None = None
+    metadata: ObjectMeta | None = None
+    nodeTopology: LabelSelector | None = None
+    storageClassName: str | None = None
+
+
+class TopologySelectorLabelRequirement(Struct, omit_defaults=True, gc=False):
+    key: str | None = None
+    values: list[str] | None = None
+
+
+class TopologySelectorTerm(Struct, omit_defaults=True, gc=False):
+    matchLabelExpressions: list[TopologySelectorLabelRequirement] | None = None
+
+
+class StorageClass(Struct, omit_defaults=True, gc=False):
+    allowVolumeExpansion: bool | None = None
+    allowedTopologies: list[TopologySelectorTerm] | None = None
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    mountOptions: list[str] | None = None
+    parameters: dict[str, str] | None = None
+    provisioner: str | None = None
+    reclaimPolicy: str | None = None
+    volumeBindingMode: str | None = None
+
+
+class VolumeAttachmentSource(Struct, omit_defaults=True, gc=False):
+    inlineVolumeSpec: PersistentVolumeSpec | None = None
+    persistentVolumeName: str | None = None
+
+
+class VolumeAttachmentSpec(Struct, omit_defaults=True, gc=False):
+    attacher: str | None = None
+    nodeName: str | None = None
+    source: VolumeAttachmentSource | None = None
+
+
+class VolumeError(Struct, omit_defaults=True, gc=False):
+    errorCode: Int32 | None = None
+    message: str | None = None
+    time: Time | None = None
+
+
+class VolumeAttachmentStatus(Struct, omit_defaults=True, gc=False):
+    attachError: VolumeError | None = None
+    attached: bool | None = None
+    attachmentMetadata: dict[str, str] | None = None
+    detachError: VolumeError | None = None
+
+
+class VolumeAttachment(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    spec: VolumeAttachmentSpec | None = None
+    status: VolumeAttachmentStatus | None = None
 
 
 class ScaleSpec(Struct, omit_defaults=True, gc=False):
@@ -2040,6 +3233,12 @@ class Status(Struct, omit_defaults=True, gc=False):
 
 # Type -> list or map field -> (merge key, strategy). All other lists are atomic.
 PATCH: dict[str, dict[str, tuple[str, str]]] = {
+    "CSINodeSpec": {
+        "drivers": ("name", "merge"),
+    },
+    "CSINodeStatus": {
+        "storageHealth": ("name", "merge"),
+    },
     "Container": {
         "env": ("name", "merge"),
         "ports": ("containerPort", "merge"),
@@ -2064,6 +3263,15 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
         "ports": ("containerPort", "merge"),
         "volumeDevices": ("devicePath", "merge"),
         "volumeMounts": ("mountPath", "merge"),
+    },
+    "HorizontalPodAutoscalerStatus": {
+        "conditions": ("type", "merge"),
+    },
+    "JobSchedulingConfiguration": {
+        "resourceClaims": ("name", "merge"),
+    },
+    "JobStatus": {
+        "conditions": ("type", "merge"),
     },
     "NamespaceStatus": {
         "conditions": ("type", "merge"),
@@ -2120,6 +3328,12 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     "ReplicationControllerStatus": {
         "conditions": ("type", "merge"),
     },
+    "ResourceClaimStatus": {
+        "reservedFor": ("uid", "merge"),
+    },
+    "ServiceAccount": {
+        "secrets": ("name", "merge"),
+    },
     "ServiceSpec": {
         "ports": ("port", "merge"),
     },
@@ -2132,4 +3346,170 @@ PATCH: dict[str, dict[str, tuple[str, str]]] = {
     "VolumeHealthStatus": {
         "healthConditions": ("status", "merge"),
     },
+}
+
+# The package of each type in OpenAPI, and the types in it; a class that could not
+# have the name of its type is written as class=type.
+PACKAGES: dict[str, str] = {
+    "io.k8s.api.apps.v1": (
+        "ControllerRevision DaemonSet DaemonSetCondition DaemonSetSpec DaemonSetStatus "
+        "DaemonSetUpdateStrategy Deployment DeploymentCondition DeploymentSpec "
+        "DeploymentStatus DeploymentStrategy ReplicaSet ReplicaSetCondition ReplicaSetSpec "
+        "ReplicaSetStatus RollingUpdateDaemonSet RollingUpdateDeployment "
+        "RollingUpdateStatefulSetStrategy StatefulSet StatefulSetCondition StatefulSetOrdinals "
+        "StatefulSetPersistentVolumeClaimRetentionPolicy StatefulSetSpec StatefulSetStatus "
+        "StatefulSetUpdateStrategy "
+    ),
+    "io.k8s.api.authentication.v1": (
+        "BoundObjectReference SelfSubjectReview SelfSubjectReviewStatus TokenRequest "
+        "TokenRequestSpec TokenRequestStatus TokenReview TokenReviewSpec TokenReviewStatus "
+        "UserInfo "
+    ),
+    "io.k8s.api.authorization.v1": (
+        "FieldSelectorAttributes LabelSelectorAttributes LocalSubjectAccessReview "
+        "NonResourceAttributes NonResourceRule ResourceAttributes ResourceRule "
+        "SelfSubjectAccessReview SelfSubjectAccessReviewSpec SelfSubjectRulesReview "
+        "SelfSubjectRulesReviewSpec SubjectAccessReview SubjectAccessReviewSpec "
+        "SubjectAccessReviewStatus SubjectRulesReviewStatus "
+    ),
+    "io.k8s.api.autoscaling.v1": (
+        "AutoscalingV1CrossVersionObjectReference=CrossVersionObjectReference "
+        "AutoscalingV1HorizontalPodAutoscaler=HorizontalPodAutoscaler "
+        "AutoscalingV1HorizontalPodAutoscalerSpec=HorizontalPodAutoscalerSpec "
+        "AutoscalingV1HorizontalPodAutoscalerStatus=HorizontalPodAutoscalerStatus Scale "
+        "ScaleSpec ScaleStatus "
+    ),
+    "io.k8s.api.autoscaling.v2": (
+        "ContainerResourceMetricSource ContainerResourceMetricStatus "
+        "CrossVersionObjectReference ExternalMetricSource ExternalMetricStatus "
+        "HPAScalingPolicy HPAScalingRules HorizontalPodAutoscaler "
+        "HorizontalPodAutoscalerBehavior HorizontalPodAutoscalerCondition "
+        "HorizontalPodAutoscalerSpec HorizontalPodAutoscalerStatus MetricIdentifier MetricSpec "
+        "MetricStatus MetricTarget MetricValueStatus ObjectMetricSource ObjectMetricStatus "
+        "PodsMetricSource PodsMetricStatus ResourceMetricSource ResourceMetricStatus "
+    ),
+    "io.k8s.api.batch.v1": (
+        "CronJob CronJobSpec CronJobStatus Job JobCondition JobSchedulingConfiguration JobSpec "
+        "JobStatus JobTemplateSpec PodFailurePolicy PodFailurePolicyOnExitCodesRequirement "
+        "PodFailurePolicyOnPodConditionsPattern PodFailurePolicyRule SuccessPolicy "
+        "SuccessPolicyRule UncountedTerminatedPods "
+    ),
+    "io.k8s.api.certificates.v1": (
+        "CertificateSigningRequest CertificateSigningRequestCondition "
+        "CertificateSigningRequestSpec CertificateSigningRequestStatus "
+    ),
+    "io.k8s.api.coordination.v1": (
+        "Lease LeaseSpec "
+    ),
+    "io.k8s.api.core.v1": (
+        "AWSElasticBlockStoreVolumeSource Affinity AppArmorProfile AttachedVolume "
+        "AzureDiskVolumeSource AzureFilePersistentVolumeSource AzureFileVolumeSource Binding "
+        "CSIPersistentVolumeSource CSIVolumeSource Capabilities CephFSPersistentVolumeSource "
+        "CephFSVolumeSource CinderPersistentVolumeSource CinderVolumeSource ClientIPConfig "
+        "ClusterTrustBundleProjection ConfigMap ConfigMapEnvSource ConfigMapKeySelector "
+        "ConfigMapNodeConfigSource ConfigMapProjection ConfigMapVolumeSource Container "
+        "ContainerExtendedResourceRequest ContainerImage ContainerPort ContainerResizePolicy "
+        "ContainerRestartRule ContainerRestartRuleOnExitCodes ContainerState "
+        "ContainerStateRunning ContainerStateTerminated ContainerStateWaiting ContainerStatus "
+        "ContainerUser DaemonEndpoint DownwardAPIProjection DownwardAPIVolumeFile "
+        "DownwardAPIVolumeSource EmptyDirVolumeSource EnvFromSource EnvVar EnvVarSource "
+        "EphemeralContainer EphemeralVolumeSource Event EventSeries EventSource "
+        "EvictionResponder ExecAction FCVolumeSource FileKeySelector "
+        "FlexPersistentVolumeSource FlexVolumeSource FlockerVolumeSource "
+        "GCEPersistentDiskVolumeSource GRPCAction GitRepoVolumeSource "
+        "GlusterfsPersistentVolumeSource GlusterfsVolumeSource HTTPGetAction HTTPHeader "
+        "HostAlias HostIP HostPathVolumeSource ISCSIPersistentVolumeSource ISCSIVolumeSource "
+        "ImageVolumeSource ImageVolumeStatus KeyToPath Lifecycle LifecycleHandler LimitRange "
+        "LimitRangeItem LimitRangeSpec LinuxContainerUser LoadBalancerIngress "
+        "LoadBalancerStatus LocalObjectReference LocalVolumeSource ModifyVolumeStatus "
+        "NFSVolumeSource Namespace NamespaceCondition NamespaceSpec NamespaceStatus Node "
+        "NodeAddress NodeAffinity NodeAllocatableMappedResources "
+        "NodeAllocatableOverheadResources NodeAllocatableResourceClaimStatus NodeCondition "
+        "NodeConfigSource NodeConfigStatus NodeDaemonEndpoints NodeFeatures "
+        "NodePodPreemptionPolicy NodeRuntimeHandler NodeRuntimeHandlerFeatures NodeSelector "
+        "NodeSelectorRequirement NodeSelectorTerm NodeSpec NodeStatus NodeSwapStatus "
+        "NodeSystemInfo ObjectFieldSelector ObjectReference PersistentVolume "
+        "PersistentVolumeClaim PersistentVolumeClaimCondition PersistentVolumeClaimSpec "
+        "PersistentVolumeClaimStatus PersistentVolumeClaimTemplate "
+        "PersistentVolumeClaimVolumeSource PersistentVolumeSpec PersistentVolumeStatus "
+        "PhotonPersistentDiskVolumeSource Pod PodAffinity PodAffinityTerm PodAntiAffinity "
+        "PodCertificateProjection PodCondition PodDNSConfig PodDNSConfigOption "
+        "PodExtendedResourceClaimStatus PodIP PodOS PodReadinessGate PodResourceClaim "
+        "PodResourceClaimStatus PodSchedulingGate PodSchedulingGroup PodSecurityContext "
+        "PodSpec PodStatus PodTemplate PodTemplateSpec PodVolumeHealth PortStatus "
+        "PortworxVolumeSource PreferredSchedulingTerm Probe ProjectedVolumeSource "
+        "QuobyteVolumeSource RBDPersistentVolumeSource RBDVolumeSource ReplicationController "
+        "ReplicationControllerCondition ReplicationControllerSpec ReplicationControllerStatus "
+        "CoreV1ResourceClaim=ResourceClaim ResourceFieldSelector ResourceHealth ResourceQuota "
+        "ResourceQuotaSpec ResourceQuotaStatus ResourceRequirements ResourceStatus "
+        "SELinuxOptions ScaleIOPersistentVolumeSource ScaleIOVolumeSource ScopeSelector "
+        "ScopedResourceSelectorRequirement SeccompProfile Secret SecretEnvSource "
+        "SecretKeySelector SecretProjection SecretReference SecretVolumeSource SecurityContext "
+        "Service ServiceAccount ServiceAccountTokenProjection ServicePort ServiceSpec "
+        "ServiceStatus SessionAffinityConfig SleepAction StorageOSPersistentVolumeSource "
+        "StorageOSVolumeSource Sysctl TCPSocketAction Taint Toleration "
+        "TopologySelectorLabelRequirement TopologySelectorTerm TopologySpreadConstraint "
+        "TypedLocalObjectReference TypedObjectReference Volume VolumeDevice "
+        "VolumeHealthCondition VolumeHealthStatus VolumeMount VolumeMountStatus "
+        "VolumeNodeAffinity VolumeProjection VolumeResourceRequirements VolumeStatus "
+        "VsphereVirtualDiskVolumeSource WeightedPodAffinityTerm WindowsSecurityContextOptions "
+    ),
+    "io.k8s.api.discovery.v1": (
+        "Endpoint EndpointConditions EndpointHints EndpointPort EndpointSlice ForNode ForZone "
+    ),
+    "io.k8s.api.events.v1": (
+        "EventsV1Event=Event EventsV1EventSeries=EventSeries "
+    ),
+    "io.k8s.api.networking.v1": (
+        "HTTPIngressPath HTTPIngressRuleValue IPBlock Ingress IngressBackend IngressClass "
+        "IngressClassParametersReference IngressClassSpec IngressLoadBalancerIngress "
+        "IngressLoadBalancerStatus IngressPortStatus IngressRule IngressServiceBackend "
+        "IngressSpec IngressStatus IngressTLS NetworkPolicy NetworkPolicyEgressRule "
+        "NetworkPolicyIngressRule NetworkPolicyPeer NetworkPolicyPort NetworkPolicySpec "
+        "ServiceBackendPort "
+    ),
+    "io.k8s.api.node.v1": (
+        "Overhead RuntimeClass Scheduling "
+    ),
+    "io.k8s.api.policy.v1": (
+        "Eviction PodDisruptionBudget PodDisruptionBudgetSpec PodDisruptionBudgetStatus "
+    ),
+    "io.k8s.api.rbac.v1": (
+        "AggregationRule ClusterRole ClusterRoleBinding PolicyRule Role RoleBinding RoleRef "
+        "Subject "
+    ),
+    "io.k8s.api.resource.v1": (
+        "AllocatedDeviceStatus AllocationResult CELDeviceSelector CapacityRequestPolicy "
+        "CapacityRequestPolicyRange CapacityRequirements Counter CounterSet Device "
+        "DeviceAllocationConfiguration DeviceAllocationResult DeviceAttribute DeviceCapacity "
+        "DeviceClaim DeviceClaimConfiguration DeviceClass DeviceClassConfiguration "
+        "DeviceClassSpec DeviceConstraint DeviceCounterConsumption DeviceDerivedAttribute "
+        "DeviceRequest DeviceRequestAllocationResult DeviceSelector DeviceSubRequest "
+        "DeviceTaint DeviceToleration ExactDeviceRequest NetworkDeviceData "
+        "NodeAllocatableMapping NodeAllocatableOverhead NodeAllocatableResource "
+        "OpaqueDeviceConfiguration ResourceClaim ResourceClaimConsumerReference "
+        "ResourceClaimSpec ResourceClaimStatus ResourceClaimTemplate ResourceClaimTemplateSpec "
+        "ResourcePool ResourceSlice ResourceSliceSpec "
+    ),
+    "io.k8s.api.scheduling.v1": (
+        "PriorityClass "
+    ),
+    "io.k8s.api.scheduling.v1alpha3": (
+        "TopologyConstraint WorkloadPodGroupAllDisruptionMode "
+        "WorkloadPodGroupBasicSchedulingPolicy WorkloadPodGroupDisruptionMode "
+        "WorkloadPodGroupGangSchedulingPolicy WorkloadPodGroupResourceClaim "
+        "WorkloadPodGroupSchedulingConstraints WorkloadPodGroupSchedulingPolicy "
+        "WorkloadPodGroupSingleDisruptionMode "
+    ),
+    "io.k8s.api.storage.v1": (
+        "CSIDriver CSIDriverSpec CSINode CSINodeDriver CSINodeSpec CSINodeStatus "
+        "CSIStorageCapacity StorageClass StorageHealth StorageHealthCondition "
+        "StorageV1TokenRequest=TokenRequest VolumeAttachment VolumeAttachmentSource "
+        "VolumeAttachmentSpec VolumeAttachmentStatus VolumeError VolumeNodeResources "
+    ),
+    "io.k8s.apimachinery.pkg.apis.meta.v1": (
+        "Condition DeleteOptions FieldSelectorRequirement LabelSelector "
+        "LabelSelectorRequirement ListMeta ManagedFieldsEntry ObjectMeta OwnerReference "
+        "Preconditions ShardInfo Status StatusCause StatusDetails "
+    ),
 }

@@ -228,7 +228,7 @@ def _kinds() -> list[Kind]:
 def _place(values: Values, kind: Kind, number: int) -> tuple[str, str, str]:
     """Return a method, a path where it is mostly allowed, and the name of the object there."""
     rng = values.rng
-    prefix = f"/apis/{kind.group}/v1" if kind.group else "/api/v1"
+    prefix = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
     if kind.namespaced and rng.random() < 0.97:
         prefix += f"/namespaces/{'ns' if rng.random() < 0.97 else values.text()}"
     path = f"{prefix}/{kind.plural}"

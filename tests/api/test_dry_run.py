@@ -20,52 +20,16 @@ from clusterstate.actions import reservations
 from clusterstate.actions.reservations import NewReservation
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.queries.objects import find_object
+from tests.api.bodies import CORE, body_of, collection, status_of
 from tests.api.builders import binding, node, pod
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.controllers.support import NOW, after
 
 WRITES = ("post", "put", "patch", "delete")
 STOWAGE = "/apis/stowage.dev/v1"
-CORE = "/api/v1"
 PODS = f"{CORE}/namespaces/ns/pods"
-TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "m"}]}}
-TEMPLATE["spec"]["containers"][0]["image"] = "i"
-WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
-BODIES: dict[str, dict[str, Any]] = {
-    "Pod": pod("new"),
-    "Node": node("new"),
-    "Event": {
-        "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p"}, "reason": "Because",
-    },
-    "Service": {"spec": {"ports": [{"port": 80}]}},
-    "ReplicationController": {"spec": {"selector": {"a": "b"}, "template": TEMPLATE}},
-    "Deployment": {"spec": WORKLOAD},
-    "ReplicaSet": {"spec": WORKLOAD},
-    "StatefulSet": {"spec": {**WORKLOAD, "serviceName": "s"}},
-    "DaemonSet": {"spec": WORKLOAD},
-    "RuntimeClass": {"handler": "h"},
-    "PriorityClass": {"value": 7},
-    "PodDisruptionBudget": {"spec": {"minAvailable": 1}},
-    "LimitRange": {"spec": {"limits": [{"type": "Pod"}]}},
-    "RoleBinding": {"roleRef": {"kind": "Role", "name": "r"}},
-    "ClusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "r"}},
-}  # fmt: skip
-
 Call = tuple[str, str, Any, str]
 """Method, path, body, content type."""
-
-
-def body_of(kind: Any, name: str) -> dict[str, Any]:
-    given = json.loads(json.dumps(BODIES.get(kind.name, {})))
-    metadata = {**given.get("metadata", {}), "name": name}
-    if kind.namespaced:
-        metadata["namespace"] = "ns"
-    return {**given, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-
-
-def collection(kind: Any) -> str:
-    root = f"/apis/{kind.group}/v1" if kind.group else CORE
-    return f"{root}/namespaces/ns/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
 
 
 def calls_of(kind: Any) -> list[Call]:
@@ -99,11 +63,7 @@ def calls_of(kind: Any) -> list[Call]:
     if kind.name != "Namespace":  # some of which may not be deleted
         found.append(("DELETE", many, None, json_))
     if "status" in kind.subresources:
-        status = {"status": {"conditions": [{"type": "X", "status": "True"}]}}
-        if kind.name == "ResourceQuota":
-            status = {"status": {"hard": {"cpu": "1"}}}
-        if kind.name == "Namespace":
-            status = {"status": {"phase": "Active", **status["status"]}}
+        status = {"status": status_of(kind)}
         found.append(("PATCH", f"{one}/status", status, MERGE))
         found.append(("PUT", f"{one}/status", {**body_of(kind, "old"), **status}, json_))
     if "scale" in kind.subresources:

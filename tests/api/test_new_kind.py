@@ -77,19 +77,25 @@ GADGETS = "/apis/example.org/v1/namespaces/ns/gadgets"
 GAUGES = "/apis/example.org/v1/gauges"
 
 
+def forget_documents():
+    """Let go of what was made from the registry as it was."""
+    for made in (
+        discovery.group_versions, openapi.document, openapi.protobuf, openapi._json,
+    ):  # fmt: skip
+        made.cache_clear()
+
+
 @pytest.fixture
 def registered():
     made = (GADGET, GAUGE)
     for kind in made:
         kinds.register(kind)
-    discovery.group_versions.cache_clear()
-    openapi.document.cache_clear()
+    forget_documents()
     yield
     for kind in made:
         kinds.ALL_KINDS.remove(kind)
         del kinds.KINDS[kind.name], kinds.KINDS[kind.group, kind.plural], kinds.NAMES[kind.code]
-    discovery.group_versions.cache_clear()
-    openapi.document.cache_clear()
+    forget_documents()
 
 
 @pytest.fixture

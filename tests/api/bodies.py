@@ -1,0 +1,128 @@
+"""A small valid object of every kind, for the tests that go through all kinds."""
+
+import copy
+from typing import Any, Final
+
+from clusterstate.objects.kind import Kind
+from tests.api.builders import node, pod
+
+CORE: Final = "/api/v1"
+TEMPLATE: Final = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "m", "image": "i"}]},
+}
+WORKLOAD: Final = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+ONCE: Final = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
+CLAIM: Final = {
+    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+}  # fmt: skip
+DEVICES: Final = {
+    "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]},
+}  # fmt: skip
+
+_BODIES: Final[dict[str, dict[str, Any]]] = {
+    "CSIDriver": {"spec": {"attachRequired": False}},
+    "CSINode": {"spec": {"drivers": [{"name": "csi.example.org", "nodeID": "n"}]}},
+    "CSIStorageCapacity": {"storageClassName": "fast", "capacity": "1Gi"},
+    "CertificateSigningRequest": {
+        "spec": {
+            "request": "LS0tLS1CRUdJTg==", "signerName": "example.org/signer",
+            "usages": ["client auth"],
+        }
+    },
+    "ClusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "r"}},
+    "ConfigMap": {"data": {"key": "value"}, "binaryData": {"bytes": "AAEC"}},
+    "ControllerRevision": {"revision": 1, "data": {"spec": {"a": [1, 2]}}},
+    "CronJob": {"spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": ONCE}}},
+    "DaemonSet": {"spec": WORKLOAD},
+    "Deployment": {"spec": WORKLOAD},
+    "DeviceClass": {
+        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.org'"}}]}
+    },
+    "EndpointSlice": {
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}],
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+    },
+    "Event": {
+        "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p"}, "reason": "Because",
+    },
+    "HorizontalPodAutoscaler": {
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 5,
+        }
+    },
+    "Ingress": {
+        "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}
+    },
+    "IngressClass": {"spec": {"controller": "example.org/ingress"}},
+    "Job": {"spec": ONCE},
+    "LimitRange": {"spec": {"limits": [{"type": "Pod"}]}},
+    "NetworkPolicy": {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}},
+    "Node": node("new"),
+    "PersistentVolume": {
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/data"},
+        }
+    },
+    "PersistentVolumeClaim": {"spec": CLAIM},
+    "Pod": pod("new"),
+    "PodDisruptionBudget": {"spec": {"minAvailable": 1}},
+    "PodTemplate": {"template": TEMPLATE},
+    "PriorityClass": {"value": 7},
+    "ReplicaSet": {"spec": WORKLOAD},
+    "ReplicationController": {"spec": {"selector": {"a": "b"}, "template": TEMPLATE}},
+    "ResourceClaim": {"spec": DEVICES},
+    "ResourceClaimTemplate": {"spec": {"spec": DEVICES}},
+    "ResourceSlice": {
+        "spec": {
+            "driver": "gpu.example.org", "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+        }
+    },
+    "RoleBinding": {"roleRef": {"kind": "Role", "name": "r"}},
+    "RuntimeClass": {"handler": "h"},
+    "Secret": {"type": "Opaque", "data": {"password": "c2VjcmV0"}},
+    "Service": {"spec": {"ports": [{"port": 80}]}},
+    "ServiceAccount": {},
+    "StatefulSet": {"spec": {**WORKLOAD, "serviceName": "s"}},
+    "StorageClass": {"provisioner": "example.org/disks"},
+    "VolumeAttachment": {
+        "spec": {
+            "attacher": "csi.example.org", "nodeName": "n",
+            "source": {"persistentVolumeName": "v"},
+        }
+    },
+}  # fmt: skip
+_CONDITIONS: Final = {"conditions": [{"type": "X", "status": "True"}]}
+_STATUSES: Final[dict[str, dict[str, Any]]] = {
+    "CronJob": {"lastScheduleTime": "2026-01-01T00:00:00Z"},
+    "Ingress": {"loadBalancer": {"ingress": [{"ip": "10.1.2.3"}]}},
+    "Namespace": {"phase": "Active", **_CONDITIONS},
+    "PersistentVolume": {"phase": "Available", "message": "seen"},
+    "ResourceClaim": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
+    "ResourceQuota": {"hard": {"cpu": "1"}},
+    "VolumeAttachment": {"attached": True},
+}
+
+
+def body_of(kind: Kind, name: str) -> dict[str, Any]:
+    """Return an object of a kind, in the namespace ``ns`` where it has one."""
+    given = copy.deepcopy(_BODIES.get(kind.name, {}))
+    metadata = {**given.get("metadata", {}), "name": name}
+    if kind.namespaced:
+        metadata["namespace"] = "ns"
+    return {**given, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+def status_of(kind: Kind) -> dict[str, Any]:
+    """Return a status that an agent or a controller may write."""
+    return copy.deepcopy(_STATUSES.get(kind.name, _CONDITIONS))
+
+
+def collection(kind: Kind) -> str:
+    """Return the path of a kind's objects, in the namespace ``ns``."""
+    root = f"/apis/{kind.api_version}" if kind.group else CORE
+    return f"{root}/namespaces/ns/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
