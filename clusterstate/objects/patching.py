@@ -8,8 +8,7 @@
 
 All functions are pure: neither the object nor the patch is changed. The result is not checked; it
 goes through the same decoding and admission as any other write. Rule: apimachinery
-``pkg/util/strategicpatch/patch.go``, v1.36, with one difference: a new entry of a merged list goes
-to the end of the list unless ``$setElementOrder`` says where.
+``pkg/util/strategicpatch/patch.go``, v1.36.
 """
 
 import contextlib
@@ -326,11 +325,11 @@ def _merge_value(original: Any, value: Any, field: _Field, order: Any) -> Any:
     wanted = None if order is None else _as_list(order, "list")
     if not any(isinstance(entry, dict) for entry in (*before, *value)):
         merged = _distinct([*before, *value])
-        return merged if wanted is None else _reorder(merged, before, wanted, "")
+        return _reorder(merged, before, value if wanted is None else wanted, "")
     if not field.merge_key:
         raise BadRequest("cannot merge a list of objects that has no merge key")
     merged = _merge_entries(before, value, field)
-    return merged if wanted is None else _reorder(merged, before, wanted, field.merge_key)
+    return _reorder(merged, before, value if wanted is None else wanted, field.merge_key)
 
 
 def _key_of(entry: Any, merge_key: str) -> Any:
@@ -343,7 +342,7 @@ def _key_of(entry: Any, merge_key: str) -> Any:
 
 
 def _merge_entries(original: list[Any], patch: list[Any], field: _Field) -> list[Any]:
-    """Return the entries merged by key: changed in place, new ones behind, deleted ones gone."""
+    """Return the entries merged by key, in no particular order."""
     merge_key = field.merge_key
     result: list[Any] = list(original)
     changes: list[Any] = []
@@ -396,7 +395,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: str) -> list[Any]:
-    """Return the entries in the order that ``$setElementOrder`` wants.
+    """Return the entries in the order that ``$setElementOrder`` wants, or else the patch itself.
 
     Entries that it does not name are only known to the server: among themselves they keep the order
     of ``before``, and each stays in front of the named entries that it stood in front of.

@@ -136,7 +136,7 @@ def test_maps_merge_and_null_deletes():
     assert result["metadata"] == {"labels": {"b": "2", "c": "3"}, "annotations": {"x": "y"}}
 
 
-def test_containers_merge_by_name_and_new_ones_come_last():
+def test_containers_merge_by_name_in_the_order_of_the_patch():
     original = pod(containers=[{"name": "a", "image": "i:1", "env": [{"name": "X", "value": "1"}]}])
     result = strategic(
         original,
@@ -147,12 +147,19 @@ def test_containers_merge_by_name_and_new_ones_come_last():
             ]
         ),
     )
-    a, b = result["spec"]["containers"]
+    b, a = result["spec"]["containers"]
     assert (a["image"], names(a["env"]), b) == (
         "i:2",
-        ["X", "Y"],
+        ["Y", "X"],
         {"name": "b", "image": "j", "env": [{"name": "E"}]},
     )
+
+
+def test_new_entries_stand_before_those_that_the_patch_does_not_name():
+    """Rule: normalizeElementOrder, strategicpatch/patch.go."""
+    original = pod(containers=[{"name": "a"}, {"name": "b"}, {"name": "c"}])
+    result = strategic(original, pod(containers=[{"name": "new"}, {"name": "b", "image": "i"}]))
+    assert names(result["spec"]["containers"]) == ["new", "a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +374,7 @@ def test_the_patch_type_chooses():
         return patching.apply_patch(patch_type, original, body, wire_types.Pod)["spec"]
 
     assert names(apply(patching.MERGE_PATCH, patch)["containers"]) == ["b"]
-    assert names(apply(patching.STRATEGIC_MERGE_PATCH, patch)["containers"]) == ["a", "b"]
+    assert names(apply(patching.STRATEGIC_MERGE_PATCH, patch)["containers"]) == ["b", "a"]
     operation = {"op": "remove", "path": "/spec/containers/0"}
     assert apply(patching.JSON_PATCH, [operation]) == {"containers": []}
 
@@ -411,4 +418,4 @@ def test_true_is_not_one_among_merged_values():
         {"metadata": {"finalizers": [True, 1, "b"]}},
         wire_types.Pod,
     )
-    assert merged["metadata"]["finalizers"] == [1, "a", True, "b"]
+    assert merged["metadata"]["finalizers"] == [True, 1, "b", "a"]
