@@ -150,16 +150,28 @@ def prepare(
     if kind.counts_generation:
         metadata["generation"] = 1
     result = {**manifest, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-    if not kind.status_at_creation and "status" in kind.subresources:
-        result.pop("status", None)
+    if "status" in kind.subresources:
+        if kind.status_at_creation:
+            result.setdefault("status", {})
+        else:
+            result["status"] = dict(kind.new_status)
+    if "spec" not in result and _has_spec(kind.wire_type):
+        result["spec"] = {}
     kind.strategy.prepare_for_create(result)
     return result, generated
 
 
-def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
-    """Return what an update may change: metadata and spec, or through a subresource its part only.
+@lru_cache(maxsize=256)
+def _has_spec(wire_type: type[msgspec.Struct]) -> bool:
+    """Return whether objects have a spec, which is then given out even if it is empty."""
+    return any(field.encode_name == "spec" for field in msgspec.structs.fields(wire_type))
 
-    Fields that only the server sets keep their stored values.
+
+def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
+    """Return what an update may change: metadata and spec, or the status (the finalizers) alone.
+
+    Fields that only the server sets keep their stored values. An update of the status changes
+    metadata as well, as far as the kind's strategy lets it: annotations, for one.
 
     Raises:
         Conflict: ``new`` carries another resourceVersion or uid than the stored object.
@@ -171,25 +183,25 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
         uid=metadata.get("uid"),
         resource_version=metadata.get("resourceVersion"),
     )
+    for key in (*_SERVER_OWNED, "name", "namespace", "generateName"):
+        if key in old_metadata:
+            metadata[key] = old_metadata[key]
+        else:
+            metadata.pop(key, None)
     if subresource:
-        managed = metadata.get("managedFields")
-        metadata = dict(old_metadata)
-        if managed is not None:
-            metadata["managedFields"] = managed
-        result = {**old, "metadata": metadata}
         part = "spec" if subresource == "finalize" else "status"
+        if subresource == "finalize":
+            metadata = dict(old_metadata)
+        result = {**old, "metadata": metadata}
         if new.get(part) is None:
             result.pop(part, None)
         else:
             result[part] = new[part]
         kind.strategy.prepare_for_update(result, old, subresource)
         return result
-    for key in (*_SERVER_OWNED, "name", "namespace", "generateName"):
-        if key in old_metadata:
-            metadata[key] = old_metadata[key]
-        else:
-            metadata.pop(key, None)
     result = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": metadata}
+    if "spec" not in result and _has_spec(kind.wire_type):
+        result["spec"] = {}
     if "status" in kind.subresources:
         if old.get("status") is None:
             result.pop("status", None)
@@ -208,6 +220,8 @@ def check_preconditions(
 ) -> None:
     """Check what a request says about the object it means.
 
+    The version ``0`` is any version (``AllowUnconditionalUpdate`` in apiserver registry/store.go).
+
     Raises:
         Conflict: the stored object is another one, or another version.
     """
@@ -218,12 +232,32 @@ def check_preconditions(
             f"Precondition failed: UID in precondition: {uid}, UID in object meta:"
             f" {metadata['uid']}",
         )
-    if resource_version and resource_version != metadata["resourceVersion"]:
+    if resource_version not in (None, "", "0", metadata["resourceVersion"]):
         raise conflict(
             kind,
             metadata["name"],
             "the object has been modified; please apply your changes to the latest version and"
             " try again",
+        )
+
+
+def check_before_deletion(
+    kind: Kind, metadata: Manifest, *, uid: str, resource_version: str
+) -> None:
+    """Check the preconditions of a deletion, empty for none.
+
+    Rule: Preconditions.Check, apiserver ``storage/interfaces.go``, v1.36.
+
+    Raises:
+        Conflict: the stored object is another one, or another version.
+    """
+    check_preconditions(kind, metadata, uid=uid)
+    if resource_version and resource_version != metadata["resourceVersion"]:
+        raise conflict(
+            kind,
+            metadata["name"],
+            f"Precondition failed: ResourceVersion in precondition: {resource_version},"
+            f" ResourceVersion in object meta: {metadata['resourceVersion']}",
         )
 
 
@@ -254,6 +288,15 @@ def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
             **new["metadata"],
             "generation": old["metadata"].get("generation", 0) + 1,
         }
+
+
+def bump_generation_of_leaving(metadata: Manifest) -> None:
+    """Count that a deletion has begun, in place: agents wait for the generation they acted on.
+
+    Rule: BeforeDelete, apiserver ``rest/delete.go``, v1.36.
+    """
+    if metadata.get("generation"):
+        metadata["generation"] += 1
 
 
 def same(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, slots: Overlay) -> bool:
@@ -680,6 +723,7 @@ __all__ = [
     "Stored",
     "already_exists",
     "bump_generation",
+    "check_before_deletion",
     "check_preconditions",
     "conflict",
     "delete_rows",

@@ -130,9 +130,7 @@ class Writer:
                     kind,
                     [one.admitted.manifest for one in prepared],
                     now=now,
-                    # The lock keeps the epoch as it is; what was read before may be older, and
-                    # then the namespace may be about to go.
-                    epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
+                    epoch=None if writes_catalogue else context.epoch,
                 )
             except AlreadyExists as error:
                 taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])
@@ -298,7 +296,7 @@ def _judge_deletion(
         StatusError: what a precondition or admission says.
     """
     old = row.manifest()
-    storing.check_preconditions(
+    storing.check_before_deletion(
         kind, old["metadata"], uid=wanted.uid, resource_version=wanted.resource_version
     )
     admission.admit(kind.name, DELETE, None, old, "", context, wanted.user)
@@ -316,6 +314,7 @@ def _judge_deletion(
             return deletion.UNCHANGED
     else:
         new["metadata"]["deletionTimestamp"] = document.format_time(now)
+        storing.bump_generation_of_leaving(new["metadata"])
         kind.strategy.begin_deletion(new)
     text, slots = document.encode(kind.name, new)
     return Outcome(new, text, slots, gone=False)

@@ -52,6 +52,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     ``counts_generation``: changes of the spec are counted in ``metadata.generation``.
     ``status_at_creation``: a client may send the status with a new object.
+    ``new_status``: the status that a new object has, where a client cannot send one: what
+    Kubernetes writes even if it is zero.
     ``in_catalogue``: admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
     ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
     may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
@@ -75,6 +77,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     selectable: Mapping[str, str] = {}
     counts_generation: bool = False
     status_at_creation: bool = False
+    new_status: Manifest = {}
     in_catalogue: bool = False
     guards_placement: bool = False
     has_slots: bool = False

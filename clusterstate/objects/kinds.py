@@ -13,6 +13,7 @@ from clusterstate.objects import columns, wire_types
 from clusterstate.objects.kind import Column, Kind, Part
 from clusterstate.objects.stored_kinds import STORED_KINDS
 from clusterstate.objects.strategies import (
+    DeploymentStrategy,
     LeaseStrategy,
     NamespaceStrategy,
     NodeStrategy,
@@ -133,6 +134,7 @@ _ALL: Final = (
         short_names=("svc",),
         categories=("all",),
         subresources=("status",),
+        new_status={"loadBalancer": {}},
     ),
     Kind(
         name="ReplicationController",
@@ -147,6 +149,7 @@ _ALL: Final = (
         has_plain_selector=True,
         counts_generation=True,
         selectable={"status.replicas": ""},
+        new_status={"replicas": 0},
     ),
     Kind(
         name="ResourceQuota",
@@ -166,7 +169,6 @@ _ALL: Final = (
         wire_type=wire_types.LimitRange,
         table="limit_range",
         short_names=("limits",),
-        in_catalogue=True,
     ),
     Kind(
         name="Deployment",
@@ -180,6 +182,7 @@ _ALL: Final = (
         categories=("all",),
         subresources=("status", "scale"),
         counts_generation=True,
+        strategy=DeploymentStrategy(),
     ),
     Kind(
         name="ReplicaSet",
@@ -194,6 +197,7 @@ _ALL: Final = (
         subresources=("status", "scale"),
         counts_generation=True,
         selectable={"status.replicas": ""},
+        new_status={"replicas": 0},
     ),
     Kind(
         name="StatefulSet",
@@ -207,6 +211,7 @@ _ALL: Final = (
         categories=("all",),
         subresources=("status", "scale"),
         counts_generation=True,
+        new_status={"replicas": 0, "availableReplicas": 0},
     ),
     Kind(
         name="DaemonSet",
@@ -220,6 +225,12 @@ _ALL: Final = (
         categories=("all",),
         subresources=("status",),
         counts_generation=True,
+        new_status={
+            "currentNumberScheduled": 0,
+            "desiredNumberScheduled": 0,
+            "numberMisscheduled": 0,
+            "numberReady": 0,
+        },
     ),
     Kind(
         name="RuntimeClass",
@@ -262,6 +273,12 @@ _ALL: Final = (
         short_names=("pdb",),
         subresources=("status",),
         counts_generation=True,
+        new_status={
+            "currentHealthy": 0,
+            "desiredHealthy": 0,
+            "disruptionsAllowed": 0,
+            "expectedPods": 0,
+        },
     ),
     Kind(
         name="Lease",

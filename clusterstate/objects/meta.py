@@ -1,6 +1,6 @@
 """Object metadata as a lens, and the small rules that all kinds share."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -41,10 +41,33 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+NO_NODE: Final[Manifest] = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "Exists"},
+        {"key": "kubernetes.io/hostname", "operator": "DoesNotExist"},
+    ]
+}
+"""A term of a node selector that matches nothing: what ``null`` means there (R9)."""
+
+
 def strip_nulls(value: Any) -> Any:
-    """Return ``value`` without JSON nulls in its objects; Go clients send ``null`` for absent."""
+    """Return ``value`` without JSON nulls in its objects; Go clients send ``null`` for absent.
+
+    A term of a node selector that is ``null`` matches nothing (R9), and so does a preferred term
+    (R18). Among others it is left out; where it is alone, ``NO_NODE`` takes its place.
+    """
     if isinstance(value, dict):
-        return {k: strip_nulls(v) for k, v in value.items() if v is not None}
+        return {k: _stripped(k, v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
         return [strip_nulls(v) for v in value]
     return value
+
+
+def _stripped(key: str, value: Any) -> Any:
+    """Return the member ``key`` of an object without nulls."""
+    if isinstance(value, list) and None in value:
+        if key == "nodeSelectorTerms":
+            value = [term for term in value if term is not None] or [NO_NODE]
+        elif key == "preferredDuringSchedulingIgnoredDuringExecution":
+            value = [term for term in value if term is not None]
+    return strip_nulls(value)

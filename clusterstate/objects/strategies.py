@@ -23,7 +23,10 @@ class Strategy:
         """Set what the server sets in a new object, in place; ``metadata`` is its own already."""
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Keep in ``new``, in place, what this way of writing does not change."""
+        """Keep in ``new``, in place, what this way of writing does not change.
+
+        ``metadata`` and the mapping itself are its own, what is below them is not.
+        """
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Bring an admitted update into its stored form, in place.
@@ -57,10 +60,11 @@ class PodStrategy(Strategy):
         new["status"] = {"phase": "Pending"}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Agents need not repeat the QoS class in a status, and cannot change it."""
+        """Agents need not repeat the QoS class in a status, and cannot change it, nor owners."""
         if subresource == "status":
             qos = (old.get("status") or {}).get("qosClass")
             new["status"] = {"qosClass": qos, **(new.get("status") or {})}
+            keep(new["metadata"], old["metadata"], "ownerReferences")
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Refuse an unknown phase; a pod without gates is not told to be gated."""
@@ -75,6 +79,14 @@ class PodStrategy(Strategy):
         """A pod stays for its finalizers and for its grace period, which its agent ends."""
         metadata = manifest["metadata"]
         return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
+
+
+def keep(new: Manifest, old: Manifest, name: str) -> None:
+    """Give a member of ``new`` the value that it has in ``old``, in place."""
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
 
 
 def drop_gated_condition(new: Manifest, old: Manifest) -> None:
@@ -135,6 +147,15 @@ class NamespaceStrategy(Strategy):
     def begin_deletion(self, new: Manifest) -> None:
         """Nothing can be created in it from now on."""
         new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+
+
+class DeploymentStrategy(Strategy):
+    """``pkg/registry/apps/deployment/strategy.go``."""
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """A status comes with annotations (the revision, for one) and without labels."""
+        if subresource == "status":
+            keep(new["metadata"], old["metadata"], "labels")
 
 
 class LeaseStrategy(Strategy):

@@ -104,11 +104,9 @@ def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outco
         StatusError: what a precondition or admission says.
     """
     grace_seconds, condition = wanted.grace_seconds, wanted.condition
-    if grace_seconds is not None and grace_seconds < 0:
-        grace_seconds = 1  # BeforeDelete: a negative period is the shortest one
     old = row.manifest()
     metadata = old["metadata"]
-    storing.check_preconditions(
+    storing.check_before_deletion(
         POD, metadata, uid=wanted.uid, resource_version=wanted.resource_version
     )
     admission.admit("Pod", DELETE, None, old, "", context, wanted.user)
@@ -119,6 +117,8 @@ def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outco
     grace = grace_seconds
     if grace is None:
         grace = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    if grace < 0:
+        grace = 1  # CheckGracefulDelete: a negative period is the shortest one
     if not row.overlay.node_name or row.phase in FINISHED:
         grace = 0
     present = metadata.get("finalizers") or []
@@ -135,6 +135,8 @@ def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outco
     if when is not None:
         new["metadata"]["deletionTimestamp"] = document.format_time(when)
         new["metadata"]["deletionGracePeriodSeconds"] = grace
+        if not metadata.get("deletionTimestamp"):
+            storing.bump_generation_of_leaving(new["metadata"])
     if condition is not None:
         new["status"] = with_condition(old.get("status") or {}, condition, now)
     text, overlay = document.encode("Pod", new)
