@@ -110,19 +110,20 @@ def _storage(error: Exception) -> errors.StatusError | None:
 def failure(
     code: int, reason: str, message: str, details: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a failure as a ``Status`` manifest."""
-    status: dict[str, Any] = {
+    """Return a failure as a ``Status`` manifest.
+
+    ``details`` is there even if it is empty, since ``kubectl debug`` reads it without a check.
+    """
+    return {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
         "message": message,
         "reason": reason,
+        "details": details or {},
         "code": code,
     }
-    if details:
-        status["details"] = details
-    return status
 
 
 def success(code: int = 200, details: dict[str, Any] | None = None) -> dict[str, Any]:

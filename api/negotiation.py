@@ -1,8 +1,9 @@
 """Which form of answer a client accepts.
 
-Everything is stored as JSON; a ``Table`` is JSON with other contents. A client that takes JSON gets
-JSON, whatever it names first, since that costs neither side anything; one that takes protobuf alone
-gets protobuf, written from JSON at the end (`api.protobuf`).
+Everything is stored as JSON; a ``Table`` and a ``PartialObjectMetadata`` are JSON with other
+contents. A client that takes JSON gets JSON, whatever it names first, since that costs neither side
+anything; one that takes protobuf alone gets protobuf, written from JSON at the end
+(`api.protobuf`).
 """
 
 from collections.abc import Iterable
@@ -16,9 +17,15 @@ from api.errors import NotAcceptable
 
 PLAIN = "plain"
 TABLE = "table"
+PARTIAL = "partial"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 _JSON = ("application/json", "*/*", "application/*")
+_SHAPES = {
+    "Table": TABLE,
+    "PartialObjectMetadata": PARTIAL,
+    "PartialObjectMetadataList": PARTIAL,
+}
 
 
 @lru_cache(maxsize=256)
@@ -37,18 +44,18 @@ def _taken(accept: str) -> str | None:
         if media.lower() in _JSON:
             if shape is None:
                 return PLAIN
-            if shape == "Table" and values.get("g") == "meta.k8s.io":
-                return TABLE
+            if values.get("g") == "meta.k8s.io" and shape in _SHAPES:
+                return _SHAPES[shape]
         elif media.lower() == PROTOBUF and shape is None:
             found = PROTOBUF
     return found
 
 
 def form(accept: str) -> str:
-    """Return ``TABLE`` or ``PLAIN`` for an ``Accept`` header; an empty one accepts anything.
+    """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for an ``Accept`` header.
 
-    Where protobuf alone is taken the form is ``PLAIN`` as well, since ``api.protobuf`` writes it
-    from JSON.
+    An empty one accepts anything. Where protobuf alone is taken the form is ``PLAIN`` as well,
+    since ``api.protobuf`` writes it from JSON.
 
     Raises:
         NotAcceptable: nothing in it can be given.
@@ -68,7 +75,8 @@ def not_acceptable() -> NotAcceptable:
     """Return the failure that names what can be given."""
     return NotAcceptable(
         f"only the following media types are accepted: application/json, {PROTOBUF}, "
-        "application/json;as=Table;v=v1;g=meta.k8s.io"
+        "application/json;as=Table;v=v1;g=meta.k8s.io, "
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     )
 
 

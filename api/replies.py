@@ -70,7 +70,35 @@ def join_list(kind: Kind, items: Sequence[bytes], metadata: dict[str, Any]) -> b
         kind.api_version.encode(),
         encode(metadata),
     )
-    return head + b",".join(items) + b"]}"
+    # Kubernetes' items do not say what the list says, and its clients do not ask them.
+    said = b'{"apiVersion":"%s","kind":"%s",' % (kind.api_version.encode(), kind.name.encode())
+    length = len(said)
+    return b"%s%s]}" % (
+        head,
+        b",".join([b"{" + one[length:] if one.startswith(said) else one for one in items]),
+    )
+
+
+class _HasMetadata(msgspec.Struct):
+    """The only part of an object that a partial one has."""
+
+    metadata: msgspec.Raw
+
+
+def partial_object(body: bytes) -> bytes:
+    """Return the ``PartialObjectMetadata`` of a stored object."""
+    metadata = bytes(decode(body, type=_HasMetadata).metadata)
+    return (
+        b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":%s}' % metadata
+    )
+
+
+def partial_list(items: Iterable[bytes], metadata: dict[str, Any]) -> bytes:
+    """Return a ``PartialObjectMetadataList`` of stored objects."""
+    return (
+        b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",'
+        b'"metadata":%s,"items":[%s]}' % (encode(metadata), b",".join(map(partial_object, items)))
+    )
 
 
 def include_object(text: str | None) -> str:

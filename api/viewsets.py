@@ -10,12 +10,24 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, cast
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import auth, batches, clock, errors, negotiation, protobuf, replies, room, routes, wire
+from api import (
+    auth,
+    batches,
+    clock,
+    errors,
+    negotiation,
+    options,
+    protobuf,
+    replies,
+    room,
+    routes,
+    wire,
+)
 from api.applying import apply
 from api.tables import NONE, format_selector
 from clusterstate import advice, lineage
@@ -28,11 +40,8 @@ from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import (
-    NOT_SUPPORTED,
     BadRequest,
     Conflict,
-    FieldError,
-    Invalid,
     NotFound,
     TooLarge,
 )
@@ -108,7 +117,7 @@ class StatusView(APIView):
         Raises:
             StatusError: it says so in a word that is not known.
         """
-        return dry_run(request.GET.getlist("dryRun"), _OPTIONS[request.method or ""])
+        return options.dry_run(request.GET.getlist("dryRun"), _OPTIONS[request.method or ""])
 
     @property
     def default_response_headers(self) -> dict[str, str]:
@@ -117,6 +126,7 @@ class StatusView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate; what the user may do is asked when it is known what they want."""
+        options.check_timeout(request.query_params)
         self.user = cast("User", request.user)
 
     def handle_exception(  # type: ignore[override]  # DRF takes any HttpResponse
@@ -151,6 +161,8 @@ class ResourceView(StatusView):
 
     def initial(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         """Authenticate, read the path, and ask whether the user may do that."""
+        if "timeout=" in request.META["QUERY_STRING"]:
+            options.check_timeout(request.GET)
         self.user = auth.user_of(request.META)
         target = routes.target_of(request)
         if target is None:
@@ -210,8 +222,9 @@ class ResourceView(StatusView):
         target, query = self.target, request.GET
         form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
         limit = wire.integer(query.get("limit"), "limit") if query else None
-        if version := wire.integer(query.get("resourceVersion"), "resourceVersion"):
-            lineage.require(version)
+        version = options.list_version(query)
+        if version.least:
+            lineage.require(version.least)
         page = list_page(
             target.kind,
             target.namespace,
@@ -219,12 +232,15 @@ class ResourceView(StatusView):
             field_selector=query.get("fieldSelector", ""),
             limit=limit or None,
             continue_token=query.get("continue", ""),
+            exact=version.exact,
             acknowledged=True,
         )
         metadata = replies.list_metadata(page.revision, page.continue_token, page.remaining)
         if form == negotiation.TABLE:
             include = replies.include_object(query.get("includeObject"))
             return replies.reply(replies.list_table(target.kind, page.items, metadata, include))
+        if form == negotiation.PARTIAL:
+            return replies.reply(replies.partial_list(page.items, metadata))
         return self._plain(request, replies.join_list(target.kind, page.items, metadata))
 
     # ------------------------------------------------------------------------------ writes
@@ -245,7 +261,7 @@ class ResourceView(StatusView):
         self._limit(request)
         if kind.namespaced and not target.namespace:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        manifest, warnings = wire.manifest(value, kind, request.GET.get("fieldValidation", ""))
+        manifest, warnings = self._manifest(request, value)
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
         warnings += advice.about(kind.name, manifest, time.monotonic())
@@ -290,9 +306,7 @@ class ResourceView(StatusView):
         self._limit(request)
         if target.subresource == "scale":
             return self._set_scale(request, lambda _: value)
-        manifest, warnings = wire.manifest(
-            value, target.kind, request.GET.get("fieldValidation", "")
-        )
+        manifest, warnings = self._manifest(request, value)
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
         if metadata.setdefault("name", target.name) != target.name:
@@ -350,7 +364,7 @@ class ResourceView(StatusView):
                 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
                 "Required value: is required for apply patch"
             )
-        manifest, warnings = wire.manifest(value, target.kind, query.get("fieldValidation", ""))
+        manifest, warnings = self._manifest(request, value)
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
         metadata["name"] = target.name
@@ -398,19 +412,19 @@ class ResourceView(StatusView):
         target = self.target
         if target.subresource:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        options = self._delete_options(request)
+        wanted = self._delete_options(request)
         if target.name:
             batch = batches.of(request)
             if batch is not None and objects.is_batched(target.kind):
-                wanted = DeleteOptions.of(options).about(target.namespace, target.name, self.user)
+                one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
                 return batch.delete(
-                    target.kind, wanted, lambda deleted: self._deleted(request, deleted)
+                    target.kind, one, lambda deleted: self._deleted(request, deleted)
                 )
             deleted = objects.delete(
                 target.kind,
                 target.namespace,
                 target.name,
-                options,
+                wanted,
                 now=clock.now(),
                 user=self.user,
             )
@@ -420,7 +434,7 @@ class ResourceView(StatusView):
         delete_collection(
             target.kind,
             target.namespace,
-            options,
+            wanted,
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
             now=clock.now(),
@@ -441,7 +455,7 @@ class ResourceView(StatusView):
 
     def _delete_options(self, request: HttpRequest) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
-        return delete_options(self._body(request) if request.body else {}, request.GET)
+        return options.delete_options(self._body(request) if request.body else {}, request.GET)
 
     # ------------------------------------------------------------------------ subresources
 
@@ -449,8 +463,8 @@ class ResourceView(StatusView):
         return bind(self._body(request), self.target.namespace, name, self.user)
 
     def _evict(self, request: HttpRequest) -> HttpResponse:
-        target, options = self.target, self._eviction(request)
-        evict_pod(target.namespace, target.name, options, now=clock.now(), user=self.user)
+        target, wanted = self.target, self._eviction(request)
+        evict_pod(target.namespace, target.name, wanted, now=clock.now(), user=self.user)
         return replies.reply(wire.encode(errors.success(201)), status=201)
 
     def _eviction(self, request: HttpRequest) -> Manifest:
@@ -464,7 +478,7 @@ class ResourceView(StatusView):
         _in_namespace(metadata, target.namespace)
         if metadata.get("name", target.name) != target.name:
             raise BadRequest("name in URL does not match name in Eviction object")
-        return delete_options(eviction.get("deleteOptions") or {}, request.GET)
+        return options.delete_options(eviction.get("deleteOptions") or {}, request.GET)
 
     def _set_scale(self, request: HttpRequest, change: Change) -> HttpResponse:
         target = self.target
@@ -505,6 +519,14 @@ class ResourceView(StatusView):
     def _body(self, request: HttpRequest) -> Any:
         return wire.decode(request.body, request.META.get("CONTENT_TYPE"))
 
+    def _manifest(self, request: HttpRequest, value: Any) -> tuple[Manifest, list[str]]:
+        """Return the object in a body, whose value is ``value``, and warnings about its fields."""
+        mode = request.GET.get("fieldValidation", "")
+        wrong: list[str] = []
+        if mode:
+            wrong = wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode)
+        return wire.manifest(value, self.target.kind, mode, wrong)
+
     def _limit(self, request: HttpRequest) -> None:
         if len(request.body) > MAX_OBJECT_BYTES:
             raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
@@ -523,11 +545,14 @@ class ResourceView(StatusView):
         status: int = 200,
         warnings: list[str] | None = None,
     ) -> HttpResponse:
-        """Return one stored object, as a Table if the client wants that."""
+        """Return one stored object, as a Table or its metadata alone if the client wants that."""
         query = request.GET
-        if negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE:
+        form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
+        if form == negotiation.TABLE:
             include = replies.include_object(query.get("includeObject"))
             body = replies.object_table(self.target.kind, body, include)
+        elif form == negotiation.PARTIAL:
+            body = replies.partial_object(body)
         elif query and wire.boolean(query.get("pretty"), "pretty"):
             body = replies.pretty(body)
         return replies.reply(body, status=status, warnings=warnings or ())
@@ -694,74 +719,6 @@ def _details(kind: Kind, name: str) -> dict[str, Any]:
     if kind.group:
         details["group"] = kind.group
     return details
-
-
-def dry_run(values: list[str], options: str) -> bool:
-    """Return whether ``dryRun`` says All; any other word is refused.
-
-    Rule: ValidateDryRun, apimachinery ``meta/v1/validation``, v1.36.
-
-    Raises:
-        Invalid: named after the ``options`` of the request; BadRequest: those of a deletion.
-    """
-    if not values:
-        return False
-    if any(value != "All" for value in values):
-        if options == "DeleteOptions":
-            raise BadRequest('DeleteOptions: dryRun: supported values: "All"')
-        cause = FieldError(NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')
-        raise Invalid(options, "", [cause], "meta.k8s.io")
-    return True
-
-
-def delete_options(body: Any, query: QueryDict) -> Manifest:
-    """Return checked DeleteOptions: those of the body, completed by query parameters.
-
-    The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
-    and ``dryRun`` (bool), each only when given.
-    """
-    given = body.get("apiVersion") if isinstance(body, dict) else None
-    # Every group has a DeleteOptions of the same shape.
-    versions = ("v1", given) if isinstance(given, str) else ("v1",)
-    value = wire.request(body, "DeleteOptions", wire_types.DeleteOptions, *versions)
-    options: Manifest = {}
-    grace = value.get("gracePeriodSeconds")
-    if grace is None:
-        grace = _signed(query.get("gracePeriodSeconds"))
-    if grace is not None:
-        options["gracePeriodSeconds"] = grace
-    if value.get("preconditions"):
-        options["preconditions"] = value["preconditions"]
-    policy = value.get("propagationPolicy") or query.get("propagationPolicy")
-    orphan = value.get("orphanDependents")
-    if orphan is None and "orphanDependents" in query:
-        orphan = wire.boolean(query.get("orphanDependents", ""), "orphanDependents")
-    if policy and orphan is not None:
-        raise BadRequest(
-            "DeleteOptions: propagationPolicy: orphanDependents and deletionPropagation cannot be"
-            " both set"
-        )
-    if orphan is not None:
-        policy = "Orphan" if orphan else "Background"
-    if policy:
-        if policy not in ("Orphan", "Background", "Foreground"):
-            raise BadRequest(
-                "DeleteOptions: propagationPolicy: supported values: "
-                '"Background", "Foreground", "Orphan"'
-            )
-        options["propagationPolicy"] = policy
-    only_try = [*(value.get("dryRun") or ()), *query.getlist("dryRun")]
-    options["dryRun"] = dry_run(only_try, "DeleteOptions")
-    return options
-
-
-def _signed(text: str | None) -> int | None:
-    if not text:
-        return None
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
-    return int(text)
 
 
 def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:

@@ -23,6 +23,7 @@ from api import (
     errors,
     metrics,
     negotiation,
+    options,
     protobuf,
     replies,
     rights,
@@ -83,7 +84,7 @@ class Request(msgspec.Struct, frozen=True):
     seconds: float
     bookmarks: bool
     initial_bookmark: bool
-    table: bool
+    form: str
     protobuf: bool
     include: str
 
@@ -139,6 +140,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         raise BadRequest(
             f'Invalid value: "{version}": resourceVersion must be a non-negative integer'
         )
+    options.check_watch(query)
     initial = wire.boolean(query.get("sendInitialEvents"), "sendInitialEvents")
     cursor = int(version or 0) or None
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
@@ -155,7 +157,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         seconds=float(seconds) if seconds else _jitter.uniform(*DEFAULT_SECONDS),
         bookmarks=bookmarks,
         initial_bookmark=initial and bookmarks,
-        table=form == negotiation.TABLE,
+        form=form,
         protobuf=_in_protobuf(accept, target.kind),
         include=replies.include_object(query.get("includeObject")),
     )
@@ -261,8 +263,10 @@ class Writer:
     def _event(self, event: Event, verb: bytes) -> bytes:
         if self._request.protobuf:
             return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
-        if not self._request.table:
+        if self._request.form == negotiation.PLAIN:
             return event.line(verb)
+        if self._request.form == negotiation.PARTIAL:
+            return event.cached(("partial", verb), lambda: _partial(event.new, verb))
         headed, self._headed = self._headed, False
         key = (verb, self._request.include, headed)
         return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
@@ -286,8 +290,10 @@ class Writer:
     def _added(self, item: bytes) -> bytes:
         if self._request.protobuf:
             return protobuf.event(b"ADDED", replies.decode(item))
-        if not self._request.table:
+        if self._request.form == negotiation.PLAIN:
             return b'{"type":"ADDED","object":%s}\n' % item
+        if self._request.form == negotiation.PARTIAL:
+            return b'{"type":"ADDED","object":%s}\n' % replies.partial_object(item)
         headed, self._headed = self._headed, False
         return self._table(replies.decode(item), b"ADDED", headed=headed)
 
@@ -304,9 +310,17 @@ class Writer:
         }
         if self._request.protobuf:
             return protobuf.event(b"BOOKMARK", item)
-        if self._request.table:
-            item = tables.table(kind, [], metadata, now=clock.now(), headed=False)
+        if self._request.form == negotiation.TABLE:
+            # The row's object is where kubectl looks for the annotation.
+            item = tables.table(kind, [item], metadata, now=clock.now(), headed=False)
+        elif self._request.form == negotiation.PARTIAL:
+            return _partial(item, b"BOOKMARK")
         return b'{"type":"BOOKMARK","object":%s}\n' % wire.encode(item)
+
+
+def _partial(item: Manifest, verb: bytes) -> bytes:
+    """Return the line of an event that tells an object's metadata alone."""
+    return b'{"type":"%s","object":%s}\n' % (verb, replies.partial_object(wire.encode(item)))
 
 
 def _joined(lines: Iterable[bytes]) -> list[bytes]:

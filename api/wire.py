@@ -6,6 +6,7 @@ object in storage would break every typed list that contains it. Unknown fields 
 warnings, or refused with ``fieldValidation=Strict``. What the values mean is admission's business.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -99,10 +100,23 @@ decode_json = reading.read_json
 decode_yaml = reading.read_yaml
 
 
-def manifest(value: Any, kind: Kind, field_validation: str = "") -> tuple[Manifest, list[str]]:
+def repeated(raw: bytes, content_type: str | None, mode: str) -> list[str]:
+    """Return what to say of fields that stand twice in a JSON body, if ``mode`` asks for that.
+
+    Without the parameter nobody looks, since looking takes longer than all other reading.
+    """
+    if mode not in ("Strict", "Warn") or media_type(content_type) != JSON:
+        return []
+    return [f'duplicate field "{path}"' for path in reading.repeated_fields(raw)]
+
+
+def manifest(
+    value: Any, kind: Kind, field_validation: str = "", wrong: Sequence[str] = ()
+) -> tuple[Manifest, list[str]]:
     """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
 
-    ``kind`` and ``apiVersion`` are filled in when absent.
+    ``kind`` and ``apiVersion`` are filled in when absent. ``wrong`` is what is wrong with the text
+    of the body (``repeated``), told together with unknown fields.
 
     Raises:
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
@@ -113,11 +127,11 @@ def manifest(value: Any, kind: Kind, field_validation: str = "") -> tuple[Manife
         # Where a kind has none of its own, nothing else would look at what the field holds.
         if field in result and not isinstance(result[field], dict):
             raise BadRequest(f"{field}: expected an object")
-    if field_validation in _VALIDATIONS and is_plain(kind.name, result):
+    if not wrong and field_validation in _VALIDATIONS and is_plain(kind.name, result):
         return result, []
     check_types(kind.name, result)
     quantities_as_text(result, kind.wire_type)
-    return result, validate_fields(result, kind, field_validation)
+    return result, validate_fields(result, kind, field_validation, wrong)
 
 
 def typed(value: Any, name: str, *api_versions: str) -> Manifest:
@@ -225,8 +239,8 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def validate_fields(value: Manifest, kind: Kind, mode: str) -> list[str]:
-    """Return one warning per unknown field; none when ``mode`` is ``Ignore``.
+def validate_fields(value: Manifest, kind: Kind, mode: str, wrong: Sequence[str] = ()) -> list[str]:
+    """Return one warning per unknown field behind those in ``wrong``; none if ``mode`` is Ignore.
 
     Raises:
         BadRequest: ``mode`` is ``Strict`` and a field is unknown, or ``mode`` is no known word.
@@ -238,7 +252,7 @@ def validate_fields(value: Manifest, kind: Kind, mode: str) -> list[str]:
             f'invalid value "{mode}" for fieldValidation: '
             'supported values: "Ignore", "Warn", "Strict"'
         )
-    found = [f'unknown field "{path}"' for path in unknown_fields(kind.name, value)]
+    found = [*wrong, *(f'unknown field "{path}"' for path in unknown_fields(kind.name, value))]
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '

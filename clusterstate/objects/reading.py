@@ -12,7 +12,9 @@ the range of a float stay text, and there are no base-60 numbers. One difference
 ``no``, ``on``, ``off``, ``y`` and ``n`` are text, as YAML 1.2 has it, not booleans.
 """
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -70,6 +72,47 @@ def read_json(raw: bytes) -> Any:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
     except RecursionError:
         raise _too_deep() from None
+
+
+class _Repeating(dict[str, Any]):
+    """An object in which members stand more than once; ``repeated`` are their names."""
+
+    repeated: list[str]
+
+
+def repeated_fields(raw: bytes) -> list[str]:
+    """Return the paths of members that stand more than once in a text that ``read_json`` reads.
+
+    Of such members the last one counts. This takes ten times as long as reading.
+    """
+    found = False
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal found
+        value = dict(pairs)
+        if len(value) == len(pairs):
+            return value
+        found = True
+        counted = Counter(name for name, _ in pairs)
+        repeating = _Repeating(value)
+        repeating.repeated = [name for name, count in counted.items() if count > 1]
+        return repeating
+
+    value = json.loads(raw, object_pairs_hook=members)
+    return list(_repeated(value, "")) if found else []
+
+
+def _repeated(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        own = set(value.repeated) if isinstance(value, _Repeating) else set()
+        for name, child in value.items():
+            where = f"{path}.{name}" if path else name
+            if name in own:
+                yield where
+            yield from _repeated(child, where)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _repeated(child, f"{path}[{index}]")
 
 
 def read_embedded(text: str, wire_type: Any) -> Any:

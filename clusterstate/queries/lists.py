@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,10 @@ from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 
 MAX_PAGE: Final = 1_000_000
 
+MAX_REMAINING: Final = 200_000
+"""How many objects behind the first page are counted; of more it is not said how many there are."""
+
+_EXPIRED_EXACT = "The resourceVersion for the provided list is too old."
 _EXPIRED_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start"
     " a new list without the continue parameter."
@@ -42,7 +46,8 @@ _EXPIRED_CONTINUE = (
 class Page(msgspec.Struct, frozen=True):
     """Part of a list, as of ``revision``. ``continue_token`` is empty on the last page.
 
-    ``remaining`` counts what follows, where that is known (it is not with selectors).
+    ``remaining`` counts what follows, ``None`` where that is not known: it is not with selectors,
+    and not beyond ``MAX_REMAINING``.
     """
 
     items: list[bytes]
@@ -141,9 +146,12 @@ def list_page(
     field_selector: str | Sequence[FieldRequirement] = "",
     limit: int | None = None,
     continue_token: str = "",
+    exact: int | None = None,
     acknowledged: bool = False,
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
+
+    ``exact`` is that revision; without it, it is the present one.
 
     An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
     where its page ended, in the state of the first page. ``acknowledged``: for a client, who
@@ -152,7 +160,8 @@ def list_page(
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.
-        Expired: the token's revision is no longer kept, or belongs to another history.
+        Expired: the token's revision, or ``exact``, is no longer kept, or belongs to another
+            history.
     """
     kind = kind_of(kind)
     labels = parse_labels(label_selector) if isinstance(label_selector, str) else label_selector
@@ -161,20 +170,25 @@ def list_page(
         if isinstance(field_selector, str)
         else field_selector
     )
-    after: tuple[str, str] | None = None
+    after = _START
     if continue_token:
-        revision, *position = _read_token(continue_token)
+        after = _read_token(continue_token)
+        revision = after.revision
         lineage.require(revision)
-        after = (position[0], position[1])
     elif acknowledged:
         revision = changes.settled((kind.name,)).mark
     else:
         revision = changes.watermark()
+    if exact is not None:
+        lineage.require(exact)
+        revision = min(exact, revision)
     if labels.nothing:
         return Page([], revision)
-    if kind.is_composed:
-        return _list_events(kind, namespace, labels, chosen, revision, limit, after)
-    return _list_objects(kind, namespace, labels, chosen, revision, limit, after)
+    listing = _Listing(kind, namespace, labels, chosen, revision, limit, after)
+    try:
+        return _list_events(listing) if kind.is_composed else _list_objects(listing)
+    except Expired as error:
+        raise error if exact is None else Expired(_EXPIRED_EXACT) from None
 
 
 def list_at(kind: Kind | str, revision: int) -> list[bytes]:
@@ -183,7 +197,7 @@ def list_at(kind: Kind | str, revision: int) -> list[bytes]:
     Raises:
         Expired: the history no longer reaches back so far.
     """
-    return _list_objects(kind_of(kind), "", Selector(), (), revision, None, None).items
+    return _list_objects(_Listing(kind_of(kind), "", Selector(), (), revision, None, _START)).items
 
 
 def matching_keys(
@@ -250,15 +264,51 @@ def _matching_events(
     return where
 
 
-def _list_objects(
-    kind: Kind,
-    namespace: str,
-    labels: Selector,
-    chosen: Sequence[FieldRequirement],
-    revision: int,
-    limit: int | None,
-    after: tuple[str, str] | None,
-) -> Page:
+class _After(msgspec.Struct, frozen=True):
+    """Where a page ended; ``remaining`` is how many objects followed, where that was counted."""
+
+    revision: int = 0
+    key: tuple[str, str] | None = None
+    remaining: int | None = None
+
+
+_START: Final = _After()
+
+
+class _Listing(msgspec.Struct, frozen=True):
+    """What a page is asked to hold."""
+
+    kind: Kind
+    namespace: str
+    labels: Selector
+    chosen: Sequence[FieldRequirement]
+    revision: int
+    limit: int | None
+    after: _After
+
+    @property
+    def selects(self) -> bool:
+        """Whether not all objects of the kind and namespace are meant."""
+        return bool(self.labels.requirements or self.chosen)
+
+    def page(self, items: list[bytes], last: tuple[str, str], behind: Callable[[], int]) -> Page:
+        """Return a page that is not the last one; ``behind`` counts what follows it."""
+        remaining = None
+        if not self.selects:
+            if self.after.key is None:
+                counted = behind()
+                remaining = counted if counted <= MAX_REMAINING else None
+            elif self.after.remaining is not None:
+                remaining = self.after.remaining - len(items)
+        token = _write_token(_After(self.revision, last, remaining))
+        return Page(items, self.revision, token, remaining)
+
+
+def _list_objects(listing: _Listing) -> Page:
+    kind, namespace, labels, chosen = (
+        listing.kind, listing.namespace, listing.labels, listing.chosen
+    )  # fmt: skip
+    revision, limit, after = listing.revision, listing.limit, listing.after.key
     pods, unlogged = kind.has_slots, kind.has_unlogged_updates
     key = "t.namespace, t.name" if kind.namespaced else "''::text AS namespace, t.name"
     order = "t.namespace, t.name" if kind.namespaced else "t.name"
@@ -316,31 +366,49 @@ def _list_objects(
                 (manifest.get("metadata") or {}).get("labels") or {}
             ) and fields.matches(chosen, manifest):
                 earlier.append((row_namespace, name, item))
+    former = [entry[:2] for entry in earlier]
     if earlier:
         cut = found[-1][:2] if len(found) == count else None
         found += [entry for entry in earlier if cut is None or entry[:2] <= cut]
         found.sort(key=lambda entry: entry[:2])
     if limit and len(found) > limit:
-        last = found[limit - 1]
-        return Page(
-            [item for _, _, item in found[:limit]],
-            revision,
-            _write_token(revision, last[0], last[1]),
-        )
+        last = found[limit - 1][:2]
+        current = "true" if unlogged else f"t.revision <= {revision}"
+
+        def behind() -> int:
+            return _count_behind(kind, namespace, last, current) + sum(key > last for key in former)
+
+        return listing.page([item for _, _, item in found[:limit]], last, behind)
     return Page([item for _, _, item in found], revision)
 
 
-def _list_events(
-    kind: Kind,
-    namespace: str,
-    labels: Selector,
-    chosen: Sequence[FieldRequirement],
-    revision: int,
-    limit: int | None,
-    after: tuple[str, str] | None,
-) -> Page:
+def _count_behind(kind: Kind, namespace: str, last: tuple[str, str], current: str) -> int:
+    """Return how many objects follow the key ``last``, at most one more than are counted."""
+    where = _Where()
+    where.add(current)
+    if namespace:
+        where.add("t.namespace = %s", namespace)
+    if kind.namespaced:
+        where.add("(t.namespace, t.name) > (%s::text, %s::text)", *last)
+    else:
+        where.add("t.name > %s::text", last[1])
+    row = sql.fetch_one(
+        f"SELECT count(*) FROM (SELECT 1 FROM {kind.rows} t WHERE {where.text()}"
+        f" LIMIT {MAX_REMAINING + 1}) behind",
+        where.parameters,
+    )
+    assert row is not None
+    count: int = row[0]
+    return count
+
+
+def _list_events(listing: _Listing) -> Page:
     """Return events. One that was counted up since ``revision`` is shown as it is now."""
-    where = _matching_events(kind, namespace, labels, chosen)
+    kind, namespace, revision, limit = (
+        listing.kind, listing.namespace, listing.revision, listing.limit
+    )  # fmt: skip
+    after = listing.after.key
+    where = _matching_events(kind, namespace, listing.labels, listing.chosen)
     where.add("t.first_revision <= %s::bigint", revision)
     if after:
         where.add("(t.namespace, t.name) > (%s::text, %s::text)", *after)
@@ -351,24 +419,32 @@ def _list_events(
     )
     items = [compose_event(row) for row in rows]
     if limit and len(rows) > limit:
-        last = rows[limit - 1]
-        return Page(items[:limit], revision, _write_token(revision, last[0], last[1]))
+        last = (rows[limit - 1][0], rows[limit - 1][1])
+
+        def behind() -> int:
+            return _count_behind(kind, namespace, last, f"t.first_revision <= {revision}")
+
+        return listing.page(items[:limit], last, behind)
     return Page(items, revision)
 
 
-def _write_token(revision: int, namespace: str, name: str) -> str:
-    text = msgspec.json.encode({"rv": revision, "start": [namespace, name]})
+class _Token(msgspec.Struct, frozen=True):
+    """What a continue token holds."""
+
+    rv: int
+    start: tuple[str, str]
+    remaining: int | None = None
+
+
+def _write_token(after: _After) -> str:
+    assert after.key is not None
+    text = msgspec.json.encode(_Token(after.revision, after.key, after.remaining))
     return base64.urlsafe_b64encode(text).decode()
 
 
-def _read_token(token: str) -> tuple[int, str, str]:
+def _read_token(token: str) -> _After:
     try:
-        value = _decoder.decode(base64.urlsafe_b64decode(token.encode()))
-        revision, (namespace, name) = value["rv"], value["start"]
-        if not isinstance(revision, int) or not (
-            isinstance(namespace, str) and isinstance(name, str)
-        ):
-            raise TypeError("wrong types")
-    except (ValueError, TypeError, KeyError, binascii.Error, msgspec.DecodeError):
+        value = msgspec.json.decode(base64.urlsafe_b64decode(token.encode()), type=_Token)
+    except (ValueError, binascii.Error, msgspec.DecodeError):
         raise BadRequest("continue key is not valid: it was not given out by this server") from None
-    return revision, namespace, name
+    return _After(value.rv, value.start, value.remaining)

@@ -450,13 +450,25 @@ def test_deleting_a_node_leaves_its_pods(api):
 
 @pytest.mark.parametrize(
     "body",
-    [{"gracePeriodSeconds": "soon"}, {"propagationPolicy": "Maybe"}, {"dryRun": ["Some"]},
-     {"preconditions": []}, {"kind": "Pod"}, {"orphanDependents": "yes"},
-     {"orphanDependents": True, "propagationPolicy": "Orphan"}],
+    [{"gracePeriodSeconds": "soon"}, {"preconditions": []}, {"kind": "Pod"},
+     {"orphanDependents": "yes"}],
 )  # fmt: skip
-def test_wrong_delete_options_are_refused(api, body):
+def test_delete_options_that_do_not_decode_are_refused(api, body):
     api.post(PODS, pod()).ok(201)
     api.delete(f"{PODS}/p", body).fails(400, "BadRequest")
+    api.get(f"{PODS}/p").ok()
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [({"propagationPolicy": "Maybe"}, "propagationPolicy"), ({"dryRun": ["Some"]}, "dryRun"),
+     ({"orphanDependents": True, "propagationPolicy": "Orphan"}, "propagationPolicy")],
+)  # fmt: skip
+def test_wrong_delete_options_are_refused_by_the_name_of_the_field(api, body, field):
+    api.post(PODS, pod()).ok(201)
+    status = api.delete(f"{PODS}/p", body).fails(422, "Invalid")
+    assert status["message"].startswith('DeleteOptions.meta.k8s.io "" is invalid: ')
+    assert [cause["field"] for cause in status["details"]["causes"]] == [field]
     api.get(f"{PODS}/p").ok()
 
 
@@ -491,9 +503,12 @@ def test_a_deletion_says_what_becomes_of_dependents(api, query, body, expected, 
     assert answer["kind"] == ("Status" if collection else "Deployment")
 
 
-@pytest.mark.parametrize("query", ["?propagationPolicy=Never", "?orphanDependents=maybe"])
-def test_a_policy_that_is_none_changes_nothing(api, query):
+@pytest.mark.parametrize(
+    ("query", "code", "reason"),
+    [("?propagationPolicy=Never", 422, "Invalid"), ("?orphanDependents=maybe", 400, "BadRequest")],
+)
+def test_a_policy_that_is_none_changes_nothing(api, query, code, reason):
     api.post(DEPLOYMENTS, deployment()).ok(201)
     for path in (DEPLOYMENTS, f"{DEPLOYMENTS}/web"):
-        api.delete(f"{path}{query}").fails(400, "BadRequest")
+        api.delete(f"{path}{query}").fails(code, reason)
     assert "finalizers" not in api.get(f"{DEPLOYMENTS}/web").ok()["metadata"]

@@ -211,7 +211,10 @@ def frames(connection: Any, count: int) -> list[tuple[str, dict[str, Any]]]:
 
 def test_a_watch_sends_frames_of_protobuf(server: Any, root: str) -> None:
     assert server.ask("POST", PODS, root, pod("a"), content_type=MEDIA_TYPE)[0] == 201
-    path = f"{PODS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true"
+    path = (
+        f"{PODS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true"
+        "&resourceVersionMatch=NotOlderThan"
+    )
     with server.connect() as connection:
         connection.sendall(request("GET", path, root, accept=f"{MEDIA_TYPE};stream=watch"))
         added, bookmark = frames(connection, 2)

@@ -1,0 +1,189 @@
+"""What a request says beside its object: DeleteOptions, and the parameters of lists and watches.
+
+Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
+``ValidateListOptions`` in apimachinery ``meta/internalversion/validation``, v1.36.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from django.http import QueryDict
+
+from api import wire
+from clusterstate.objects import wire_types
+from clusterstate.objects.errors import (
+    FORBIDDEN,
+    INVALID,
+    NOT_SUPPORTED,
+    BadRequest,
+    FieldError,
+    Invalid,
+)
+from clusterstate.objects.meta import Manifest
+
+EXACT = "Exact"
+NOT_OLDER_THAN = "NotOlderThan"
+
+_DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
+"""What Go's ``time.ParseDuration`` reads."""
+
+
+def dry_run(values: list[str], named: str) -> bool:
+    """Return whether ``dryRun`` says All; any other word is refused.
+
+    Rule: ValidateDryRun, apimachinery ``meta/v1/validation``, v1.36.
+
+    Raises:
+        Invalid: ``named`` is what the options of the request are called.
+    """
+    if not values:
+        return False
+    if any(value != "All" for value in values):
+        cause = FieldError(NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')
+        raise Invalid(named, "", [cause], "meta.k8s.io")
+    return True
+
+
+def delete_options(body: Any, query: QueryDict) -> Manifest:
+    """Return checked DeleteOptions: those of the body, completed by query parameters.
+
+    The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``
+    and ``dryRun`` (bool), each only when given.
+    Rule: ValidateDeleteOptions, apimachinery ``meta/v1/validation``, v1.36.
+
+    Raises:
+        BadRequest: something does not decode. Invalid: it decodes and is wrong.
+    """
+    given = body.get("apiVersion") if isinstance(body, dict) else None
+    # Every group has a DeleteOptions of the same shape.
+    versions = ("v1", given) if isinstance(given, str) else ("v1",)
+    value = wire.request(body, "DeleteOptions", wire_types.DeleteOptions, *versions)
+    options: Manifest = {}
+    grace = value.get("gracePeriodSeconds")
+    if grace is None:
+        grace = _signed(query.get("gracePeriodSeconds"))
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if value.get("preconditions"):
+        options["preconditions"] = value["preconditions"]
+    policy = value.get("propagationPolicy") or query.get("propagationPolicy")
+    orphan = value.get("orphanDependents")
+    if orphan is None and "orphanDependents" in query:
+        orphan = wire.boolean(query.get("orphanDependents", ""), "orphanDependents")
+    if policy and orphan is not None:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        cause = FieldError(INVALID, "propagationPolicy", policy, detail)
+        raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    if policy:
+        if policy not in ("Orphan", "Background", "Foreground"):
+            detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+            cause = FieldError(NOT_SUPPORTED, "propagationPolicy", policy, detail)
+            raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
+        options["propagationPolicy"] = policy
+    only_try = [*(value.get("dryRun") or ()), *query.getlist("dryRun")]
+    options["dryRun"] = dry_run(only_try, "DeleteOptions")
+    return options
+
+
+def _signed(text: str | None) -> int | None:
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
+    return int(text)
+
+
+def check_timeout(query: Mapping[str, str]) -> None:
+    """Check ``timeout``, which clients send to limit a request; answers come long before.
+
+    Raises:
+        BadRequest: it is no duration.
+    """
+    text = query.get("timeout")
+    if text and not _DURATION.fullmatch(text):
+        shown = text[:100]
+        raise BadRequest(
+            f'invalid timeout specified in the request URL - time: invalid duration "{shown}"'
+        )
+
+
+class Version(msgspec.Struct, frozen=True):
+    """Which version of a list is asked for.
+
+    ``least`` is a revision that the answer must contain, 0 for any; ``exact`` the revision that
+    the answer must stand at, None for the present.
+    """
+
+    least: int = 0
+    exact: int | None = None
+
+
+def list_version(query: Mapping[str, str]) -> Version:
+    """Return what ``resourceVersion`` and ``resourceVersionMatch`` of a list ask for.
+
+    A page of a list at a revision is exactly that, as Kubernetes' first clients expected.
+
+    Raises:
+        BadRequest: the revision is no number. Invalid: the two contradict each other.
+    """
+    text = query.get("resourceVersion", "")
+    match = query.get("resourceVersionMatch", "")
+    causes = []
+    if match:
+        causes += _match_causes(query, text, match)
+    if "sendInitialEvents" in query:
+        detail = "sendInitialEvents is forbidden for list"
+        causes.append(FieldError(FORBIDDEN, "sendInitialEvents", None, detail))
+    if causes:
+        raise Invalid("ListOptions", "", causes, "meta.k8s.io")
+    revision = wire.integer(text, "resourceVersion") or 0
+    pages = query.get("limit", "0") not in ("", "0")
+    if revision and (match == EXACT or (pages and not match and not query.get("continue"))):
+        return Version(revision, revision)
+    return Version(revision)
+
+
+def _match_causes(query: Mapping[str, str], version: str, match: str) -> list[FieldError]:
+    field = "resourceVersionMatch"
+    causes = []
+    if not version:
+        detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if query.get("continue"):
+        detail = "resourceVersionMatch is forbidden when continue is provided"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if match not in (EXACT, NOT_OLDER_THAN):
+        detail = f'supported values: "{EXACT}", "{NOT_OLDER_THAN}", ""'
+        causes.append(FieldError(NOT_SUPPORTED, field, match, detail))
+    if match == EXACT and version == "0":
+        detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    return causes
+
+
+def check_watch(query: Mapping[str, str]) -> None:
+    """Check ``resourceVersionMatch`` of a watch.
+
+    Raises:
+        Invalid: it is there without ``sendInitialEvents``, or the other way round.
+    """
+    match = query.get("resourceVersionMatch", "")
+    initial = "sendInitialEvents" in query
+    field = "resourceVersionMatch"
+    causes = []
+    if initial and match != NOT_OLDER_THAN:
+        detail = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER_THAN}"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if match and not initial:
+        detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(FieldError(FORBIDDEN, field, None, detail))
+    if match and match != NOT_OLDER_THAN:
+        detail = f'supported values: "{NOT_OLDER_THAN}"'
+        causes.append(FieldError(NOT_SUPPORTED, field, match, detail))
+    if causes:
+        raise Invalid("ListOptions", "", causes, "meta.k8s.io")

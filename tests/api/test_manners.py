@@ -1,0 +1,288 @@
+"""Small things that Kubernetes' clients and end-to-end tests expect of every kind."""
+
+import json
+
+import pytest
+
+from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
+from tests.api.conftest import MERGE, STRATEGIC
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PARTIALS = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+# ------------------------------------------------------------------------------ failures
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [("GET", "/api/v1/unknown", 404), ("GET", "/apis/none/v1/things", 404),
+     ("PATCH", f"{PODS}/p/ephemeralcontainers", 404), ("PUT", PODS, 405),
+     ("POST", PODS, 400)],
+)  # fmt: skip
+def test_every_failure_has_details(api, method, path, code):
+    """``kubectl debug`` reads them without looking whether they are there."""
+    answer = api.call(method, path, b"[]", content_type=STRATEGIC)
+    assert answer.status == code
+    assert isinstance(answer.json["details"], dict)
+
+
+@pytest.mark.parametrize("text", ["invalid", "5", "1 s", "s", "1d", "1s2"])
+def test_a_timeout_that_is_no_duration_is_refused(api, text):
+    for path in (PODS, f"{PODS}/p", "/api/v1", "/version"):
+        status = api.get(f"{path}?timeout={text}").fails(400, "BadRequest")
+        assert status["message"] == (
+            f'invalid timeout specified in the request URL - time: invalid duration "{text}"'
+        )
+
+
+@pytest.mark.parametrize("text", ["", "0", "32s", "1h0m0.5s", "-1s", ".5ms"])
+def test_a_timeout_that_go_reads_is_taken(api, text):
+    api.get(f"{PODS}?timeout={text}").ok()
+
+
+# ---------------------------------------------------------------------------- revisions
+
+
+def test_revision_zero_updates_without_a_condition(api):
+    made = api.post(PODS, pod()).ok(201)
+    made["metadata"]["labels"] = {"a": "1"}
+    api.put(f"{PODS}/p", made).ok()
+    made["metadata"]["labels"] = {"a": "2"}
+    api.put(f"{PODS}/p", made).fails(409, "Conflict")
+    made["metadata"]["resourceVersion"] = "0"
+    assert api.put(f"{PODS}/p", made).ok()["metadata"]["labels"] == {"a": "2"}
+
+
+def test_a_deletion_names_the_precondition_that_does_not_hold(api):
+    made = api.post(PODS, pod()).ok(201)["metadata"]
+    old = made["resourceVersion"]
+    patch = {"metadata": {"labels": {"a": "1"}}}
+    new = api.patch(f"{PODS}/p", patch).ok()["metadata"]["resourceVersion"]
+    version = "ResourceVersion in precondition: {}, ResourceVersion in object meta: {}"
+    for conditions, text in (
+        ({"resourceVersion": old}, version.format(old, new)),
+        ({"resourceVersion": "0"}, version.format(0, new)),
+        ({"uid": "other"}, f"UID in precondition: other, UID in object meta: {made['uid']}"),
+    ):
+        failed = api.delete(f"{PODS}/p", {"preconditions": conditions}).fails(409, "Conflict")
+        assert failed["message"] == (
+            f'Operation cannot be fulfilled on pods "p": Precondition failed: {text}'
+        )
+    good = {"preconditions": {"uid": made["uid"], "resourceVersion": new}}
+    api.delete(f"{PODS}/p", good).ok()
+
+
+def test_a_list_exactly_at_a_revision_is_that_of_then(api):
+    api.post(PODS, pod("a")).ok(201)
+    api.post(PODS, pod("b")).ok(201)
+    then = api.get(PODS).ok()["metadata"]["resourceVersion"]
+    api.delete(f"{PODS}/a").ok()
+    api.patch(f"{PODS}/b", {"metadata": {"labels": {"late": "1"}}}).ok()
+    api.post(PODS, pod("c")).ok(201)
+
+    for query in (f"resourceVersion={then}&resourceVersionMatch=Exact",
+                  f"resourceVersion={then}&limit=500"):  # fmt: skip
+        found = api.get(f"{PODS}?{query}").ok()
+        assert [item["metadata"]["name"] for item in found["items"]] == ["a", "b"]
+        assert "labels" not in found["items"][1]["metadata"]
+        assert found["metadata"]["resourceVersion"] == then
+    for query in (f"resourceVersion={then}&resourceVersionMatch=NotOlderThan",
+                  f"resourceVersion={then}", "resourceVersion=0&limit=500"):  # fmt: skip
+        found = api.get(f"{PODS}?{query}").ok()
+        assert [item["metadata"]["name"] for item in found["items"]] == ["b", "c"]
+    late = int(then) + 10**6
+    for match in ("Exact", "NotOlderThan"):
+        query = f"resourceVersion={late}&resourceVersionMatch={match}"
+        api.get(f"{PODS}?{query}").fails(410, "Expired")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("resourceVersionMatch=Exact", "resourceVersionMatch"),
+     ("resourceVersion=0&resourceVersionMatch=Exact", "resourceVersionMatch"),
+     ("resourceVersion=1&resourceVersionMatch=Newest", "resourceVersionMatch"),
+     ("resourceVersion=1&resourceVersionMatch=Exact&continue=x", "resourceVersionMatch"),
+     ("sendInitialEvents=true", "sendInitialEvents")],
+)  # fmt: skip
+def test_contradicting_list_options_are_refused(api, query, field):
+    status = api.get(f"{PODS}?{query}").fails(422, "Invalid")
+    assert status["message"].startswith('ListOptions.meta.k8s.io "" is invalid: ')
+    assert [cause["field"] for cause in status["details"]["causes"]] == [field]
+
+
+def test_pages_tell_how_many_objects_remain(api):
+    for name in "abcde":
+        api.post(PODS, pod(name)).ok(201)
+    page = api.get(f"{PODS}?limit=2").ok()["metadata"]
+    assert page["remainingItemCount"] == 3
+    # What comes and goes meanwhile is not part of the list.
+    api.delete(f"{PODS}/e").ok()
+    api.post(PODS, pod("f")).ok(201)
+    page = api.get(f"{PODS}?limit=2&continue={page['continue']}").ok()["metadata"]
+    assert page["remainingItemCount"] == 1
+    page = api.get(f"{PODS}?limit=2&continue={page['continue']}").ok()
+    assert [item["metadata"]["name"] for item in page["items"]] == ["e"]
+    assert "remainingItemCount" not in page["metadata"]
+
+
+def test_what_a_selector_leaves_is_not_counted(api):
+    for name in "abc":
+        api.post(PODS, pod(name, labels={"x": "1"})).ok(201)
+    assert "remainingItemCount" not in api.get(f"{PODS}?limit=1&labelSelector=x").ok()["metadata"]
+
+
+# ------------------------------------------------------------------------------ deletion
+
+
+def _bound(api, name="p", **spec):
+    api.post(NODES, node()).ok(201)
+    api.post(PODS, pod(name, **spec)).ok(201)
+    api.post(f"{PODS}/{name}/binding", binding(name, "n")).ok(201)
+    return api.get(f"{PODS}/{name}").ok()["metadata"]
+
+
+def test_a_graceful_deletion_raises_the_generation_once(api):
+    assert _bound(api)["generation"] == 1
+    assert api.delete(f"{PODS}/p").ok()["metadata"]["generation"] == 2
+    shorter = api.delete(f"{PODS}/p", {"gracePeriodSeconds": 5}).ok()["metadata"]
+    assert (shorter["generation"], shorter["deletionGracePeriodSeconds"]) == (2, 5)
+
+
+def test_a_deletion_that_waits_for_finalizers_raises_the_generation(api):
+    body = deployment()
+    body["metadata"]["finalizers"] = ["example.com/hold"]
+    api.post(DEPLOYMENTS, body).ok(201)
+    assert api.delete(f"{DEPLOYMENTS}/web").ok()["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"), [({"terminationGracePeriodSeconds": -1}, None),
+                          ({}, {"gracePeriodSeconds": -7})]
+)  # fmt: skip
+def test_a_negative_period_is_one_second(api, spec, options):
+    _bound(api, **spec)
+    assert api.delete(f"{PODS}/p", options).ok()["metadata"]["deletionGracePeriodSeconds"] == 1
+
+
+# ---------------------------------------------------------------------------- subresources
+
+
+def test_a_status_brings_annotations_with_it(api):
+    api.post(DEPLOYMENTS, deployment()).ok(201)
+    live = api.get(f"{DEPLOYMENTS}/web").ok()
+    live["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "7"}
+    live["metadata"]["labels"] = {"not": "taken"}
+    live["spec"]["replicas"] = 9
+    live["status"] = {"observedGeneration": 1}
+    done = api.put(f"{DEPLOYMENTS}/web/status", live).ok()
+    assert done["metadata"]["annotations"] == {"deployment.kubernetes.io/revision": "7"}
+    assert "labels" not in done["metadata"]
+    assert done["spec"]["replicas"] == 1
+    assert done["status"]["observedGeneration"] == 1
+    assert done["metadata"]["generation"] == 1
+
+
+def test_a_pods_status_brings_labels_and_no_owners(api):
+    api.post(PODS, pod()).ok(201)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
+    patch = {"metadata": {"labels": {"a": "1"}, "ownerReferences": [owner]}}
+    done = api.patch(f"{PODS}/p/status", patch, content_type=MERGE).ok()
+    assert done["metadata"]["labels"] == {"a": "1"}
+    assert "ownerReferences" not in done["metadata"]
+    assert len(api.get(f"{PODS}?labelSelector=a=1").ok()["items"]) == 1
+
+
+# --------------------------------------------------------------------------------- forms
+
+
+def test_empty_specs_and_statuses_are_given_out(api):
+    made = api.post(NODES, {"metadata": {"name": "bare"}}).ok(201)
+    assert (made["spec"], made["status"]) == ({}, {})
+    assert api.put(f"{NODES}/bare", {"metadata": {"name": "bare"}}).ok()["spec"] == {}
+    assert api.post(DEPLOYMENTS, deployment()).ok(201)["status"] == {}
+    assert api.post(LEASES, {"metadata": {"name": "l"}}).ok(201)["spec"] == {}
+
+
+def test_items_of_a_list_do_not_repeat_its_kind(api):
+    api.post(PODS, pod()).ok(201)
+    api.post(NODES, node()).ok(201)
+    for path in (PODS, NODES):
+        (item,) = api.get(path).ok()["items"]
+        assert next(iter(item)) == "metadata"
+        assert not {"kind", "apiVersion"} & item.keys()
+
+
+def test_metadata_alone_is_given_to_those_who_ask(api):
+    made = api.post(PODS, pod(labels={"a": "1"})).ok(201)
+    for accept in (PARTIAL, f"{PARTIAL},application/json"):
+        found = api.get(f"{PODS}/p", accept=accept).ok()
+        assert found == {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": made["metadata"],
+        }
+    listed = api.get(f"{PODS}?labelSelector=a", accept=PARTIALS).ok()
+    assert (listed["kind"], listed["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    assert listed["items"] == [found]
+    assert listed["metadata"]["resourceVersion"]
+    patched = api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "2"}}}, accept=PARTIAL).ok()
+    assert (patched["kind"], patched["metadata"]["labels"]) == (
+        "PartialObjectMetadata", {"a": "2"},
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- null terms
+
+
+def _required(*terms):
+    selector = {"nodeSelectorTerms": list(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+
+
+def test_a_null_term_is_stored_as_one_that_matches_nothing(api):
+    """R9: a null term matches no objects, so it adds nothing to those it is ORed with."""
+    some = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    for name, terms in (("alone", [None]), ("among", [None, some])):
+        api.post(PODS, pod(name, affinity=_required(*terms))).ok(201)
+    affinity = api.get(f"{PODS}/among").ok()["spec"]["affinity"]
+    assert affinity == _required(some)
+    (term,) = api.get(f"{PODS}/alone").ok()["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert {one["operator"] for one in term["matchExpressions"]} == {"Exists", "DoesNotExist"}
+    assert len({one["key"] for one in term["matchExpressions"]}) == 1
+
+
+def test_a_null_preferred_term_prefers_nothing(api):
+    """R18: it matches no node, so it is left out."""
+    term = {"weight": 5, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
+    name = "preferredDuringSchedulingIgnoredDuringExecution"
+    body = pod(affinity={"nodeAffinity": {name: [None, term]}})
+    assert api.post(PODS, body).ok(201)["spec"]["affinity"]["nodeAffinity"][name] == [term]
+
+
+# ---------------------------------------------------------------------------- field names
+
+
+TWICE = (
+    b'{"metadata":{"name":"d","labels":{"a":"1","a":"2"}},'
+    b'"spec":{"containers":[{"name":"c","image":"i","image":"j"}]}}'
+)
+
+
+def test_a_field_that_stands_twice_is_told(api):
+    refused = api.post(f"{PODS}?fieldValidation=Strict", TWICE).fails(400, "BadRequest")
+    assert refused["message"].endswith(
+        'strict decoding error: duplicate field "metadata.labels.a", '
+        'duplicate field "spec.containers[0].image"'
+    )
+    api.get(f"{PODS}/d").fails(404, "NotFound")
+    warned = api.post(f"{PODS}?fieldValidation=Warn", TWICE)
+    assert warned.ok(201)["metadata"]["labels"] == {"a": "2"}
+    assert 'duplicate field \\"metadata.labels.a\\"' in warned.headers["Warning"]
+    replaced = api.put(f"{PODS}/d?fieldValidation=Strict", TWICE)
+    assert replaced.fails(400, "BadRequest")["message"].count("duplicate field") == 2
+    once = json.dumps(json.loads(TWICE)).encode()
+    api.put(f"{PODS}/d?fieldValidation=Strict", once).ok()
