@@ -3,7 +3,8 @@
 ``/livez`` and ``/healthz`` say that this process answers; a supervisor restarts what does not.
 ``/readyz`` answers for the work. It is ready when the database takes writes and the loops report
 that they follow: each writes its row in the database once a second, after its work, on whatever
-host it runs (``clusterstate.progress``). Redis only shortens waits, so its absence is told
+host it runs (``clusterstate.progress``). That a process was killed shows at once: its session of
+the database is gone. Redis only shortens waits, so its absence is told
 (``[!]``) and does not make the service unready.
 
 A thread of this process looks once a second, so an answer never waits for a server that is frozen:
@@ -79,6 +80,8 @@ def _work() -> Iterator[Part]:
             yield Part(loop, "has not worked yet")
         elif silent > progress.SILENT_SECONDS:
             yield Part(loop, f"has not worked for {silent:.0f} s")
+        elif loop in found.ended:
+            yield Part(loop, "its session of the database has ended, another one begins")
         else:
             yield Part(loop)
     held = found.log_held_seconds

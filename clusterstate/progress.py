@@ -20,12 +20,15 @@ class Standing(msgspec.Struct, frozen=True):
     """How the work stands.
 
     ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
-    it. ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
+    it. ``ended`` are the loops whose last report came over a session of the database that is no
+    more: their process has ended, or lost its connection, and nobody works in its place yet.
+    ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
     ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
     the age of the watermark, 0 when nothing holds it.
     """
 
     silent_seconds: dict[str, float]
+    ended: frozenset[str]
     scheduler_behind: int
     log_held_seconds: float
 
@@ -38,7 +41,11 @@ _HELD = f"""
       AND (l.classid::bigint >> 16) = {changes.REVISION_TAG}
 """
 _LOOPS = """
-    SELECT name, extract(epoch FROM clock_timestamp() - at)::float8, revision FROM loop_progress
+    SELECT name, extract(epoch FROM clock_timestamp() - at)::float8, revision,
+           backend_pid IS NOT NULL AND NOT EXISTS (
+               SELECT FROM pg_stat_get_activity(p.backend_pid) a
+               WHERE coalesce(a.backend_start = p.backend_start, true))
+    FROM loop_progress p
 """
 
 
@@ -53,9 +60,10 @@ def standing(*, patience: float) -> Standing:
     sql.drop_dead_connection()
     with sql.patience(patience):
         rows, ((held, mark),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
-    followed = next((revision for name, _, revision in rows if name == "scheduler"), 0)
+    followed = next((revision for name, _, revision, _ in rows if name == "scheduler"), 0)
     return Standing(
-        silent_seconds={name: max(0.0, age) for name, age, _ in rows},
+        silent_seconds={name: max(0.0, age) for name, age, _, _ in rows},
+        ended=frozenset(name for name, _, _, ended in rows if ended),
         scheduler_behind=max(0, (mark or 0) - followed),
         log_held_seconds=max(0.0, held),
     )

@@ -8,10 +8,12 @@ from clusterstate import sql
 
 _EVERY_SECONDS = 1.0
 _REPORT = """
-    INSERT INTO loop_progress AS p (name, at, revision, holder)
-    VALUES (%s, clock_timestamp(), %s::bigint, %s)
+    INSERT INTO loop_progress AS p (name, at, revision, holder, backend_pid, backend_start)
+    SELECT %s, clock_timestamp(), %s::bigint, %s, a.pid, a.backend_start
+    FROM pg_stat_get_activity(pg_backend_pid()) a
     ON CONFLICT (name) DO UPDATE
-    SET at = excluded.at, revision = excluded.revision, holder = excluded.holder
+    SET at = excluded.at, revision = excluded.revision, holder = excluded.holder,
+        backend_pid = excluded.backend_pid, backend_start = excluded.backend_start
 """
 
 
@@ -19,7 +21,8 @@ class Reporter:
     """Writes one loop's row, once a second at most; who reports holds what the loop works under.
 
     The loop calls it when it has done its work, never while it only waits for its turn. That the
-    row was written shows that the database takes writes, too.
+    row was written shows that the database takes writes, too. The connection that writes it stays
+    open for the life of the process.
     """
 
     def __init__(self, loop: str) -> None:

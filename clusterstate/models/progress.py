@@ -8,12 +8,16 @@ class LoopProgress(models.Model):
 
     ``at`` moves while the loop works, so that a row that is seconds old means: nobody, on any host,
     does this work now. ``revision`` is what it has followed the log to, where it follows the log.
+    ``backend_pid`` and ``backend_start`` are the database's session that wrote the row: the session
+    ends with its process, which tells sooner than the row's age that nobody works.
     """
 
     name = models.TextField(primary_key=True, db_collation="C")
     at = models.DateTimeField()
     revision = models.BigIntegerField(default=0)
     holder = models.TextField(default="")
+    backend_pid = models.IntegerField(null=True)
+    backend_start = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "loop_progress"

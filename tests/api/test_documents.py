@@ -146,6 +146,11 @@ def test_readiness_names_the_part_that_fails(api):
     status, text = ready()
     assert (status, text.splitlines()[-1]) == (503, "not ready: scheduler")
     assert "[-] scheduler: has not worked for 9 s" in text
+    Reporter("scheduler").note()
+    sql.run("UPDATE loop_progress SET backend_start = now() - interval '9 s' WHERE name = 'timers'")
+    status, text = ready()
+    assert (status, text.splitlines()[-1]) == (503, "not ready: timers")
+    assert "[-] timers: its session of the database has ended" in text
 
 
 def test_readiness_is_asked_without_a_token(api):
