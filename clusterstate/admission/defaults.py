@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.admission import stored_defaults
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.quantity import Quantity, QuantityError
@@ -486,4 +487,5 @@ _BY_KIND: Final[dict[str, Callable[[Manifest], None]]] = {
     "RuntimeClass": default_runtime_class,
     "Service": default_service,
     "StatefulSet": default_stateful_set,
+    **stored_defaults.by_kind(default_pod_spec),
 }

@@ -8,6 +8,7 @@ from typing import Final
 
 from clusterstate.objects import wire_types
 from clusterstate.objects.kind import Kind
+from clusterstate.objects.strategies import CertificateStrategy, JobStrategy
 
 _VOLUMES: Final = "pods are placed without regard to volumes"
 _DEVICES: Final = "the scheduler here allocates no devices"
@@ -67,6 +68,7 @@ STORED_KINDS: Final = (
         subresources=("status",),
         counts_generation=True,
         selectable={"status.successful": ""},
+        strategy=JobStrategy(),
         not_done="no controller here runs the pods of a Job",
     ),
     Kind(
@@ -280,6 +282,7 @@ STORED_KINDS: Final = (
         short_names=("csr",),
         subresources=("status", "approval"),
         selectable={"spec.signerName": ""},
+        strategy=CertificateStrategy(),
         not_done="nothing here signs certificates",
     ),
 )

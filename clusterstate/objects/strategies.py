@@ -171,3 +171,54 @@ def _without_renewal(lease: Manifest) -> Manifest:
     metadata = {k: v for k, v in lease["metadata"].items() if k != "managedFields"}
     metadata.pop("resourceVersion", None)
     return {**lease, "metadata": metadata, "spec": spec}
+
+
+class JobStrategy(Strategy):
+    """``pkg/registry/batch/job/strategy.go``: a new Job's selector is its own uid."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Label the pods with the Job's name and uid, and select by the uid, unless told not to."""
+        spec = new["spec"] = dict(new.get("spec") or {})
+        template = spec.get("template")
+        if spec.get("manualSelector") or template is None:
+            return
+        metadata, own = dict(template.get("metadata") or {}), new["metadata"]
+        uid, name = own["uid"], own.get("name", "")
+        given = {key: value for key, value in (metadata.get("labels") or {}).items() if value}
+        metadata["labels"] = {
+            "job-name": name,
+            "batch.kubernetes.io/job-name": name,
+            "controller-uid": uid,
+            "batch.kubernetes.io/controller-uid": uid,
+            **given,
+        }
+        spec["template"] = {**template, "metadata": metadata}
+        selector = dict(spec.get("selector") or {})
+        wanted = {"batch.kubernetes.io/controller-uid": uid, **(selector.get("matchLabels") or {})}
+        spec["selector"] = {**selector, "matchLabels": wanted}
+
+
+class CertificateStrategy(Strategy):
+    """``pkg/registry/certificates/certificates/strategy.go``: each way has its part of the status.
+
+    Approval and denial are written by /approval, the certificate and its failure by /status.
+    """
+
+    _DECISIONS: Final = ("Approved", "Denied")
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep the part of the status that is not written this way."""
+        if not subresource:
+            return
+        before, after = old.get("status") or {}, new.get("status") or {}
+        deciding = subresource == "approval"
+
+        def mine(conditions: list[Manifest], *, decisions: bool) -> list[Manifest]:
+            return [one for one in conditions if (one.get("type") in self._DECISIONS) is decisions]
+
+        decided = mine((after if deciding else before).get("conditions") or [], decisions=True)
+        others = mine((before if deciding else after).get("conditions") or [], decisions=False)
+        status = dict(before if deciding else after)
+        if decided or others:
+            status["conditions"] = [*decided, *others]
+        new["status"] = status

@@ -1,5 +1,6 @@
 """A small valid object of every kind, for the tests that go through all kinds."""
 
+import base64
 import copy
 from typing import Any, Final
 
@@ -20,13 +21,17 @@ DEVICES: Final = {
     "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]},
 }  # fmt: skip
 
+CERTIFICATE_REQUEST: Final = base64.b64encode(
+    b"-----BEGIN CERTIFICATE REQUEST-----\nMA==\n-----END CERTIFICATE REQUEST-----\n"
+).decode()
+
 _BODIES: Final[dict[str, dict[str, Any]]] = {
     "CSIDriver": {"spec": {"attachRequired": False}},
     "CSINode": {"spec": {"drivers": [{"name": "csi.example.org", "nodeID": "n"}]}},
     "CSIStorageCapacity": {"storageClassName": "fast", "capacity": "1Gi"},
     "CertificateSigningRequest": {
         "spec": {
-            "request": "LS0tLS1CRUdJTg==", "signerName": "example.org/signer",
+            "request": CERTIFICATE_REQUEST, "signerName": "example.org/signer",
             "usages": ["client auth"],
         }
     },
@@ -56,7 +61,12 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
         "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}
     },
     "IngressClass": {"spec": {"controller": "example.org/ingress"}},
-    "Job": {"spec": ONCE},
+    "Job": {
+        "spec": {
+            "manualSelector": True, "selector": {"matchLabels": {"a": "b"}},
+            "template": {**TEMPLATE, **ONCE["template"]},
+        }
+    },
     "LimitRange": {"spec": {"limits": [{"type": "Pod"}]}},
     "NetworkPolicy": {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}},
     "Node": node("new"),

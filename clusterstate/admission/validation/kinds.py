@@ -8,7 +8,15 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from clusterstate.admission.validation import access, formats
+from clusterstate.admission.validation import (
+    access,
+    claims,
+    configuration,
+    formats,
+    jobs,
+    networking,
+    storage,
+)
 from clusterstate.admission.validation.containers import PROTOCOLS, validate_port_number_or_name
 from clusterstate.admission.validation.field import (
     Errors,
@@ -62,6 +70,7 @@ def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -
 
 
 _NAMES: Final[dict[str, NameCheck]] = {
+    "CertificateSigningRequest": formats.path_segment,
     "ClusterRole": formats.path_segment,
     "ClusterRoleBinding": formats.path_segment,
     "Role": formats.path_segment,
@@ -437,6 +446,11 @@ def _replication_controller(new: Manifest, old: Manifest | None) -> Errors:
 
 
 _RULES: Final[dict[str, _Rule]] = {
+    **claims.RULES,
+    **configuration.RULES,
+    **jobs.RULES,
+    **networking.RULES,
+    **storage.RULES,
     "ClusterRole": lambda new, old: access.validate_cluster_role(new),
     "ClusterRoleBinding": access.validate_cluster_role_binding,
     "DaemonSet": _daemon_set,

@@ -31,6 +31,7 @@ from clusterstate.admission.validation.metadata import (
 )
 from clusterstate.admission.validation.options import PodOptions
 from clusterstate.admission.validation.resources import parse
+from clusterstate.admission.validation.storage import validate_claim_spec
 from clusterstate.objects.meta import Manifest
 
 _FILE_MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
@@ -421,34 +422,11 @@ def _csi(source: Manifest, path: str) -> Errors:
     return errors
 
 
-_ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-
-
 def _ephemeral(source: Manifest, path: str) -> Errors:
     template = source.get("volumeClaimTemplate")
     if template is None:
         return [required(f"{path}.volumeClaimTemplate")]
-    spec = template.get("spec") or {}
-    at = f"{path}.volumeClaimTemplate.spec"
-    errors: Errors = []
-    modes = spec.get("accessModes") or []
-    if not modes:
-        errors.append(required(f"{at}.accessModes", "at least 1 access mode is required"))
-    for mode in modes:
-        if mode not in _ACCESS_MODES:
-            errors.append(not_supported(f"{at}.accessModes", mode, _ACCESS_MODES))
-    if "ReadWriteOncePod" in modes and len(modes) > 1:
-        detail = "may not use ReadWriteOncePod with other access modes"
-        errors.append(forbidden(f"{at}.accessModes", detail))
-    storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    if storage is None:
-        errors.append(required(f"{at}.resources[storage]"))
-    else:
-        quantity = parse(storage)
-        if quantity is None or quantity.sign <= 0:
-            detail = "must be greater than zero"
-            errors.append(invalid(f"{at}.resources[storage]", storage, detail))
-    return errors
+    return validate_claim_spec(template.get("spec") or {}, f"{path}.volumeClaimTemplate.spec")
 
 
 # Projected volumes ----------------------------------------------------------------------------

@@ -1,0 +1,288 @@
+"""Jobs, CronJobs and HorizontalPodAutoscalers.
+
+Rules: pkg/apis/batch/validation/validation.go, pkg/apis/autoscaling/validation/validation.go and
+the schedule format of robfig/cron (``ParseStandard``), v1.36.
+"""
+
+import re
+import zoneinfo
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from clusterstate.admission.validation import formats
+from clusterstate.admission.validation.field import (
+    Errors,
+    forbidden,
+    invalid,
+    invalid_each,
+    not_supported,
+    required,
+)
+from clusterstate.admission.validation.metadata import (
+    IMMUTABLE,
+    NEGATIVE,
+    validate_immutable,
+    validate_label_selector,
+)
+from clusterstate.admission.validation.options import CURRENT_TEMPLATE
+from clusterstate.admission.validation.pods import validate_pod_template
+from clusterstate.objects.meta import Manifest
+
+_MODES: Final = ("Indexed", "NonIndexed")
+_REPLACEMENTS: Final = ("Failed", "TerminatingOrFailed")
+_POLICIES: Final = ("Allow", "Forbid", "Replace")
+_COUNTS: Final = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit",
+    "backoffLimitPerIndex", "ttlSecondsAfterFinished", "maxFailedIndexes",
+)  # fmt: skip
+_FIXED: Final = (
+    "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy",
+)  # fmt: skip
+_LONGEST_CRON_JOB_NAME: Final = 52
+
+
+def _counts(spec: Manifest, path: str, names: tuple[str, ...]) -> Errors:
+    errors: Errors = []
+    for name in names:
+        value = spec.get(name)
+        if value is not None and value < 0:
+            errors.append(invalid(f"{path}.{name}", value, NEGATIVE))
+    return errors
+
+
+def _job_spec(spec: Manifest, path: str) -> Errors:
+    """Return what is wrong with the spec of a Job, or with what a CronJob makes one of."""
+    errors = _counts(spec, path, _COUNTS)
+    mode = spec.get("completionMode")
+    if mode is not None and mode not in _MODES:
+        errors.append(not_supported(f"{path}.completionMode", mode, _MODES))
+    if mode == "Indexed" and spec.get("completions") is None:
+        detail = "when completion mode is Indexed"
+        errors.append(required(f"{path}.completions", detail))
+    if spec.get("backoffLimitPerIndex") is not None and mode != "Indexed":
+        detail = "requires indexed completion mode"
+        errors.append(invalid(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
+    replacement = spec.get("podReplacementPolicy")
+    if replacement is not None and replacement not in _REPLACEMENTS:
+        errors.append(not_supported(f"{path}.podReplacementPolicy", replacement, _REPLACEMENTS))
+    template = spec.get("template")
+    if template is None:
+        return [*errors, required(f"{path}.template")]
+    errors += validate_pod_template(template, f"{path}.template", CURRENT_TEMPLATE)
+    restart = (template.get("spec") or {}).get("restartPolicy") or ""
+    where = f"{path}.template.spec.restartPolicy"
+    if restart in ("", "Always"):
+        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
+    elif restart not in ("OnFailure", "Never"):
+        errors.append(not_supported(where, restart, ("OnFailure", "Never")))
+    return errors
+
+
+def _job(new: Manifest, old: Manifest | None) -> Errors:
+    spec = new.get("spec") or {}
+    errors = _job_spec(spec, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        errors.append(required("spec.selector"))
+    else:
+        errors += validate_label_selector(selector, "spec.selector")
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        wanted = selector.get("matchLabels") or {}
+        if any(labels.get(key) != value for key, value in wanted.items()):
+            detail = "`selector` does not match template `labels`"
+            errors.append(invalid("spec.template.metadata.labels", labels, detail))
+    if old is None:
+        return errors
+    before = old.get("spec") or {}
+    for name in _FIXED:
+        errors += validate_immutable(spec.get(name), before.get(name), f"spec.{name}")
+    errors += validate_immutable(selector, before.get("selector"), "spec.selector")
+    if spec.get("completions") != before.get("completions"):
+        follows = spec.get("completionMode") == "Indexed" and (
+            spec.get("completions") == spec.get("parallelism")
+        )
+        if not follows:
+            errors.append(invalid("spec.completions", spec.get("completions"), IMMUTABLE))
+    started = (old.get("status") or {}).get("startTime")
+    if started or not before.get("suspend"):
+        errors += validate_immutable(spec.get("template"), before.get("template"), "spec.template")
+    return errors
+
+
+# Cron jobs ------------------------------------------------------------------------------------
+
+_DESCRIPTORS: Final = {
+    "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly",
+}  # fmt: skip
+_MONTHS: Final = [
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+]
+_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_BOUNDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
+    (0, 59, {}),
+    (0, 23, {}),
+    (1, 31, {}),
+    (1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
+    (0, 6, {name: number for number, name in enumerate(_DAYS)}),
+)
+"""Lowest and highest value of each field, and the names of values."""
+_EVERY: Final = re.compile(r"@every ([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")
+
+
+@lru_cache(maxsize=1024)
+def schedule_problem(schedule: str) -> str:
+    """Return what keeps a text from being a schedule of cron's five fields, empty if nothing."""
+    text = schedule.strip()
+    if text.startswith("@"):
+        known = text in _DESCRIPTORS or _EVERY.fullmatch(text)
+        return "" if known else f"unrecognized descriptor: {text}"
+    parts = text.split()
+    if len(parts) != len(_BOUNDS):
+        return f"expected exactly 5 fields, found {len(parts)}: {parts}"
+    for part, (low, high, names) in zip(parts, _BOUNDS, strict=True):
+        for item in part.split(","):
+            if problem := _item_problem(item, low, high, names):
+                return problem
+    return ""
+
+
+def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
+    """Return what is wrong with ``*``, ``a``, ``a-b`` or one of them with ``/step``."""
+    span, *steps = item.split("/")
+    ends = span.split("-")
+    if len(steps) > 1 or len(ends) > 2:
+        return f"too many slashes or hyphens: {item}"
+    if steps and not (steps[0].isascii() and steps[0].isdigit() and int(steps[0][:9])):
+        return f"step of range should be a positive number: {item}"
+    if span in ("*", "?"):
+        return ""
+    numbers = []
+    for end in ends:
+        number = names.get(end.lower())
+        if number is None:
+            if not (end.isascii() and end.isdigit() and len(end) < 10):
+                return f"failed to parse int from {end}: {item}"
+            number = int(end)
+        numbers.append(number)
+    if min(numbers) < low:
+        return f"beginning of range ({min(numbers)}) below minimum ({low}): {item}"
+    if max(numbers) > high:
+        return f"end of range ({max(numbers)}) above maximum ({high}): {item}"
+    if numbers[0] > numbers[-1]:
+        return f"beginning of range ({numbers[0]}) beyond end of range ({numbers[-1]}): {item}"
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def _is_zone(name: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return False
+    return True
+
+
+def _cron_job(new: Manifest, old: Manifest | None) -> Errors:
+    errors: Errors = []
+    name = (new.get("metadata") or {}).get("name") or ""
+    if old is None and len(name) > _LONGEST_CRON_JOB_NAME:
+        errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+    spec = new.get("spec") or {}
+    schedule, zone = spec.get("schedule") or "", spec.get("timeZone")
+    if not schedule:
+        errors.append(required("spec.schedule"))
+    elif "TZ" in schedule:
+        detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        errors.append(invalid("spec.schedule", schedule, detail))
+    elif problem := schedule_problem(schedule):
+        errors.append(invalid("spec.schedule", schedule, problem))
+    if zone is not None:
+        if not zone:
+            errors.append(
+                invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string")
+            )
+        elif zone.lower() == "local":
+            detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+            errors.append(invalid("spec.timeZone", zone, detail))
+        elif not _is_zone(zone):
+            errors.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
+    names = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    errors += _counts(spec, "spec", names)
+    policy = spec.get("concurrencyPolicy") or ""
+    if policy not in _POLICIES:
+        errors.append(not_supported("spec.concurrencyPolicy", policy, _POLICIES))
+    job = (spec.get("jobTemplate") or {}).get("spec")
+    if job is None:
+        return [*errors, required("spec.jobTemplate.spec")]
+    if job.get("selector") is not None:
+        detail = "`selector` will be auto-generated"
+        errors.append(invalid("spec.jobTemplate.spec.selector", job["selector"], detail))
+    if job.get("manualSelector"):
+        supported = ("nil", "false")
+        errors.append(not_supported("spec.jobTemplate.spec.manualSelector", True, supported))
+    return errors + _job_spec(job, "spec.jobTemplate.spec")
+
+
+# Autoscalers ----------------------------------------------------------------------------------
+
+_METRICS: Final = {
+    "ContainerResource": "containerResource", "External": "external", "Object": "object",
+    "Pods": "pods", "Resource": "resource",
+}  # fmt: skip
+
+
+def _autoscaler(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    spec = new.get("spec") or {}
+    errors: Errors = []
+    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    if least is not None and least < 1:
+        errors.append(invalid("spec.minReplicas", least, "must be greater than or equal to 1"))
+    if most < 1:
+        errors.append(invalid("spec.maxReplicas", most, "must be greater than 0"))
+    if least is not None and most < least:
+        detail = "must be greater than or equal to `minReplicas`"
+        errors.append(invalid("spec.maxReplicas", most, detail))
+    target = spec.get("scaleTargetRef") or {}
+    for name in ("kind", "name"):
+        value, path = target.get(name) or "", f"spec.scaleTargetRef.{name}"
+        if not value:
+            errors.append(required(path))
+        else:
+            errors += invalid_each(path, value, formats.path_segment(value))
+    for index, metric in enumerate(spec.get("metrics") or ()):
+        path, type_ = f"spec.metrics[{index}]", metric.get("type") or ""
+        if not type_:
+            errors.append(required(f"{path}.type", "must specify a metric source type"))
+            continue
+        if type_ not in _METRICS:
+            errors.append(not_supported(f"{path}.type", type_, sorted(_METRICS)))
+            continue
+        own = _METRICS[type_]
+        if metric.get(own) is None:
+            detail = "must populate information for the given metric source"
+            errors.append(required(f"{path}.{own}", detail))
+        for other in _METRICS.values():
+            if other != own and metric.get(other) is not None:
+                detail = "must populate the given metric source only"
+                errors.append(forbidden(f"{path}.{other}", detail))
+    return errors
+
+
+RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {
+    "CronJob": _cron_job,
+    "HorizontalPodAutoscaler": _autoscaler,
+    "Job": _job,
+}
