@@ -5,130 +5,35 @@ manifest to cells. Rules of the cells: Kubernetes ``pkg/printers/internalversion
 v1.36. The clock is an argument.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
-import msgspec
-
-from clusterstate.objects import moments
+from api import stored_tables
+from api.cells import (
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    NAME,
+    NONE,
+    SELECTOR,
+    UNKNOWN,
+    Cells,
+    Column,
+    Printer,
+    age_of,
+    columns_of,
+    condition_of,
+    containers_of,
+    created,
+    format_selector,
+    human_duration,
+    name_of,
+    parse_time,
+)
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
-Cells = list[Any]
 TABLE_VERSION = "meta.k8s.io/v1"
-NONE = "<none>"
-UNKNOWN = "<unknown>"
-UNSET = "<unset>"
-
-
-class Column(msgspec.Struct, frozen=True):
-    """A column: ``priority`` 0 is always shown, above 0 only with ``-o wide``."""
-
-    name: str
-    type: str = "string"
-    format: str = ""
-    description: str = ""
-    priority: int = 0
-
-
-class Printer(msgspec.Struct, frozen=True):
-    """The columns of a kind and the function that fills them."""
-
-    columns: list[Column]
-    cells: Callable[[Manifest, datetime], Cells]
-
-
-NAME = Column(
-    "Name",
-    format="name",
-    description="Name must be unique within a namespace.",
-)
-AGE = Column("Age", description="Time since the object was created.")
-CONTAINERS = Column("Containers", description="Names of each container.", priority=1)
-IMAGES = Column("Images", description="Images referenced by each container.", priority=1)
-SELECTOR = Column("Selector", description="Label selector for pods.", priority=1)
-
-
-def parse_time(text: Any) -> datetime | None:
-    """Return RFC 3339 text as an aware time, None when absent or unreadable."""
-    if not isinstance(text, str) or not text:
-        return None
-    try:
-        return moments.parse(text)
-    except ValueError:
-        return None
-
-
-def human_duration(seconds: float) -> str:
-    """Return a duration in at most two units. Rule: apimachinery ``duration.go``, v1.36."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    if total < 0:
-        return "0s"
-    if total < 120:
-        return f"{total}s"
-    minutes = total // 60
-    if minutes < 10:
-        rest = total % 60
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours = total // 3600
-    if hours < 8:
-        rest = minutes % 60
-        return f"{hours}h{rest}m" if rest else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        rest = hours % 24
-        return f"{hours // 24}d{rest}h" if rest else f"{hours // 24}d"
-    if hours < 24 * 365 * 2:
-        return f"{hours // 24}d"
-    if hours < 24 * 365 * 8:
-        days = hours // 24 % 365
-        return f"{hours // 24 // 365}y{days}d" if days else f"{hours // 24 // 365}y"
-    return f"{hours // 24 // 365}y"
-
-
-def _age(text: Any, now: datetime) -> str:
-    time = parse_time(text)
-    return UNKNOWN if time is None else human_duration((now - time).total_seconds())
-
-
-def _created(item: Manifest, now: datetime) -> str:
-    return _age(item["metadata"].get("creationTimestamp"), now)
-
-
-def _name(item: Manifest) -> str:
-    return str(item["metadata"].get("name", ""))
-
-
-def _containers(spec: Manifest) -> tuple[str, str]:
-    containers = spec.get("containers") or []
-    return (
-        ",".join(c.get("name", "") for c in containers),
-        ",".join(c.get("image", "") for c in containers),
-    )
-
-
-def format_selector(selector: Manifest | None) -> str:
-    """Return a label selector as text. Rule: apimachinery ``meta/v1/helpers.go``, v1.36."""
-    if selector is None:
-        return NONE
-    texts = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
-    for requirement in selector.get("matchExpressions") or []:
-        key, operator = requirement.get("key", ""), requirement.get("operator", "")
-        values = ",".join(sorted(requirement.get("values") or []))
-        text = {
-            "In": f"{key} in ({values})",
-            "NotIn": f"{key} notin ({values})",
-            "Exists": key,
-            "DoesNotExist": f"!{key}",
-        }.get(operator, "")
-        texts.append((key, text))
-    return ",".join(text for _, text in sorted(texts)) or NONE
 
 
 # ------------------------------------------------------------------------------------- pods
@@ -180,7 +85,7 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
         else:
             reason = f"Init:{index}/{len(spec.get('initContainers') or [])}"
         break
-    if not initializing or _condition(status, "Initialized") == "True":
+    if not initializing or condition_of(status, "Initialized") == "True":
         restarts = sidecar_restarts
         running = False
         for container in reversed(status.get("containerStatuses") or []):
@@ -195,7 +100,7 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
                 running = True
                 ready += 1
         if reason == "Completed" and running:
-            reason = "Running" if _condition(status, "Ready") == "True" else "NotReady"
+            reason = "Running" if condition_of(status, "Ready") == "True" else "NotReady"
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             reason = "Unknown"
@@ -204,26 +109,19 @@ def _pod_status(pod: Manifest) -> tuple[str, int, int, int]:
     return reason, ready, total, restarts
 
 
-def _condition(status: Manifest, name: str) -> str:
-    for condition in status.get("conditions") or []:
-        if condition.get("type") == name:
-            return str(condition.get("status", ""))
-    return ""
-
-
 def _pod(pod: Manifest, now: datetime) -> Cells:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     reason, ready, total, restarts = _pod_status(pod)
     addresses = status.get("podIPs") or []
     address = addresses[0].get("ip") if addresses else status.get("podIP")
     gates = spec.get("readinessGates") or []
-    passed = sum(_condition(status, gate.get("conditionType", "")) == "True" for gate in gates)
+    passed = sum(condition_of(status, gate.get("conditionType", "")) == "True" for gate in gates)
     return [
-        _name(pod),
+        name_of(pod),
         f"{ready}/{total}",
         reason,
         restarts,
-        _created(pod, now),
+        created(pod, now),
         address or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -240,7 +138,7 @@ def _node(node: Manifest, now: datetime) -> Cells:
     status = node.get("status") or {}
     labels = node["metadata"].get("labels") or {}
     ready = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}
-    state = ready.get(_condition(status, "Ready"), "Unknown")
+    state = ready.get(condition_of(status, "Ready"), "Unknown")
     if (node.get("spec") or {}).get("unschedulable"):
         state += ",SchedulingDisabled"
     roles = {key[len(_ROLE) :] for key in labels if key.startswith(_ROLE) and key != _ROLE}
@@ -250,10 +148,10 @@ def _node(node: Manifest, now: datetime) -> Cells:
         addresses.setdefault(address.get("type", ""), address.get("address", ""))
     info = status.get("nodeInfo") or {}
     return [
-        _name(node),
+        name_of(node),
         state,
         ",".join(sorted(roles)) or NONE,
-        _created(node, now),
+        created(node, now),
         info.get("kubeletVersion", ""),
         addresses.get("InternalIP") or NONE,
         addresses.get("ExternalIP") or NONE,
@@ -271,9 +169,9 @@ def _event(event: Manifest, now: datetime) -> Cells:
     series = event.get("series") or {}
     source = event.get("source") or {}
     first_time = event.get("firstTimestamp") or event.get("eventTime")
-    first = _age(first_time, now)
+    first = age_of(first_time, now)
     last_time = series.get("lastObservedTime") or event.get("lastTimestamp")
-    last = _age(last_time, now) if last_time else first
+    last = age_of(last_time, now) if last_time else first
     count = series.get("count") or event.get("count") or 1
     target = str(about.get("kind", "")).lower()
     if about.get("name"):
@@ -291,7 +189,7 @@ def _event(event: Manifest, now: datetime) -> Cells:
         str(event.get("message", "")).strip(),
         first,
         count,
-        _name(event),
+        name_of(event),
     ]
 
 
@@ -300,13 +198,13 @@ def _event(event: Manifest, now: datetime) -> Cells:
 
 def _deployment(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    names, images = _containers((spec.get("template") or {}).get("spec") or {})
+    names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     return [
-        _name(item),
+        name_of(item),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
-        _created(item, now),
+        created(item, now),
         names,
         images,
         format_selector(spec.get("selector")),
@@ -315,13 +213,13 @@ def _deployment(item: Manifest, now: datetime) -> Cells:
 
 def _replica_set(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    names, images = _containers((spec.get("template") or {}).get("spec") or {})
+    names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     return [
-        _name(item),
+        name_of(item),
         spec.get("replicas", 0),
         status.get("replicas", 0),
         status.get("readyReplicas", 0),
-        _created(item, now),
+        created(item, now),
         names,
         images,
         format_selector(spec.get("selector")),
@@ -336,25 +234,25 @@ def _replication_controller(item: Manifest, now: datetime) -> Cells:
 
 def _stateful_set(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    names, images = _containers((spec.get("template") or {}).get("spec") or {})
+    names, images = containers_of((spec.get("template") or {}).get("spec") or {})
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [_name(item), ready, _created(item, now), names, images]
+    return [name_of(item), ready, created(item, now), names, images]
 
 
 def _daemon_set(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     template = (spec.get("template") or {}).get("spec") or {}
-    names, images = _containers(template)
+    names, images = containers_of(template)
     selector = {"matchLabels": template.get("nodeSelector") or {}}
     return [
-        _name(item),
+        name_of(item),
         status.get("desiredNumberScheduled", 0),
         status.get("currentNumberScheduled", 0),
         status.get("numberReady", 0),
         status.get("updatedNumberScheduled", 0),
         status.get("numberAvailable", 0),
         format_selector(selector),
-        _created(item, now),
+        created(item, now),
         names,
         images,
         format_selector(spec.get("selector")),
@@ -365,15 +263,15 @@ def _daemon_set(item: Manifest, now: datetime) -> Cells:
 
 
 def _runtime_class(item: Manifest, now: datetime) -> Cells:
-    return [_name(item), item.get("handler", ""), _created(item, now)]
+    return [name_of(item), item.get("handler", ""), created(item, now)]
 
 
 def _priority_class(item: Manifest, now: datetime) -> Cells:
     return [
-        _name(item),
+        name_of(item),
         item.get("value", 0),
         bool(item.get("globalDefault", False)),
-        _created(item, now),
+        created(item, now),
         item.get("preemptionPolicy", ""),
     ]
 
@@ -382,18 +280,18 @@ def _namespace(item: Manifest, now: datetime) -> Cells:
     phase = (item.get("status") or {}).get("phase", "Active")
     if item["metadata"].get("deletionTimestamp"):
         phase = "Terminating"
-    return [_name(item), phase, _created(item, now)]
+    return [name_of(item), phase, created(item, now)]
 
 
 def _disruption_budget(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
     return [
-        _name(item),
+        name_of(item),
         "N/A" if minimum is None else str(minimum),
         "N/A" if maximum is None else str(maximum),
         status.get("disruptionsAllowed", 0),
-        _created(item, now),
+        created(item, now),
     ]
 
 
@@ -406,18 +304,18 @@ def _service(item: Manifest, now: datetime) -> Cells:
         for port in spec.get("ports") or []
     )
     return [
-        _name(item),
+        name_of(item),
         spec.get("type", "ClusterIP"),
         spec.get("clusterIP") or NONE,
         ",".join(spec.get("externalIPs") or []) or NONE,
         ports or NONE,
-        _created(item, now),
+        created(item, now),
         format_selector({"matchLabels": spec.get("selector") or {}}),
     ]
 
 
 def _lease(item: Manifest, now: datetime) -> Cells:
-    return [_name(item), (item.get("spec") or {}).get("holderIdentity", ""), _created(item, now)]
+    return [name_of(item), (item.get("spec") or {}).get("holderIdentity", ""), created(item, now)]
 
 
 def _binding(item: Manifest, now: datetime) -> Cells:
@@ -429,25 +327,15 @@ def _binding(item: Manifest, now: datetime) -> Cells:
             name = f"{subject.get('namespace', '')}/{name}"
         named.setdefault(kind, []).append(name)
     return [
-        _name(item),
+        name_of(item),
         f"{role.get('kind', '')}/{role.get('name', '')}",
-        _created(item, now),
+        created(item, now),
         *(", ".join(named[kind]) for kind in ("User", "Group", "ServiceAccount")),
     ]
 
 
 def _anything(item: Manifest, now: datetime) -> Cells:
-    return [_name(item), item["metadata"].get("creationTimestamp")]
-
-
-def _columns(*texts: str) -> list[Column]:
-    """Return columns from ``name``, ``name:type`` or ``name:type:priority``."""
-    columns = []
-    for text in texts:
-        name, _, rest = text.partition(":")
-        kind, _, priority = rest.partition(":")
-        columns.append(Column(name, type=kind or "string", priority=int(priority or 0)))
-    return columns
+    return [name_of(item), item["metadata"].get("creationTimestamp")]
 
 
 def _waiting_pod(item: Manifest, now: datetime) -> Cells:
@@ -455,7 +343,7 @@ def _waiting_pod(item: Manifest, now: datetime) -> Cells:
     due = parse_time(waits[0]["dueAt"]) if waits else None
     left = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
     plugins = ",".join(one["plugin"] for one in waits)
-    return [_name(item), item["spec"]["nodeName"], plugins or NONE, left, _created(item, now)]
+    return [name_of(item), item["spec"]["nodeName"], plugins or NONE, left, created(item, now)]
 
 
 def _eviction(item: Manifest, now: datetime) -> Cells:
@@ -463,7 +351,7 @@ def _eviction(item: Manifest, now: datetime) -> Cells:
     taint = spec.get("taint") or {}
     due, landing = parse_time(status.get("dueAt")), status.get("landing") or {}
     return [
-        _name(item),
+        name_of(item),
         spec.get("nodeName", ""),
         spec.get("cause", ""),
         f"{taint['key']}:{taint['effect']}" if taint else NONE,
@@ -476,27 +364,28 @@ def _eviction(item: Manifest, now: datetime) -> Cells:
 
 _TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
 _BINDING = Printer(
-    [NAME, *_columns("Role"), AGE, *_columns("Users::1", "Groups::1", "ServiceAccounts::1")],
+    [NAME, *columns_of("Role"), AGE, *columns_of("Users::1", "Groups::1", "ServiceAccounts::1")],
     _binding,
 )
 _ANYTHING = Printer([NAME, Column("Created At", type="date")], _anything)
 
 PRINTERS: dict[str, Printer] = {
+    **stored_tables.PRINTERS,
     "Pod": Printer(
         [
             NAME,
-            *_columns("Ready", "Status", "Restarts:integer"),
+            *columns_of("Ready", "Status", "Restarts:integer"),
             AGE,
-            *_columns("IP::1", "Node::1", "Nominated Node::1", "Readiness Gates::1"),
+            *columns_of("IP::1", "Node::1", "Nominated Node::1", "Readiness Gates::1"),
         ],
         _pod,
     ),
     "Node": Printer(
         [
             NAME,
-            *_columns("Status", "Roles"),
+            *columns_of("Status", "Roles"),
             AGE,
-            *_columns(
+            *columns_of(
                 "Version",
                 "Internal-IP::1",
                 "External-IP::1",
@@ -509,7 +398,7 @@ PRINTERS: dict[str, Printer] = {
     ),
     "Event": Printer(
         [
-            *_columns(
+            *columns_of(
                 "Last Seen",
                 "Type",
                 "Reason",
@@ -525,13 +414,13 @@ PRINTERS: dict[str, Printer] = {
         _event,
     ),
     "Deployment": Printer(
-        [NAME, *_columns("Ready", "Up-to-date:integer", "Available:integer"), AGE, *_TEMPLATE],
+        [NAME, *columns_of("Ready", "Up-to-date:integer", "Available:integer"), AGE, *_TEMPLATE],
         _deployment,
     ),
     "ReplicaSet": Printer(
         [
             NAME,
-            *_columns("Desired:integer", "Current:integer", "Ready:integer"),
+            *columns_of("Desired:integer", "Current:integer", "Ready:integer"),
             AGE,
             *_TEMPLATE,
         ],
@@ -540,17 +429,17 @@ PRINTERS: dict[str, Printer] = {
     "ReplicationController": Printer(
         [
             NAME,
-            *_columns("Desired:integer", "Current:integer", "Ready:integer"),
+            *columns_of("Desired:integer", "Current:integer", "Ready:integer"),
             AGE,
             *_TEMPLATE,
         ],
         _replication_controller,
     ),
-    "StatefulSet": Printer([NAME, *_columns("Ready"), AGE, CONTAINERS, IMAGES], _stateful_set),
+    "StatefulSet": Printer([NAME, *columns_of("Ready"), AGE, CONTAINERS, IMAGES], _stateful_set),
     "DaemonSet": Printer(
         [
             NAME,
-            *_columns(
+            *columns_of(
                 "Desired:integer",
                 "Current:integer",
                 "Ready:integer",
@@ -563,33 +452,35 @@ PRINTERS: dict[str, Printer] = {
         ],
         _daemon_set,
     ),
-    "RuntimeClass": Printer([NAME, *_columns("Handler"), AGE], _runtime_class),
+    "RuntimeClass": Printer([NAME, *columns_of("Handler"), AGE], _runtime_class),
     "PriorityClass": Printer(
         [
             NAME,
-            *_columns("Value:integer", "Global-Default:boolean"),
+            *columns_of("Value:integer", "Global-Default:boolean"),
             AGE,
-            *_columns("PreemptionPolicy::1"),
+            *columns_of("PreemptionPolicy::1"),
         ],
         _priority_class,
     ),
-    "Namespace": Printer([NAME, *_columns("Status"), AGE], _namespace),
+    "Namespace": Printer([NAME, *columns_of("Status"), AGE], _namespace),
     "PodDisruptionBudget": Printer(
-        [NAME, *_columns("Min Available", "Max Unavailable", "Allowed Disruptions:integer"), AGE],
+        [NAME, *columns_of("Min Available", "Max Unavailable", "Allowed Disruptions:integer"), AGE],
         _disruption_budget,
     ),
     "Service": Printer(
-        [NAME, *_columns("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, SELECTOR],
+        [NAME, *columns_of("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, SELECTOR],
         _service,
     ),
-    "Lease": Printer([NAME, *_columns("Holder"), AGE], _lease),
+    "Lease": Printer([NAME, *columns_of("Holder"), AGE], _lease),
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
-    "WaitingPod": Printer([NAME, *_columns("Node", "Waiting For", "Time Left"), AGE], _waiting_pod),
+    "WaitingPod": Printer(
+        [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
+    ),
     "Eviction": Printer(
         [
             NAME,
-            *_columns("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By", "Lands On"),
+            *columns_of("Node", "Cause", "Taint", "Leaves In", "Due::1", "Blocked By", "Lands On"),
         ],
         _eviction,
     ),

@@ -29,7 +29,7 @@ from api import (
     wire,
 )
 from api.applying import apply
-from api.tables import NONE, format_selector
+from api.cells import NONE, format_selector
 from clusterstate import advice, lineage
 from clusterstate.actions import objects, storing
 from clusterstate.actions.collection import delete_collection

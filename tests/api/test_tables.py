@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from api import tables
+from api.cells import format_selector, human_duration, parse_time
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -30,7 +31,7 @@ def cells(kind, **manifest):
     ],
 )  # fmt: skip
 def test_durations_are_printed_as_kubectl_does(seconds, text):
-    assert tables.human_duration(seconds) == text
+    assert human_duration(seconds) == text
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
@@ -135,8 +136,8 @@ def test_selectors_are_printed_with_their_expressions():
             {"key": "c", "operator": "DoesNotExist"},
         ],
     }
-    assert tables.format_selector(selector) == "a in (x,y),b=2,!c"
-    assert tables.format_selector(None) == "<none>"
+    assert format_selector(selector) == "a in (x,y),b=2,!c"
+    assert format_selector(None) == "<none>"
 
 
 @pytest.mark.parametrize(
@@ -156,4 +157,4 @@ def test_rows_carry_what_was_asked_for(include, keys):
 def test_unreadable_times_are_unknown():
     item = {"metadata": {"name": "x", "creationTimestamp": "yesterday"}}
     assert tables.printer(KINDS["Namespace"]).cells(item, NOW)[2] == "<unknown>"
-    assert tables.parse_time("2026-01-02T12:00:00+01:00") == NOW - timedelta(hours=1)
+    assert parse_time("2026-01-02T12:00:00+01:00") == NOW - timedelta(hours=1)

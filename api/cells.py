@@ -1,0 +1,150 @@
+"""Cells of tables: what all printers share, from durations in words to label selectors as text.
+
+Rules: Kubernetes ``pkg/printers/internalversion/printers.go`` and what it uses, v1.36. The clock is
+an argument.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from clusterstate.objects import moments
+from clusterstate.objects.meta import Manifest
+
+Cells = list[Any]
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+UNSET = "<unset>"
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column: ``priority`` 0 is always shown, above 0 only with ``-o wide``."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+class Printer(msgspec.Struct, frozen=True):
+    """The columns of a kind and the function that fills them."""
+
+    columns: list[Column]
+    cells: Callable[[Manifest, datetime], Cells]
+
+
+NAME = Column(
+    "Name",
+    format="name",
+    description="Name must be unique within a namespace.",
+)
+AGE = Column("Age", description="Time since the object was created.")
+CONTAINERS = Column("Containers", description="Names of each container.", priority=1)
+IMAGES = Column("Images", description="Images referenced by each container.", priority=1)
+SELECTOR = Column("Selector", description="Label selector for pods.", priority=1)
+
+
+def parse_time(text: Any) -> datetime | None:
+    """Return RFC 3339 text as an aware time, None when absent or unreadable."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return moments.parse(text)
+    except ValueError:
+        return None
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration in at most two units. Rule: apimachinery ``duration.go``, v1.36."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    if total < 120:
+        return f"{total}s"
+    minutes = total // 60
+    if minutes < 10:
+        rest = total % 60
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = total // 3600
+    if hours < 8:
+        rest = minutes % 60
+        return f"{hours}h{rest}m" if rest else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        rest = hours % 24
+        return f"{hours // 24}d{rest}h" if rest else f"{hours // 24}d"
+    if hours < 24 * 365 * 2:
+        return f"{hours // 24}d"
+    if hours < 24 * 365 * 8:
+        days = hours // 24 % 365
+        return f"{hours // 24 // 365}y{days}d" if days else f"{hours // 24 // 365}y"
+    return f"{hours // 24 // 365}y"
+
+
+def age_of(text: Any, now: datetime) -> str:
+    """Return how long ago a time in RFC 3339 was."""
+    time = parse_time(text)
+    return UNKNOWN if time is None else human_duration((now - time).total_seconds())
+
+
+def created(item: Manifest, now: datetime) -> str:
+    """Return how old an object is."""
+    return age_of(item["metadata"].get("creationTimestamp"), now)
+
+
+def name_of(item: Manifest) -> str:
+    """Return the name of an object."""
+    return str(item["metadata"].get("name", ""))
+
+
+def containers_of(spec: Manifest) -> tuple[str, str]:
+    """Return the names and the images of a pod spec's containers."""
+    containers = spec.get("containers") or []
+    return (
+        ",".join(c.get("name", "") for c in containers),
+        ",".join(c.get("image", "") for c in containers),
+    )
+
+
+def format_selector(selector: Manifest | None) -> str:
+    """Return a label selector as text. Rule: apimachinery ``meta/v1/helpers.go``, v1.36."""
+    if selector is None:
+        return NONE
+    texts = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for requirement in selector.get("matchExpressions") or []:
+        key, operator = requirement.get("key", ""), requirement.get("operator", "")
+        values = ",".join(sorted(requirement.get("values") or []))
+        text = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }.get(operator, "")
+        texts.append((key, text))
+    return ",".join(text for _, text in sorted(texts)) or NONE
+
+
+def condition_of(status: Manifest, name: str) -> str:
+    """Return the status of a condition, empty where there is none."""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == name:
+            return str(condition.get("status", ""))
+    return ""
+
+
+def columns_of(*texts: str) -> list[Column]:
+    """Return columns from ``name``, ``name:type`` or ``name:type:priority``."""
+    columns = []
+    for text in texts:
+        name, _, rest = text.partition(":")
+        kind, _, priority = rest.partition(":")
+        columns.append(Column(name, type=kind or "string", priority=int(priority or 0)))
+    return columns
