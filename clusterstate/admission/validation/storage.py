@@ -74,6 +74,11 @@ def validate_claim_spec(spec: Manifest, path: str) -> Errors:
     return errors + _amount(storage, f"{path}.resources[storage]")
 
 
+def _class_name(spec: Manifest) -> Errors:
+    name = spec.get("storageClassName") or ""
+    return invalid_each("spec.storageClassName", name, formats.dns_subdomain(name)) if name else []
+
+
 def _volume(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     errors = _modes(spec, "spec")
@@ -89,8 +94,7 @@ def _volume(new: Manifest, old: Manifest | None) -> Errors:
     ):  # fmt: skip
         if (value := spec.get(name)) and value not in supported:
             errors.append(not_supported(f"spec.{name}", value, supported))
-    if name := spec.get("storageClassName"):
-        errors += invalid_each("spec.storageClassName", name, formats.dns_subdomain(name))
+    errors += _class_name(spec)
     sources = sorted(key for key in spec if key not in _NO_SOURCE and spec[key] is not None)
     if not sources:
         errors.append(required("spec", "must specify a volume type"))
@@ -120,8 +124,7 @@ def _claim(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     errors = validate_label_selector(spec.get("selector"), "spec.selector")
     errors += validate_claim_spec(spec, "spec")
-    if name := spec.get("storageClassName"):
-        errors += invalid_each("spec.storageClassName", name, formats.dns_subdomain(name))
+    errors += _class_name(spec)
     if (mode := spec.get("volumeMode")) and mode not in _VOLUME_MODES:
         errors.append(not_supported("spec.volumeMode", mode, _VOLUME_MODES))
     if old is None:
