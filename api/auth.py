@@ -4,7 +4,7 @@ A bearer token is looked up by its SHA-256 digest: the comparison is a hash look
 tells nothing about the token, and neither the database nor any log holds the token itself. Answers
 are remembered for ``REMEMBER_SECONDS``; a revoked token therefore works for at most that long.
 
-``allowed`` is the one place that decides. SelfSubjectAccessReview answers from it, so what
+``clusterstate.access`` is the one place that decides. Reviews answer from it as well, so what
 ``kubectl auth can-i`` says is what the views do.
 """
 
@@ -12,76 +12,29 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-import msgspec
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from api import clock
+from api import clock, impersonation, routes
+from api.impersonation import Claim
+from api.routes import Target
 from clusterstate import memory
+from clusterstate.access import authorizer, nodes
+from clusterstate.access.policy import Policy
+from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
 from clusterstate.queries.tokens import token_user
 
-MASTERS = "system:masters"
-AUTHENTICATED = "system:authenticated"
-READERS = "stowage:readers"
-MONITORING = "system:monitoring"
-NODES = "system:nodes"
-NODE_USER = "system:node:"
+MASTERS = authorizer.MASTERS
+AUTHENTICATED = authorizer.AUTHENTICATED
+NODES = nodes.GROUP
 
-READ_VERBS = frozenset({"get", "list", "watch"})
 REMEMBER_SECONDS = 5.0
 _REMEMBERED_TOKENS = 4096
-
-# What a kubelet does: it reads, reports its node and its pods, renews its lease, writes events.
-_NODE_READS = frozenset(
-    {
-        ("", "services"),
-        ("", "namespaces"),
-        ("node.k8s.io", "runtimeclasses"),
-    }
-)
-_LEASES = "kube-node-lease"
-_NODE_WRITES = frozenset(
-    {
-        ("", "nodes", "", "create"),
-        ("", "nodes", "", "update"),
-        ("", "nodes", "", "patch"),
-        ("", "nodes", "status", "update"),
-        ("", "nodes", "status", "patch"),
-        ("", "pods", "", "create"),
-        ("", "pods", "", "delete"),
-        ("", "pods", "status", "update"),
-        ("", "pods", "status", "patch"),
-        ("", "pods", "eviction", "create"),
-        ("", "events", "", "create"),
-        ("", "events", "", "update"),
-        ("", "events", "", "patch"),
-        ("coordination.k8s.io", "leases", "", "create"),
-        ("coordination.k8s.io", "leases", "", "update"),
-        ("coordination.k8s.io", "leases", "", "patch"),
-        ("coordination.k8s.io", "leases", "", "delete"),
-    }
-)
-
-
-class Attributes(msgspec.Struct, frozen=True):
-    """What a request wants to do, as authorisation sees it.
-
-    ``fields``: the field selector of a list or watch.
-    """
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-    fields: str = ""
 
 
 class TokenCache:
@@ -138,7 +91,7 @@ def _look_up(digest: bytes) -> User | None:
     found = token_user(digest, now=clock.now())
     if found is None:
         return None
-    return User(name=found.name, groups=(*found.groups, AUTHENTICATED))
+    return User(name=found.name, groups=(*found.groups, AUTHENTICATED), uid=found.uid)
 
 
 tokens = TokenCache(_look_up, seconds=REMEMBER_SECONDS, size=_REMEMBERED_TOKENS)
@@ -164,8 +117,18 @@ def _token(authorization: str) -> str:
     return token
 
 
-def authenticate(authorization: str) -> User:
-    """Return the user that an ``Authorization`` header stands for.
+def authenticate(claim: Claim) -> User:
+    """Return the user that a request is from, or whom its sender acts for. May query.
+
+    Raises:
+        Unauthorized: no bearer token, or one that is unknown or has expired.
+        AccessDenied: the sender may not act for that user.
+    """
+    return acting(log_in(claim.authorization), claim)
+
+
+def log_in(authorization: str) -> User:
+    """Return the user that an ``Authorization`` header stands for. May query.
 
     Raises:
         Unauthorized: no bearer token, or one that is unknown or has expired.
@@ -176,6 +139,20 @@ def authenticate(authorization: str) -> User:
     return user
 
 
+def acting(sender: User, claim: Claim, policy: Policy | None = None) -> User:
+    """Return the sender, or the user that the sender acts for. Queries at most without a policy.
+
+    Raises:
+        AccessDenied: the sender may not act for that user.
+    """
+    acts_for = claim.acts_for
+    if acts_for is None:
+        return sender
+    for wants in acts_for.needs():
+        require(sender, wants, policy)
+    return acts_for.user(sender)
+
+
 USER = "stowage.user"
 """Where a request's WSGI environment holds the user that the server has found already."""
 
@@ -184,10 +161,10 @@ def user_of(meta: Mapping[str, Any]) -> User:
     """Return the user of a request, which the server may have found already.
 
     Raises:
-        Unauthorized: see ``authenticate``.
+        Unauthorized, AccessDenied: see ``authenticate``.
     """
     user: User | None = meta.get(USER)
-    return authenticate(meta.get("HTTP_AUTHORIZATION", "")) if user is None else user
+    return authenticate(impersonation.claim_of_environ(meta)) if user is None else user
 
 
 class BearerAuthentication(BaseAuthentication):
@@ -202,80 +179,12 @@ class BearerAuthentication(BaseAuthentication):
         return "Bearer"
 
 
-def allowed(user: User, wants: Attributes) -> bool:
-    """Return whether ``user`` may do that.
-
-    ``system:masters`` may do everything, ``stowage:readers`` may read everything, nodes
-    (``system:nodes``, named ``system:node:NAME``) do what kubelets do, and everybody with a token
-    may ask what the server offers and what they may do themselves; ``system:monitoring`` may read
-    the metrics. Which node a node may touch is decided by the NodeRestriction admission plugin, and
-    whether a pod that it asks for by name is its own, by ``require_own``.
-    """
-    groups = user.groups
-    if MASTERS in groups:
-        return True
-    if wants.path:
-        if wants.verb != "get":
-            return False
-        return MONITORING in groups or not wants.path.startswith("/metrics")
-    if wants.group == "authorization.k8s.io":
-        return wants.verb == "create" and wants.resource == "selfsubjectaccessreviews"
-    if READERS in groups and wants.verb in READ_VERBS:
-        return True
-    if NODES in groups and user.name.startswith(NODE_USER):
-        if wants.verb in READ_VERBS:
-            return _node_may_read(user.name.removeprefix(NODE_USER), wants)
-        return (wants.group, wants.resource, wants.subresource, wants.verb) in _NODE_WRITES
-    return False
-
-
-def _node_may_read(node: str, wants: Attributes) -> bool:
-    """Whether a node may read that: itself, its pods and lease, and what pods need to run.
-
-    Lists and watches must select what is the node's own. Rule: the Node authorizer with
-    AuthorizeNodeWithSelectors, plugin/pkg/auth/authorizer/node/node_authorizer.go, v1.36.
-    """
-    kind = (wants.group, wants.resource)
-    if kind in _NODE_READS:
-        return True
-    if not node:
-        return False
-    if kind == ("", "nodes"):
-        if wants.verb == "get":
-            return wants.name == node
-        return _selects(wants, "Node", "metadata.name", node)
-    if kind == ("coordination.k8s.io", "leases"):
-        return wants.verb == "get" and (wants.namespace, wants.name) == (_LEASES, node)
-    if kind == ("", "pods"):
-        return wants.verb == "get" or _selects(wants, "Pod", "spec.nodeName", node)
-    return False
-
-
-def _selects(wants: Attributes, kind: str, path: str, value: str) -> bool:
-    """Whether a field selector lets through only what has this value there."""
-    try:
-        requirements = fields.parse_field_selector(kind, wants.fields)
-    except BadRequest:
-        return False
-    return any((one.path, one.value, one.negated) == (path, value, False) for one in requirements)
-
-
-def is_node(user: User) -> bool:
-    """Whether a user reads as a node does: its pods alone, see ``require_own``."""
-    return (
-        NODES in user.groups
-        and user.name.startswith(NODE_USER)
-        and MASTERS not in user.groups
-        and READERS not in user.groups
-    )
-
-
 def require_own(user: User, namespace: str, name: str, node_name: str | None) -> None:
     """Raise AccessDenied where a node asks for a pod of another; ``None``: there is no such pod.
 
     A node is not told which of the two it is.
     """
-    if not node_name or node_name != user.name.removeprefix(NODE_USER):
+    if not node_name or node_name != nodes.name_of(user.name, user.groups):
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         raise AccessDenied(user, wants)
 
@@ -283,10 +192,11 @@ def require_own(user: User, namespace: str, name: str, node_name: str | None) ->
 class AccessDenied(Forbidden):
     """``RESOURCE is forbidden: User "u" cannot VERB resource ...``."""
 
-    def __init__(self, user: User, wants: Attributes) -> None:
+    def __init__(self, user: User, wants: Attributes, reason: str = "") -> None:
+        why = f": {reason}" if reason else ""
         if wants.path:
             super().__init__(
-                f'forbidden: User "{user.name}" cannot {wants.verb} path "{wants.path}"'
+                f'forbidden: User "{user.name}" cannot {wants.verb} path "{wants.path}"{why}'
             )
             return
         resource = f"{wants.resource}.{wants.group}" if wants.group else wants.resource
@@ -302,56 +212,43 @@ class AccessDenied(Forbidden):
             details["group"] = wants.group
         super().__init__(
             f'{resource}{name} is forbidden: User "{user.name}" cannot {wants.verb} resource '
-            f'"{what}" in API group "{wants.group}" {scope}',
+            f'"{what}" in API group "{wants.group}" {scope}{why}',
             details,
         )
 
 
-def require(user: User, wants: Attributes) -> None:
-    """Raise AccessDenied unless ``user`` may do that."""
-    if not allowed(user, wants):
-        raise AccessDenied(user, wants)
+def require(user: User, wants: Attributes, policy: Policy | None = None) -> None:
+    """Raise AccessDenied unless ``user`` may do that. Queries at times, unless given a policy."""
+    decision = authorizer.decide(user, wants, policy)
+    if not decision.allowed:
+        raise AccessDenied(user, wants, decision.reason)
 
 
-class AccessReview(msgspec.Struct, frozen=True):
-    """The answer to a SelfSubjectAccessReview."""
-
-    allowed: bool
-    reason: str = ""
-
-    denied: ClassVar[bool] = False
-
-
-def review(user: User, spec: dict[str, Any]) -> AccessReview:
-    """Return whether ``user`` may do what ``spec`` of a SelfSubjectAccessReview describes."""
-    resource = spec.get("resourceAttributes")
-    if isinstance(resource, dict):
-        wants = Attributes(
-            verb=str(resource.get("verb") or ""),
-            group=str(resource.get("group") or ""),
-            resource=str(resource.get("resource") or ""),
-            subresource=str(resource.get("subresource") or ""),
-            namespace=str(resource.get("namespace") or ""),
-            name=str(resource.get("name") or ""),
-            fields=_stated_fields(resource.get("fieldSelector")),
-        )
-    else:
-        path = spec.get("nonResourceAttributes") or {}
-        wants = Attributes(verb=str(path.get("verb") or ""), path=str(path.get("path") or "/"))
-    if allowed(user, wants):
-        return AccessReview(allowed=True)
-    return AccessReview(allowed=False, reason=AccessDenied(user, wants).message)
+def asked(method: str, target: Target, selector: str) -> Attributes:
+    """Return what a request with that method, path and field selector wants to do."""
+    verb, kind = routes.verb(method, target), target.kind
+    name = target.name or (selector and listed_name(kind.name, selector))
+    return Attributes(
+        verb=verb,
+        group=kind.group,
+        resource=kind.plural,
+        subresource=target.subresource,
+        namespace=target.namespace,
+        name=name,
+        fields=selector if verb == "list" else "",
+    )
 
 
-def _stated_fields(selector: Any) -> str:
-    """Return a review's field selector as a parameter says it; what is not an equality is left."""
-    if not isinstance(selector, dict):
+def listed_name(kind: str, selector: str) -> str:
+    """Return the one name that a field selector of a list lets through, empty for all others.
+
+    A list of one object is judged as that object. Rule: apiserver ``request/requestinfo.go``.
+    """
+    if "metadata.name" not in selector:
         return ""
-    if raw := selector.get("rawSelector"):
-        return str(raw)
-    found = []
-    for one in selector.get("requirements") or ():
-        values = one.get("values") if isinstance(one, dict) else None
-        if isinstance(values, list) and len(values) == 1 and one.get("operator") == "In":
-            found.append(f"{one.get('key')}={values[0]}")
-    return ",".join(found)
+    try:
+        found = fields.parse_field_selector(kind, selector)
+    except BadRequest:
+        return ""
+    named = (one.value for one in found if one.path == "metadata.name" and not one.negated)
+    return next(named, "")

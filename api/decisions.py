@@ -7,6 +7,7 @@ from rest_framework.request import Request
 
 from api import auth, clock, errors, replies, wire
 from api.viewsets import StatusView
+from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest
 
 MOST = 500
@@ -22,7 +23,7 @@ class DecisionsView(StatusView):
         """Return JSON or, with ``format=table``, text for people."""
         auth.require(
             self.user,
-            auth.Attributes(
+            Attributes(
                 verb="get",
                 resource="pods",
                 subresource="decisions",
@@ -70,7 +71,7 @@ class ConfigurationView(StatusView):
     def _require(self, verb: str) -> None:
         auth.require(
             self.user,
-            auth.Attributes(verb=verb, group="stowage.dev", resource="schedulerconfiguration"),
+            Attributes(verb=verb, group="stowage.dev", resource="schedulerconfiguration"),
         )
 
     def get(self, request: Request) -> HttpResponse:

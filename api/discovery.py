@@ -28,6 +28,21 @@ VERSION: dict[str, str] = {
     "platform": "linux/amd64",
 }
 
+
+def _reviews(*kinds: str) -> list[dict[str, Any]]:
+    """Return the entries of questions about access."""
+    return [
+        {
+            "name": f"{kind.lower()}s",
+            "singularName": kind.lower(),
+            "namespaced": kind.startswith("Local"),
+            "kind": kind,
+            "verbs": ["create"],
+        }
+        for kind in kinds
+    ]
+
+
 # Resources that are answered but never stored: (group, version) -> entries.
 _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("", "v1"): [
@@ -48,15 +63,13 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["get"],
         },
     ],
-    ("authorization.k8s.io", "v1"): [
-        {
-            "name": "selfsubjectaccessreviews",
-            "singularName": "selfsubjectaccessreview",
-            "namespaced": False,
-            "kind": "SelfSubjectAccessReview",
-            "verbs": ["create"],
-        }
-    ],
+    ("authentication.k8s.io", "v1"): _reviews("SelfSubjectReview"),
+    ("authorization.k8s.io", "v1"): _reviews(
+        "LocalSubjectAccessReview",
+        "SelfSubjectAccessReview",
+        "SelfSubjectRulesReview",
+        "SubjectAccessReview",
+    ),
     ("stowage.dev", "v1"): [
         {
             "name": "evictions",

@@ -6,6 +6,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from api import auth, discovery, errors, negotiation, replies, viewsets, wire
+from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import NotFound
 
 
@@ -18,7 +19,7 @@ class DocumentView(viewsets.StatusView):
         """Authenticate, and ask whether the user may read this path."""
         super().initial(request, *args, **kwargs)
         if request.method == "GET":
-            auth.require(self.user, auth.Attributes(verb="get", path=request.path_info))
+            auth.require(self.user, Attributes(verb="get", path=request.path_info))
 
     def reply(self, request: Request, document: dict[str, Any] | None) -> HttpResponse:
         """Return the document as JSON; 404 for None."""

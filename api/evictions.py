@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from api import auth, clock, negotiation, replies, tables, wire
 from api.viewsets import StatusView
 from clusterstate import changes
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import usage
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
@@ -51,7 +52,7 @@ class EvictionsView(StatusView):
         """Return an EvictionList or an Eviction, as JSON or as a Table."""
         auth.require(
             self.user,
-            auth.Attributes(
+            Attributes(
                 verb="get" if name else "list",
                 group=GROUP,
                 resource=KIND.plural,
@@ -210,12 +211,8 @@ class UsageView(StatusView):
         return replies.reply(replies.encode(_usage_manifest(node)))
 
     def _require(self, verb: str, node: str) -> None:
-        """Allow a node its own report, and others what their role allows."""
-        wants = auth.Attributes(
-            verb=verb, group=GROUP, resource="nodes", subresource="usage", name=node
-        )
-        if auth.NODES in self.user.groups and self.user.name == f"{auth.NODE_USER}{node}":
-            return
+        """Allow a node its own report, and others what their roles allow."""
+        wants = Attributes(verb=verb, group=GROUP, resource="nodes", subresource="usage", name=node)
         auth.require(self.user, wants)
 
 
@@ -242,7 +239,7 @@ class ZonesView(StatusView):
 
     def get(self, request: Request) -> HttpResponse:
         """Return a ZoneList: state, taints per second, and how many are left at once."""
-        auth.require(self.user, auth.Attributes(verb="list", resource="nodes"))
+        auth.require(self.user, Attributes(verb="list", resource="nodes"))
         kept = controller_state("node-lifecycle")
         items = [
             {

@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import Metric
 from api import auth, clock, errors
 from api.routes import Route
 from clusterstate import aside, progress
+from clusterstate.access.rules import Attributes
 from clusterstate.queries.eviction_timers import LATENESS_BOUNDS, timer_totals
 from clusterstate.queries.queue import oldest_untried, pending_counts
 from scheduling.answers import questions
@@ -198,7 +199,7 @@ def view(request: HttpRequest) -> HttpResponse:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         if not settings.METRICS_OPEN:
             user = auth.user_of(request.META)
-            auth.require(user, auth.Attributes(verb="get", path="/metrics"))
+            auth.require(user, Attributes(verb="get", path="/metrics"))
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         return errors.respond(error)
     return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)

@@ -16,6 +16,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api import auth, errors
+from clusterstate.access.rules import Attributes
 from clusterstate.objects import wire_types
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS
@@ -276,8 +277,8 @@ def v2(request: HttpRequest) -> HttpResponse:
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        user = auth.authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
-        auth.require(user, auth.Attributes(verb="get", path=request.path_info))
+        user = auth.user_of(request.META)
+        auth.require(user, Attributes(verb="get", path=request.path_info))
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         return errors.respond(error)
     accept = request.META.get("HTTP_ACCEPT", "")

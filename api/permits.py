@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from api import auth, clock, negotiation, replies, tables, wire
 from api.viewsets import StatusView
 from clusterstate import changes, reservations
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import reservations as actions
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import INVALID, FieldError, Invalid
@@ -48,7 +49,7 @@ class WaitingPodsView(StatusView):
     def get(self, request: Request, namespace: str = "", name: str = "") -> HttpResponse:
         """Return a WaitingPodList or a WaitingPod, as JSON or as a Table."""
         verb = "get" if name else "list"
-        wants = auth.Attributes(
+        wants = Attributes(
             verb=verb, group=GROUP, resource=KIND.plural, namespace=namespace, name=name
         )
         auth.require(self.user, wants)
@@ -81,7 +82,7 @@ class PermitView(StatusView):
 
     def post(self, request: Request, namespace: str, name: str) -> HttpResponse:
         """Carry out the decision; return the pod as it waited until then."""
-        wants = auth.Attributes(
+        wants = Attributes(
             verb="create",
             group=GROUP,
             resource=KIND.plural,

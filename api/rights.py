@@ -18,7 +18,8 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from api import auth, connections
-from api.auth import Attributes
+from api.impersonation import Claim
+from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import StatusError
 
 logger = structlog.get_logger(__name__)
@@ -26,8 +27,8 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 EVERY_SECONDS: Final = 2.0
 
-_Claim = tuple[str, Attributes]
-"""An ``Authorization`` header, and what its bearer does."""
+_Claim = tuple[Claim, Attributes]
+"""Who says to send a request, and what the request does."""
 
 
 class _Keeper:
@@ -88,7 +89,7 @@ def _lost(claims: list[_Claim]) -> dict[_Claim, StatusError]:
 _keepers: dict[asyncio.AbstractEventLoop, _Keeper] = {}
 
 
-async def kept(work: Coroutine[Any, Any, T], authorization: str, wants: Attributes) -> T:
+async def kept(work: Coroutine[Any, Any, T], sender: Claim, wants: Attributes) -> T:
     """Return what ``work`` returns, and end it when its client may not have that any more.
 
     Raises:
@@ -101,7 +102,7 @@ async def kept(work: Coroutine[Any, Any, T], authorization: str, wants: Attribut
         for one in [one for one in _keepers if one.is_closed()]:
             del _keepers[one]
         keeper = _keepers[loop] = _Keeper()
-    claim = authorization, wants
+    claim = sender, wants
     lost = keeper.hold(claim)
     working = asyncio.ensure_future(work)
     try:

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from api import auth, negotiation, replies, wire
 from api.viewsets import StatusView
+from clusterstate.access.rules import Attributes
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -30,7 +31,7 @@ class QuestionView(StatusView):
 
     def post(self, request: Request) -> HttpResponse:
         """Answer with 201, as Kubernetes' reviews do."""
-        auth.require(self.user, auth.Attributes(verb="create", group=GROUP, resource=self.resource))
+        auth.require(self.user, Attributes(verb="create", group=GROUP, resource=self.resource))
         document = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
         answer = wire.encode(self.ask(document))
         if wire.boolean(request.query_params.get("pretty"), "pretty"):
@@ -67,7 +68,7 @@ class RuntimeClassNodesView(StatusView):
         """Return a NodeList or, where asked for, a Table."""
         auth.require(
             self.user,
-            auth.Attributes(
+            Attributes(
                 verb="get",
                 group="node.k8s.io",
                 resource="runtimeclasses",
@@ -75,7 +76,7 @@ class RuntimeClassNodesView(StatusView):
                 name=name,
             ),
         )
-        auth.require(self.user, auth.Attributes(verb="list", resource="nodes"))
+        auth.require(self.user, Attributes(verb="list", resource="nodes"))
         from scheduling.answers import questions
 
         items, revision = questions.runtime_class_nodes(name)

@@ -14,6 +14,7 @@ from api import (
     metrics,
     openapi,
     permits,
+    reviews,
     simulations,
     viewsets,
 )
@@ -33,9 +34,27 @@ urlpatterns = [
     re_path(r"^apis/?$", documents.GroupsView.as_view()),
     re_path(r"^apis/(?P<group>[^/]+)/?$", documents.GroupView.as_view()),
     re_path(r"^apis/(?P<group>[^/]+)/(?P<version>[^/]+)/?$", documents.GroupVersionView.as_view()),
-    re_path(
-        r"^apis/authorization\.k8s\.io/v1/selfsubjectaccessreviews/?$",
-        viewsets.AccessReviewView.as_view(),
+    *(
+        re_path(rf"^apis/{path}/?$", view.as_view())
+        for path, view in (
+            (r"authentication\.k8s\.io/v1/selfsubjectreviews", reviews.SelfSubjectReviewView),
+            (
+                r"authorization\.k8s\.io/v1/selfsubjectaccessreviews",
+                reviews.SelfSubjectAccessReviewView,
+            ),
+            (
+                r"authorization\.k8s\.io/v1/selfsubjectrulesreviews",
+                reviews.SelfSubjectRulesReviewView,
+            ),
+            (r"authorization\.k8s\.io/v1/subjectaccessreviews", reviews.SubjectAccessReviewView),
+            (
+                (
+                    r"authorization\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)"
+                    r"/localsubjectaccessreviews"
+                ),
+                reviews.LocalSubjectAccessReviewView,
+            ),
+        )
     ),
     re_path(r"^apis/stowage\.dev/v1/evictions/?$", evictions.EvictionsView.as_view()),
     re_path(r"^apis/stowage\.dev/v1/zones/?$", evictions.ZonesView.as_view()),

@@ -31,6 +31,8 @@ from api import (
 from api.applying import apply
 from api.cells import NONE, format_selector
 from clusterstate import advice, lineage
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects, storing
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.deletion import DeleteOptions
@@ -168,20 +170,9 @@ class ResourceView(StatusView):
         if target is None:
             raise NotFound(errors.UNKNOWN_PATH)
         self.target = target
-        verb = routes.verb(request.method or "GET", target)
         if auth.MASTERS not in self.user.groups:
-            auth.require(
-                self.user,
-                auth.Attributes(
-                    verb=verb,
-                    group=target.kind.group,
-                    resource=target.kind.plural,
-                    subresource=target.subresource,
-                    namespace=target.namespace,
-                    name=target.name,
-                    fields=request.GET.get("fieldSelector", "") if verb == "list" else "",
-                ),
-            )
+            selector = request.GET.get("fieldSelector", "")
+            auth.require(self.user, auth.asked(request.method or "GET", target, selector))
 
     def is_dry_run(self, request: HttpRequest) -> bool:
         """Return what the parameters say, or the DeleteOptions in the body.
@@ -205,7 +196,7 @@ class ResourceView(StatusView):
         if target.subresource in ("binding", "eviction", "finalize"):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         is_pod = target.kind.name == "Pod"
-        if is_pod and auth.is_node(self.user):
+        if is_pod and authorizer.reads_own_pods_only(self.user, target.namespace, target.name):
             found = node_of_pod(target.namespace, target.name)
             auth.require_own(self.user, target.namespace, target.name, found)
         batch = batches.of(request)
@@ -382,6 +373,7 @@ class ResourceView(StatusView):
         except NotFound:
             if target.subresource:
                 raise
+            auth.require(self.user, auth.asked("POST", target, ""))
             stored = objects.create(
                 target.kind,
                 target.namespace,
@@ -565,40 +557,13 @@ class BindingsView(StatusView):
 
     def post(self, request: Request, namespace: str) -> HttpResponse:
         """Bind a pod."""
+        auth.require(self.user, Attributes("create", resource="bindings", namespace=namespace))
         value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
         binding = wire.request(value, "Binding", wire_types.Binding, "v1")
         name: str = _metadata(binding).get("name", "")
         if not name:
             raise BadRequest("metadata.name: Required value: it names the pod")
-        auth.require(
-            self.user,
-            auth.Attributes("create", resource="bindings", namespace=namespace, name=name),
-        )
         return bind(value, namespace, name, self.user)
-
-
-class AccessReviewView(StatusView):
-    """``POST selfsubjectaccessreviews``: say whether the caller may do something."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: Request) -> HttpResponse:
-        """Answer with the body and a status; nothing is stored."""
-        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        body = wire.request(
-            value,
-            "SelfSubjectAccessReview",
-            wire_types.SelfSubjectAccessReview,
-            "authorization.k8s.io/v1",
-        )
-        spec = body.get("spec")
-        if not isinstance(spec, dict):
-            raise BadRequest("spec: Required value")
-        answer = auth.review(self.user, spec)
-        status: dict[str, Any] = {"allowed": answer.allowed}
-        if answer.reason:
-            status["reason"] = answer.reason
-        return replies.reply(wire.encode({**body, "status": status}), status=201)
 
 
 class MixedListView(StatusView):
@@ -619,7 +584,7 @@ class MixedListView(StatusView):
             namespace = _metadata(manifest).get("namespace") or ""
             auth.require(
                 self.user,
-                auth.Attributes("create", kind.group, kind.plural, namespace=namespace),
+                Attributes("create", kind.group, kind.plural, namespace=namespace),
             )
             wanted.append((kind, namespace, manifest))
             warnings += found

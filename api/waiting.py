@@ -9,9 +9,11 @@ import asyncio
 
 from api import auth, connections, errors, negotiation, replies, rights, routes, wire
 from api.hub import Event, events_of, hub
+from api.impersonation import claim_of_headers
 from api.routes import Target
 from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error, wait
 from clusterstate import changes
+from clusterstate.access.rules import Attributes
 from clusterstate.changes import DELETED
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.meta import Manifest
@@ -29,13 +31,13 @@ def asked_for(scope: Scope) -> bool:
 
 
 @connections.used()
-def _open(scope: Scope) -> tuple[Target, float, auth.Attributes]:
+def _open(scope: Scope) -> tuple[Target, float, Attributes]:
     """Authenticate, authorise and check the parameters; runs on a thread. May query."""
-    user = auth.authenticate(header(scope, b"authorization"))
+    user = auth.authenticate(claim_of_headers(scope["headers"]))
     target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
-    wants = auth.Attributes(
+    wants = Attributes(
         verb="get",
         group=target.kind.group,
         resource=target.kind.plural,
@@ -127,7 +129,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     try:
         target, seconds, wants = await on_thread(_open, scope)
         waiting = _decided(target, seconds, client, on_thread)
-        body = await rights.kept(waiting, header(scope, b"authorization"), wants)
+        body = await rights.kept(waiting, claim_of_headers(scope["headers"]), wants)
         if client.gone:
             return
         headers = [

@@ -32,8 +32,10 @@ from api import (
     wire,
 )
 from api.hub import Event, events_of, hub
+from api.impersonation import claim_of_headers
 from api.routes import Target
 from clusterstate import changes, lineage
+from clusterstate.access.rules import Attributes
 from clusterstate.changes import ADDED, DELETED, Change
 from clusterstate.objects import fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
@@ -347,18 +349,20 @@ def error_line(error: StatusError, *, in_protobuf: bool = False) -> bytes:
 
 
 @connections.used()
-def _open(scope: Scope) -> tuple[Request, auth.Attributes]:
+def _open(scope: Scope) -> tuple[Request, Attributes]:
     """Authenticate, authorise and read the request; runs on a thread. May query."""
-    user = auth.authenticate(header(scope, b"authorization"))
+    user = auth.authenticate(claim_of_headers(scope["headers"]))
     target = routes.of(scope).target
     if target is None:
         raise NotFound(errors.UNKNOWN_PATH)
-    wants = auth.Attributes(
+    selector = parameters(scope).get("fieldSelector", "")
+    wants = Attributes(
         verb="watch",
         group=target.kind.group,
         resource=target.kind.plural,
         namespace=target.namespace,
-        fields=parameters(scope).get("fieldSelector", ""),
+        name=auth.listed_name(target.kind.name, selector),
+        fields=selector,
     )
     auth.require(user, wants)
     return read(scope, target, parameters(scope)), wants
@@ -551,7 +555,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
             watching = Watch(request, scope, send, on_thread).run(client)
-            await rights.kept(watching, header(scope, b"authorization"), wants)
+            await rights.kept(watching, claim_of_headers(scope["headers"]), wants)
         except Exception as error:  # noqa: BLE001  # the headers are out: an event tells
             await send(
                 {

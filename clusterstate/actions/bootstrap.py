@@ -1,4 +1,4 @@
-"""What every cluster has from the start: system namespaces, system priority classes, two rows."""
+"""What every cluster has from the start: namespaces, priority classes, roles, and two rows."""
 
 from datetime import datetime
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from django.db import transaction
 
 from clusterstate import lineage, sql
-from clusterstate.actions import objects
+from clusterstate.actions import default_roles, objects
 from clusterstate.objects.errors import AlreadyExists
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -33,7 +33,7 @@ def ensure(*, now: datetime) -> list[str]:
     Must not be called in a transaction: revisions are reserved in one of their own.
     """
     lineage.establish()
-    return add_missing(now=now)
+    return [*add_missing(now=now), *default_roles.reconcile(now=now)]
 
 
 def add_missing(*, now: datetime) -> list[str]:

@@ -17,6 +17,7 @@ from clusterstate.actions.deletion import DeleteOptions, Deletion
 from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
 from clusterstate.actions.pods.writer import PodWriter
+from clusterstate.actions.roles import BindingWriter, RoleWriter
 from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
@@ -26,9 +27,13 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import kind_of
 
 _WRITERS: Final[dict[str, Writer]] = {
+    "ClusterRole": RoleWriter(),
+    "ClusterRoleBinding": BindingWriter(),
     "Event": EventWriter(),
     "Node": NodeWriter(),
     "Pod": PodWriter(),
+    "Role": RoleWriter(),
+    "RoleBinding": BindingWriter(),
 }
 _ANY: Final = Writer()
 

@@ -53,6 +53,9 @@ class Writer:
         """
         return storing.lock_row(kind, namespace, name)
 
+    def permit(self, kind: Kind, new: Manifest, old: Manifest | None, user: User) -> None:
+        """Raise Forbidden where a user who may write such objects may not write this one."""
+
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
         """Return an admitted manifest with what the service itself puts into it."""
         return new
@@ -130,9 +133,7 @@ class Writer:
                     kind,
                     [one.admitted.manifest for one in prepared],
                     now=now,
-                    # The lock keeps the epoch as it is; what was read before may be older, and
-                    # then the namespace may be about to go.
-                    epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
+                    epoch=None if writes_catalogue else context.epoch,
                 )
             except AlreadyExists as error:
                 taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])
@@ -185,6 +186,7 @@ class Writer:
                     kind, namespace, manifest, now=now, uid=storing.new_uid()
                 )
                 admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
+                self.permit(kind, admitted.manifest, None, user)
             except StatusError as error:
                 refused[place] = error
                 continue
@@ -216,6 +218,7 @@ class Writer:
             old = row.manifest()
             new = storing.merge_update(kind, old, change(row.manifest()), subresource)
             admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
+            self.permit(kind, admitted.manifest, old, user)
             new = self.settle(admitted.manifest, old, now)
             kind.strategy.canonicalize(new, old)
             text, slots = document.encode(kind.name, new)

@@ -1,6 +1,5 @@
 """What admission is asked: the request, who asks, and what may be looked up."""
 
-from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -16,10 +15,17 @@ CONNECT = "CONNECT"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sends the request, as authenticated; both empty for the service's own parts."""
+    """Who sends the request, as authenticated; all empty for the service's own parts.
+
+    ``extra`` are further facts, each with its values. ``impersonator`` is the name of whoever sent
+    the request on this user's behalf, empty where the user sent it.
+    """
 
     name: str = ""
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    impersonator: str = ""
 
 
 NOBODY: Final = User()
@@ -43,7 +49,6 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     extended_resource_toleration: bool = False
     pod_toleration_restriction: bool = False
     dedicated_nodes: bool = True
-    limit_ranger: bool = True
     node_restriction: bool = True
     taint_nodes_by_condition: bool = True
     priority: bool = True
@@ -54,7 +59,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(Protocol):
-    """What plugins may look up: stored manifests, ``None`` for one that is absent."""
+    """What plugins may look up. Every method returns the stored manifest, or ``None`` if absent."""
 
     @property
     def settings(self) -> AdmissionSettings:
@@ -68,9 +73,6 @@ class Context(Protocol):
 
     def default_priority_class(self) -> Manifest | None:
         """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
-
-    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
-        """Return the LimitRanges of a namespace, ordered by name."""
 
     def namespace(self, name: str) -> Manifest | None:
         """Return the Namespace called ``name``."""

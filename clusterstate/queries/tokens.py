@@ -12,20 +12,27 @@ class TokenUser(msgspec.Struct, frozen=True):
 
     name: str
     groups: tuple[str, ...]
+    uid: str = ""
 
 
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
 
-    Queries once.
+    A token that names groups belongs to these alone; one that names none belongs to those of its
+    user in the admin, each as ``stowage:NAME``. Queries once.
     """
     row = sql.fetch_one(
         """
-        SELECT coalesce(u.username, t.identity), t.groups
+        SELECT coalesce(u.username, t.identity),
+               CASE WHEN cardinality(t.groups) > 0 THEN t.groups ELSE ARRAY(
+                   SELECT 'stowage:' || g.name FROM auth_group g
+                   JOIN auth_user_groups m ON m.group_id = g.id
+                   WHERE m.user_id = u.id ORDER BY g.name) END,
+               coalesce(u.id::text, '')
         FROM api_token t LEFT JOIN auth_user u ON u.id = t.user_id
         WHERE t.digest = %s AND coalesce(u.is_active, t.identity <> '')
           AND (t.expires_at IS NULL OR t.expires_at > %s::timestamptz)
         """,
         (digest, now),
     )
-    return None if row is None else TokenUser(row[0], tuple(row[1]))
+    return None if row is None else TokenUser(row[0], tuple(row[1]), row[2])

@@ -2,8 +2,7 @@
 
 ::
 
-    loop               cycle after cycle under a lock; waits where there is nothing to do
-    scheduler          a cycle: refresh, decide a batch, write what was decided
+    scheduler          the loop: refresh, decide a batch, write what was decided, wait
     standby            keeps the mirror of a second worker up to date until that one takes over
     mirror             the cluster in memory: snapshot and queue, kept up with the change log
     binder             binds batches in a thread while the next batch is decided

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from clusterstate.actions import tokens
+from clusterstate.actions import default_roles, tokens
 from tests.clock import NOW
 
 TABLE = (
@@ -95,6 +95,9 @@ class Api:
 
 
 def make_token(name, groups):
+    """Return a token of a user in these groups; the default roles say what these may."""
+    if "system:masters" not in groups:
+        default_roles.reconcile(now=NOW)
     user, _ = get_user_model().objects.get_or_create(username=name)
     secret = tokens.new_secret()
     tokens.create_token(user=user.username, secret=secret, groups=groups, now=NOW)

@@ -86,11 +86,23 @@ CONFIGURATION = {
     "kind": "KubeSchedulerConfiguration",
     "percentageOfNodesToScore": 37,
 }
-REVIEW = {
-    "apiVersion": "authorization.k8s.io/v1",
-    "kind": "SelfSubjectAccessReview",
-    "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}},
-}
+ASKED = {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "ns"}}
+REVIEWS = [
+    ("SelfSubjectReview", "authentication.k8s.io/v1/selfsubjectreviews", {}),
+    ("SelfSubjectAccessReview", "authorization.k8s.io/v1/selfsubjectaccessreviews", ASKED),
+    (
+        "SubjectAccessReview", "authorization.k8s.io/v1/subjectaccessreviews",
+        {**ASKED, "user": "a"},
+    ),
+    (
+        "LocalSubjectAccessReview",
+        "authorization.k8s.io/v1/namespaces/ns/localsubjectaccessreviews", {**ASKED, "user": "a"},
+    ),
+    (
+        "SelfSubjectRulesReview", "authorization.k8s.io/v1/selfsubjectrulesreviews",
+        {"namespace": "ns"},
+    ),
+]  # fmt: skip
 PRESSED = {"usage": {"memory": {"available": 1, "threshold": 2}}}
 SIMULATION = {"spec": {"base": "live", "pods": [pod("imagined")]}}
 HEADROOM = {"spec": {"base": "live", "pod": pod("imagined")}}
@@ -106,12 +118,10 @@ OWN: dict[str, list[Call]] = {
         )
     ],
     "CoreView": [],
-    "AccessReviewView": [
-        (
-            "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", REVIEW,
-            "application/json",
-        )
-    ],
+    **{
+        f"{kind}View": [("POST", f"/apis/{path}", {"spec": spec}, "application/json")]
+        for kind, path, spec in REVIEWS
+    },
     "UsageView": [("PUT", f"{STOWAGE}/nodes/n/usage", PRESSED, "application/json")],
     "PermitView": [
         (
@@ -127,7 +137,7 @@ OWN: dict[str, list[Call]] = {
     "SimulationsView": [("POST", f"{STOWAGE}/simulations", SIMULATION, "application/json")],
     "ResourceView": [],
 }  # fmt: skip
-READ_ONLY = {"AccessReviewView", "HeadroomView", "SimulationsView"}
+READ_ONLY = {"HeadroomView", "SimulationsView", *(f"{kind}View" for kind, _, _ in REVIEWS)}
 
 
 def views() -> dict[str, type]:

@@ -1,0 +1,177 @@
+"""The one function that decides, and the policy that this process remembers.
+
+The policy is compared with the tables by how many roles and bindings there are and by the sum of a
+hash of their revisions. A revision is never given twice, so every write changes one of the two, in
+whatever order transactions commit.
+"""
+
+import threading
+import time
+from collections.abc import Collection
+from decimal import Decimal
+from typing import Any, Final
+
+from django.db import connection, transaction
+
+from clusterstate import changes, memory, sql
+from clusterstate.access import nodes
+from clusterstate.access.policy import DENIED, Decision, Policy
+from clusterstate.access.rules import Attributes, Rule
+from clusterstate.admission.request import User
+from clusterstate.objects import document
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+
+MASTERS: Final = "system:masters"
+"""The group that may do everything, whatever the roles say."""
+AUTHENTICATED: Final = "system:authenticated"
+
+FRESH_SECONDS: Final = 1.0
+"""How long a policy is used before it is compared with the tables again."""
+
+ROLE_KINDS: Final = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+_CODES: Final = [KINDS[name].code for name in ROLE_KINDS]
+_NAMES: Final = dict(zip(_CODES, ROLE_KINDS, strict=True))
+
+_ALLOWED: Final = Decision(allowed=True)
+_EVERYTHING: Final = (
+    Rule(verbs=("*",), groups=("*",), resources=("*",)),
+    Rule(verbs=("*",), urls=("*",)),
+)
+
+_Seen = tuple[int, Decimal]
+
+
+class _Memory:
+    """The policy that this process remembers, and until when (monotonic seconds) it is fresh."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.policy: Policy | None = None
+        self.seen: _Seen = (0, Decimal(0))
+        self.until = 0.0
+
+
+_memory = _Memory()
+
+
+def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Decision:
+    """Return whether a user may do that, and by what. Queries at times, unless given a policy."""
+    if MASTERS in user.groups:
+        return _ALLOWED
+    node = nodes.name_of(user.name, user.groups)
+    if node and nodes.allows(node, wants):
+        return _ALLOWED
+    if not user.name:
+        return DENIED
+    return (policy or current()).decide(user.name, user.groups, wants)
+
+
+def reads_own_pods_only(user: User, namespace: str, name: str) -> bool:
+    """Return whether a user may get that pod only if it is on the user's own node."""
+    if MASTERS in user.groups or not nodes.name_of(user.name, user.groups):
+        return False
+    wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+    return not current().decide(user.name, user.groups, wants).allowed
+
+
+def held(user: User, namespace: str) -> list[Rule]:
+    """Return the rules that bindings give to a user, in a namespace if it is given."""
+    if MASTERS in user.groups:
+        return list(_EVERYTHING)
+    return _of_transaction().held(user.name, user.groups, namespace)
+
+
+def rules_of_role(kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:
+    """Return the rules of a role as the open transaction sees it; None: there is none."""
+    return _of_transaction().rules_of_role(kind, namespace, name)
+
+
+def fresh() -> Policy | None:
+    """Return the remembered policy if it need not be compared now. Never queries."""
+    return _memory.policy if time.monotonic() < _memory.until else None
+
+
+def current() -> Policy:
+    """Return the policy, at most ``FRESH_SECONDS`` old and with all writes of this process.
+
+    Queries when it has to be compared with the tables.
+    """
+    found = fresh()
+    if found is not None:
+        return found
+    with _memory.lock:
+        found = fresh()
+        if found is not None:
+            return found
+        # Set first: a write that is committed while this reads sets it back to 0.
+        _memory.until = time.monotonic() + FRESH_SECONDS
+        try:
+            seen = _glance()
+            if _memory.policy is None or seen != _memory.seen:
+                policy = _read()
+                if _wrote_here():
+                    _memory.until = 0.0
+                    return policy
+                _memory.policy, _memory.seen = policy, seen
+        except BaseException:
+            _memory.until = 0.0
+            raise
+        return _memory.policy
+
+
+def _of_transaction() -> Policy:
+    """Return the policy with what the open transaction wrote, which is not remembered."""
+    return _read() if _wrote_here() else current()
+
+
+def _glance() -> _Seen:
+    row = sql.fetch_one(
+        "SELECT count(*), coalesce(sum(hashint8extended(revision, 0)), 0)"
+        " FROM generic_object WHERE kind = ANY(%s)",
+        (_CODES,),
+    )
+    assert row is not None
+    return row[0], row[1]
+
+
+def _read() -> Policy:
+    # Read after the glance: what is newer than it costs one reading more, and is never missed.
+    found: dict[str, list[Manifest]] = {name: [] for name in ROLE_KINDS}
+    rows = sql.fetch(
+        "SELECT t.kind, d.text, t.revision FROM generic_object t"
+        " JOIN document d ON d.id = t.document_id WHERE t.kind = ANY(%s) ORDER BY t.id",
+        (_CODES,),
+    )
+    for code, text, revision in rows:
+        found[_NAMES[code]].append(document.decode(text, revision))
+    return Policy(found)
+
+
+@memory.when_replaced
+def forget() -> None:
+    """Forget the policy: the rows are another history's."""
+    with _memory.lock:
+        _memory.policy, _memory.until = None, 0.0
+
+
+def _committed(kinds: Collection[str] = (), **_: Any) -> None:
+    if not frozenset(ROLE_KINDS).isdisjoint(kinds):
+        _memory.until = 0.0
+
+
+changes.committed.connect(_committed, dispatch_uid="clusterstate.access")
+
+
+def note_write() -> None:
+    """Note that the open transaction writes a role or a binding, and may be rolled back."""
+    if connection.in_atomic_block:
+        transaction.on_commit(_written)
+
+
+def _written() -> None:
+    """Mark, by its presence among the callbacks, that this transaction wrote roles."""
+
+
+def _wrote_here() -> bool:
+    return any(entry[1] is _written for entry in connection.run_on_commit)

@@ -1,0 +1,215 @@
+"""All roles and bindings of a cluster at one moment, and what they allow to whom.
+
+Pure: made of manifests, it queries nothing. Rules: plugin/pkg/auth/authorizer/rbac/rbac.go,
+pkg/registry/rbac/validation/rule.go, pkg/controller/clusterroleaggregation, v1.36.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.access.rules import Attributes, Rule, rules_of
+from clusterstate.objects.labels import (
+    NOTHING,
+    Selector,
+    SelectorError,
+    selector_from_label_selector,
+)
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import LabelSelector
+
+ACCOUNT_PREFIX: Final = "system:serviceaccount:"
+_MOST_REMEMBERED: Final = 4096
+"""Subjects, and answers to one subject, that are remembered; then all are forgotten."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Whether something is allowed, and by what; or why it could not be judged."""
+
+    allowed: bool
+    reason: str = ""
+
+
+DENIED: Final = Decision(allowed=False)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a binding gives to a subject: in one namespace, or (``namespace`` empty) everywhere."""
+
+    namespace: str
+    rules: tuple[Rule, ...]
+    reason: str
+    problem: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What a subject may do, whatever the name of the object, and what for some names."""
+
+    always: Decision
+    named: Mapping[str, Decision]
+
+
+class _Subject:
+    """The grants of one user with certain groups, and what was answered from them."""
+
+    def __init__(self, grants: tuple[Grant, ...]) -> None:
+        self.grants = grants
+        self.answers: dict[tuple[str, str, str, str, str, str], _Answer] = {}
+
+    def answer(self, wants: Attributes) -> _Answer:
+        named: dict[str, Decision] = {}
+        problems = []
+        for grant in self.grants:
+            if grant.namespace and grant.namespace != wants.namespace:
+                continue
+            if grant.problem:
+                problems.append(grant.problem)
+            for rule in grant.rules:
+                if not rule.reaches(wants):
+                    continue
+                decision = Decision(allowed=True, reason=grant.reason)
+                if not rule.names:
+                    return _Answer(decision, {})
+                for name in rule.names:
+                    named.setdefault(name, decision)
+        reason = f"RBAC: {'; '.join(dict.fromkeys(problems))}" if problems else ""
+        return _Answer(Decision(allowed=False, reason=reason), named)
+
+
+class Policy:
+    """The roles and bindings of a cluster. Safe for threads; never changed once made."""
+
+    def __init__(self, objects: Mapping[str, Iterable[Manifest]]) -> None:
+        """Take the manifests of Role, ClusterRole, RoleBinding and ClusterRoleBinding."""
+        self._roles = {
+            (one["metadata"]["namespace"], one["metadata"]["name"]): rules_of(one.get("rules"))
+            for one in objects.get("Role", ())
+        }
+        self._cluster_roles = _aggregated(objects.get("ClusterRole", ()))
+        self._grants: dict[tuple[str, str], list[Grant]] = {}
+        # Bindings of the cluster first, as they are looked at first.
+        for kind in ("ClusterRoleBinding", "RoleBinding"):
+            for binding in objects.get(kind, ()):
+                self._add(kind, binding)
+        self._subjects: dict[tuple[str, tuple[str, ...]], _Subject] = {}
+
+    def _add(self, kind: str, binding: Manifest) -> None:
+        metadata, role = binding["metadata"], binding.get("roleRef") or {}
+        namespace = metadata.get("namespace") or ""
+        role_kind, role_name = role.get("kind") or "", role.get("name") or ""
+        rules = self.rules_of_role(role_kind, namespace, role_name)
+        problem = ""
+        if rules is None:
+            problem = f'{role_kind.lower()}.rbac.authorization.k8s.io "{role_name}" not found'
+        name = f"{metadata['name']}/{namespace}" if namespace else metadata["name"]
+        for subject in binding.get("subjects") or ():
+            who = subject_of(subject, namespace)
+            if who is None:
+                continue
+            shown = subject.get("name") or ""
+            if subject.get("kind") == "ServiceAccount":
+                shown = f"{shown}/{subject.get('namespace') or namespace}"
+            reason = (
+                f'RBAC: allowed by {kind} "{name}" of {role_kind} "{role_name}" to'
+                f' {subject.get("kind")} "{shown}"'
+            )
+            self._grants.setdefault(who, []).append(Grant(namespace, rules or (), reason, problem))
+
+    def rules_of_role(self, kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:
+        """Return the rules of a role, those that it aggregates included; None: there is none."""
+        if kind == "ClusterRole":
+            return self._cluster_roles.get(name)
+        return self._roles.get((namespace, name))
+
+    def decide(self, user: str, groups: tuple[str, ...], wants: Attributes) -> Decision:
+        """Return whether a binding allows that to a user with these groups."""
+        subject = self._subject(user, groups)
+        key = (
+            wants.verb, wants.group, wants.resource, wants.subresource, wants.namespace, wants.path
+        )  # fmt: skip
+        answer = subject.answers.get(key)
+        if answer is None:
+            answer = subject.answer(wants)
+            if len(subject.answers) >= _MOST_REMEMBERED:
+                subject.answers.clear()
+            subject.answers[key] = answer
+        if answer.always.allowed or not answer.named:
+            return answer.always
+        return answer.named.get(wants.name, answer.always)
+
+    def _subject(self, user: str, groups: tuple[str, ...]) -> _Subject:
+        found = self._subjects.get((user, groups))
+        if found is None:
+            grants = list(self._grants.get(("User", user), ()))
+            for group in dict.fromkeys(groups):
+                grants += self._grants.get(("Group", group), ())
+            grants.sort(key=lambda grant: bool(grant.namespace))
+            found = _Subject(tuple(grants))
+            if len(self._subjects) >= _MOST_REMEMBERED:
+                self._subjects.clear()
+            self._subjects[user, groups] = found
+        return found
+
+    def held(self, user: str, groups: tuple[str, ...], namespace: str) -> list[Rule]:
+        """Return the rules that hold for a user everywhere, or in the namespace if one is given."""
+        return [
+            rule
+            for grant in self._subject(user, groups).grants
+            if not grant.namespace or grant.namespace == namespace
+            for rule in grant.rules
+        ]
+
+
+def subject_of(subject: Mapping[str, Any], namespace: str) -> tuple[str, str] | None:
+    """Return whom the subject of a binding means: ("User", name) or ("Group", name)."""
+    kind, name = subject.get("kind"), subject.get("name") or ""
+    if kind == "ServiceAccount":
+        place = subject.get("namespace") or namespace
+        return ("User", f"{ACCOUNT_PREFIX}{place}:{name}") if place else None
+    return (str(kind), name) if kind in ("User", "Group") else None
+
+
+def _selector(manifest: Any) -> Selector:
+    """Return what a label selector chooses; nothing where it cannot be read."""
+    try:
+        return selector_from_label_selector(msgspec.convert(manifest, LabelSelector))
+    except (SelectorError, msgspec.ValidationError):
+        return NOTHING
+
+
+def _aggregated(roles: Iterable[Manifest]) -> dict[str, tuple[Rule, ...]]:
+    """Return the rules of all ClusterRoles by name; one that aggregates has those of others only.
+
+    What it aggregates may aggregate in turn: ``edit`` has ``view``, ``admin`` has ``edit``.
+    """
+    by_name = {one["metadata"]["name"]: one for one in roles}
+    chosen: dict[str, list[str]] = {}
+    for name, role in by_name.items():
+        aggregation = role.get("aggregationRule")
+        if aggregation is None:
+            continue
+        selectors = [_selector(one) for one in aggregation.get("clusterRoleSelectors") or ()]
+        chosen[name] = sorted(
+            other
+            for other, found in by_name.items()
+            if other != name
+            and any(one.matches(found["metadata"].get("labels") or {}) for one in selectors)
+        )
+    result = {}
+    for name in by_name:
+        seen: dict[str, None] = {}
+        waiting = [name]
+        while waiting:
+            one = waiting.pop()
+            if one not in seen:
+                seen[one] = None
+                waiting += reversed(chosen.get(one, ()))
+        rules = [
+            rule
+            for one in seen
+            if one not in chosen
+            for rule in rules_of(by_name[one].get("rules"))
+        ]
+        result[name] = tuple(dict.fromkeys(rules))
+    return result
