@@ -12,7 +12,7 @@ from django.conf import settings
 
 from clusterstate import changes, sql
 
-FOLLOWERS: Final = ("evictions", "disruption", "garbage", "replicas", "runtime-classes")
+FOLLOWERS: Final = ("evictions", "disruption", "garbage", "runtime-classes", "workloads")
 """Those who keep a cursor in a row and act on what comes after it (``controller_cursor``)."""
 LAG_SECONDS: Final = 30.0
 """A follower lags whose first change that it has not acted on is older."""
@@ -42,7 +42,7 @@ WHERE c.name = ANY(%s)
 
 def standing(now: datetime, *, patience: float = 5.0) -> Standing:
     """Return how the followers stand. Queries once; waits ``patience`` seconds at most."""
-    names = [name for name in FOLLOWERS if name != "replicas" or settings.REPLICAS]
+    names = [name for name in FOLLOWERS if name != "workloads" or settings.CONTROLLERS]
     with sql.patience(patience):
         counts, cursors = sql.fetch_together((_COUNTS, ()), (_LAG, (sql.Texts(names),)))
     return Standing(

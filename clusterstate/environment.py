@@ -83,6 +83,23 @@ def words(name: str, default: str) -> list[str]:
     return [part.strip() for part in text(name, default).split(",") if part.strip()]
 
 
+def chosen(name: str, known: Sequence[str]) -> frozenset[str]:
+    """Return which of the known words are chosen: ``*`` stands for all, ``-word`` takes one away.
+
+    As kube-controller-manager's ``--controllers`` is read; unset means all.
+    """
+    given = words(name, "*")
+    for word in given:
+        if word != "*" and word.removeprefix("-") not in known:
+            raise ImproperlyConfigured(
+                f"{name} may name {', '.join(known)}, with - in front to leave one out, and * for"
+                f" all; but it has {word!r}."
+            )
+    return frozenset(
+        word for word in known if (word in given or "*" in given) and f"-{word}" not in given
+    )
+
+
 def networks(name: str) -> list[str]:
     """Return the comma-separated addresses and networks (10.0.0.0/8)."""
     found = words(name, "")

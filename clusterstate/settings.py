@@ -104,8 +104,10 @@ LARGE_CLUSTER_SIZE = environment.integer(
 )
 # Whether something outside initialises new nodes; until then they are tainted `uninitialized`.
 EXTERNAL_CLOUD_PROVIDER = environment.flag("STOWAGE_EXTERNAL_CLOUD_PROVIDER", default=False)
-# Whether owned pods are replaced: the least of a ReplicaSet controller.
-REPLICAS = environment.flag("STOWAGE_REPLICAS", default=True)
+# Which workload controllers work (kube-controller-manager: --controllers).
+CONTROLLERS = environment.chosen(
+    "STOWAGE_CONTROLLERS", ("deployment", "replicaset", "replicationcontroller")
+)
 # How long after its grace period a pod is removed by force when its node's agent does not.
 FORCED_DELETION_MARGIN_SECONDS = environment.number(
     "STOWAGE_FORCED_DELETION_MARGIN", 30, at_least=0, at_most=86400

@@ -1,4 +1,4 @@
-"""Which namespaces have changes, budgets, owners of pods, or are terminating."""
+"""Which namespaces have changes or budgets, or are terminating."""
 
 from collections.abc import Sequence
 
@@ -31,13 +31,4 @@ def changed_namespaces(cursor: int, mark: int, kinds: Sequence[str]) -> list[str
 def budget_namespaces() -> list[str]:
     """Return the namespaces that have disruption budgets. Queries once."""
     rows = sql.fetch("SELECT DISTINCT namespace FROM pod_disruption_budget ORDER BY namespace")
-    return [row[0] for row in rows]
-
-
-def owner_namespaces() -> list[str]:
-    """Return the namespaces with ReplicaSets, ReplicationControllers or Deployments."""
-    rows = sql.fetch(
-        "SELECT namespace FROM replica_set UNION SELECT namespace FROM replication_controller"
-        " UNION SELECT namespace FROM deployment"
-    )
     return [row[0] for row in rows]

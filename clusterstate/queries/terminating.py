@@ -10,7 +10,7 @@ NODE_LEASES: Final = "kube-node-lease"
 POD_DELETION: Final = "pod-deletion"
 """The follower that ends deletions; what it has set aside is not among what it finds."""
 
-_WITH_AGENT = f"""
+WITH_AGENT = f"""
 SELECT l.name FROM lease l WHERE l.namespace = '{NODE_LEASES}'
 UNION ALL SELECT h.node_name FROM node_heartbeat h WHERE h.heard_at IS NOT NULL
 """
@@ -28,7 +28,7 @@ _FINISHABLE = f"""
 SELECT p.id FROM terminating_pod t JOIN pod p ON p.id = t.pod_id
 JOIN document d ON d.id = p.document_id
 WHERE (t.deletion_at <= %s::timestamptz
-       OR (p.node_name NOT IN ({_WITH_AGENT})
+       OR (p.node_name NOT IN ({WITH_AGENT})
            AND (t.deletion_at <= %s::timestamptz OR NOT {_ASKED_TO_WAIT}))
        OR p.node_name NOT IN (SELECT n.name FROM node n))
   AND position('"finalizers":[' in d.text) = 0

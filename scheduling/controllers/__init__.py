@@ -6,7 +6,7 @@
     nodes              which nodes are alive; which run out of memory, disk or processes
     budgets            the status of PodDisruptionBudgets
     pods               pods that no agent ends, and pods of nodes that are gone
-    replicas           pods for ReplicaSets and ReplicationControllers
+    workloads          Deployments, ReplicaSets and the like, brought to what they ask for
     garbage            dependents of owners that are gone
     runtime_classes    the gate of pods that wait for their RuntimeClass
     manager            runs those that need a look once a second

@@ -18,10 +18,11 @@ from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
-from scheduling.controllers import garbage, replicas, runtime_classes
+from scheduling.controllers import garbage, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
+from scheduling.controllers.workloads import follower as workloads
 
 logger = structlog.get_logger(__name__)
 
@@ -56,7 +57,10 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     runtime_classes.NAME: Controller(
         runtime_classes.follow, lambda seen, now: seen.is_behind(runtime_classes.NAME)
     ),
-    replicas.NAME: Controller(replicas.follow, lambda seen, now: seen.is_behind(replicas.NAME)),
+    workloads.NAME: Controller(
+        workloads.follow,
+        lambda seen, now: seen.is_behind(workloads.NAME) or workloads.must_look_again(seen, now),
+    ),
     garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
     podgc.NAME: Controller(podgc.collect, podgc.has_work),
     "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),

@@ -11,7 +11,8 @@ from clusterstate.actions.pods.create import create_pod, create_pods
 from clusterstate.objects.errors import NotFound
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_manifest
-from scheduling.controllers import garbage, manager, replicas
+from scheduling.controllers import garbage, manager
+from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod, pod_manifest
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +22,7 @@ WORKLOADS = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet",
 
 def settle(rounds=6):
     for _ in range(rounds):
-        replicas.follow(NOW)
+        workloads.follow(NOW)
         garbage.follow(NOW)
 
 

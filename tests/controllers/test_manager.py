@@ -7,9 +7,10 @@ from django.db import DatabaseError, connection
 from clusterstate import sql
 from clusterstate.actions import evictions, objects, usage
 from clusterstate.queries.lists import list_page
-from scheduling.controllers import garbage, manager, replicas, runtime_classes
+from scheduling.controllers import garbage, manager, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.pods import podgc
+from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +35,7 @@ def test_one_that_fails_is_passed_over(failing, monkeypatch):
     manager.run(NOW)
     assert namespace_left("old") == (failing == "namespaces")
     made = len(list(list_page("Pod", "default").items))
-    assert made == (0 if failing == "replicas" else 2)
+    assert made == (0 if failing == "workloads" else 2)
 
 
 def _looked(now):
@@ -56,7 +57,7 @@ def test_nobody_looks_when_nothing_happened():
     assert _looked(after(60)) == []
     make_node("n")
     make_pod("p", "n")
-    followers = [statuses.NAME, runtime_classes.NAME, replicas.NAME, garbage.NAME]
+    followers = [statuses.NAME, runtime_classes.NAME, workloads.NAME, garbage.NAME]
     assert _looked(after(61)) == followers
     assert _looked(after(62)) == []
     objects.create("Namespace", "", {"metadata": {"name": "old", "finalizers": ["a/b"]}}, now=NOW)

@@ -12,11 +12,12 @@ from clusterstate import changes, sql
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.answers import questions
-from scheduling.controllers import garbage, manager, replicas, runtime_classes
+from scheduling.controllers import garbage, manager, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion, podgc
+from scheduling.controllers.workloads import follower as workloads
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers import support
@@ -33,7 +34,7 @@ def follow(now: datetime) -> None:
     deletion.finish(now)
     statuses.follow(now)
     runtime_classes.follow(now)
-    replicas.follow(now)
+    workloads.follow(now)
     garbage.follow(now)
     podgc.collect(now)
     manager.run(now)

@@ -22,6 +22,7 @@ BAD_VALUES = [
     ("STOWAGE_HTTPS_PORT", "70000", "STOWAGE_HTTPS_PORT must be between 1 and 65535"),
     ("STOWAGE_DEBUG", "maybe", "STOWAGE_DEBUG must be true or false"),
     ("STOWAGE_LOG_LEVEL", "LOUD", "STOWAGE_LOG_LEVEL must be one of DEBUG, INFO"),
+    ("STOWAGE_CONTROLLERS", "*,-deploy", "STOWAGE_CONTROLLERS may name deployment, replicaset"),
     ("STOWAGE_ADMISSION", "yes", "STOWAGE_ADMISSION must be JSON"),
     ("STOWAGE_ADMISSION", "[]", "STOWAGE_ADMISSION must be a JSON object"),
     ("DATABASE_URL", "mysql://root@/db", "DATABASE_URL must start with postgresql://"),

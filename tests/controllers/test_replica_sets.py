@@ -9,7 +9,8 @@ from clusterstate.actions.pods.status import fail_pods
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id
-from scheduling.controllers import garbage, replicas
+from scheduling.controllers import garbage
+from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +25,7 @@ def scale(kind, name, count):
 
 def settle():
     for _ in range(4):
-        replicas.follow(NOW)
+        workloads.follow(NOW)
 
 
 def live():
@@ -42,11 +43,11 @@ def test_two_passes_at_a_time_make_no_pod_twice():
     other = connection.copy()
     try:
         with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", (changes.REPLICAS_LOCK,))
-        assert replicas.follow(NOW) == 0
+            cursor.execute("SELECT pg_advisory_lock(%s)", (changes.WORKLOADS_LOCK,))
+        assert workloads.follow(NOW) == 0
         assert live() == []
         with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", (changes.REPLICAS_LOCK,))
+            cursor.execute("SELECT pg_advisory_unlock(%s)", (changes.WORKLOADS_LOCK,))
     finally:
         other.close()
     settle()
@@ -97,7 +98,7 @@ def test_deleting_the_owner_deletes_the_pods():
 
 
 def test_it_can_be_turned_off(settings):
-    settings.REPLICAS = False
+    settings.CONTROLLERS = frozenset()
     make_owner("ReplicaSet", "web", 3)
     settle()
     assert live() == []

@@ -1,0 +1,96 @@
+"""Workloads of a namespace and their pods, as rows; the documents of rows apart.
+
+A document never changes: who has read one needs it no second time. So a controller asks for rows,
+which are narrow and always current, and then for the documents that it does not know yet.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+
+from clusterstate import sql
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.stays import BOUND_AT
+from clusterstate.queries.terminating import WITH_AGENT
+
+
+class ObjectRow(msgspec.Struct, frozen=True):
+    """The current version of an object."""
+
+    document_id: int
+    revision: int
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    """A pod without its document. ``bound_at`` is ``None`` while it has no node."""
+
+    id: int
+    uid: str
+    name: str
+    class_id: int
+    document_id: int
+    phase: str
+    node_name: str
+    created_at: datetime
+    bound_at: datetime | None
+    is_leaving: bool
+
+
+def namespaces_with(kinds: Sequence[str]) -> list[str]:
+    """Return the namespaces with objects of any of these kinds. Queries once."""
+    parts = [f"SELECT t.namespace FROM {KINDS[kind].rows} t" for kind in kinds]
+    return [row[0] for row in sql.fetch(" UNION ".join(parts))] if parts else []
+
+
+def objects_in(kind: str, namespace: str) -> list[ObjectRow]:
+    """Return the objects of a kind in a namespace, by name. Queries once, by index."""
+    rows = sql.fetch(
+        f"SELECT t.document_id, t.revision FROM {KINDS[kind].rows} t WHERE t.namespace = %s"
+        " ORDER BY t.name",
+        (namespace,),
+    )
+    return [ObjectRow(*row) for row in rows]
+
+
+def nodes() -> list[ObjectRow]:
+    """Return all nodes. Queries once."""
+    rows = sql.fetch("SELECT document_id, revision FROM node")
+    return [ObjectRow(*row) for row in rows]
+
+
+def documents(ids: Collection[int]) -> dict[int, str]:
+    """Return the texts of documents, with slots, by id. Queries once."""
+    if not ids:
+        return {}
+    rows = sql.fetch("SELECT id, text FROM document WHERE id = ANY(%s)", (sql.Int8s(list(ids)),))
+    return {row[0]: row[1] for row in rows}
+
+
+def classes_in(namespace: str) -> list[int]:
+    """Return the scheduling classes that pods of a namespace have. Queries once."""
+    rows = sql.fetch("SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s", (namespace,))
+    return [row[0] for row in rows]
+
+
+def pods_of_classes(namespace: str, class_ids: Sequence[int]) -> list[PodRow]:
+    """Return the pods of a namespace that are of these classes, by id. Queries once."""
+    rows = sql.fetch(
+        "SELECT p.id, p.uid::text, p.name, p.class_id, p.document_id, p.phase, p.node_name,"
+        f" p.created_at, CASE WHEN p.node_name <> '' THEN {BOUND_AT} END,"
+        " p.deletion_at IS NOT NULL"
+        " FROM pod p WHERE p.namespace = %s AND p.class_id = ANY(%s) ORDER BY p.id",
+        (namespace, sql.Int8s(list(class_ids))),
+    )
+    return [PodRow(*row) for row in rows]
+
+
+def without_agent(node_names: Collection[str]) -> set[str]:
+    """Return those of these nodes for which nobody plays the agent. Queries once."""
+    if not node_names:
+        return set()
+    rows = sql.fetch(
+        f"SELECT k.name FROM unnest(%s) AS k(name) WHERE k.name NOT IN ({WITH_AGENT})",
+        (sql.Texts(sorted(node_names)),),
+    )
+    return {row[0] for row in rows}

@@ -1,0 +1,26 @@
+"""Workloads: Deployments, ReplicaSets, DaemonSets and the like are brought to what they ask for.
+
+One follower of the change log looks at every namespace in which a workload or a pod changed, or in
+which something is due by the time. Each controller has its rules, which are pure (what there is in,
+what is wanted out), and a module that carries them out::
+
+    follower           which namespaces to look at, in which order, and when again
+    deployments        deployment_rules      ReplicaSets by template: roll out, scale, forget
+    replica_sets       replica_set_rules     as many pods as asked for; ReplicationControllers too
+    hands              what all of them do: create and delete pods, adopt, write statuses, tell
+    world              a namespace's workloads and their pods, as they are now
+    pods               what a pod is to its owner: active, ready, available, worth keeping
+
+Nobody has to be ready for ever
+-------------------------------
+A pod becomes Running and Ready when the agent of its node says so; nothing here says it. A node
+that was only described over the API has no agent (no Lease in ``kube-node-lease``, no heartbeat in
+its status), and nobody would ever report for its pods. They count as ready from the moment they are
+bound, as long as nobody writes their status, so that a rollout goes on in a world without agents;
+the condition *Available* says how many pods are counted like this, and how many wait for what.
+
+Who takes part
+--------------
+``STOWAGE_CONTROLLERS`` names who works, as kube-controller-manager's ``--controllers`` does. What
+is left out here can be done by a stock kube-controller-manager: the objects are the same.
+"""

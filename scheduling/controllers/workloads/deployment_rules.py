@@ -1,0 +1,747 @@
+"""What a Deployment wants of its ReplicaSets now: its rollout, its scale, its history, its status.
+
+Pure: ``plan`` gets a Deployment, its ReplicaSets and the time, and returns what is to be written.
+The ReplicaSets' own statuses say how many pods there are and how many are available, so that one
+plan makes one step, and the next step follows from what that brought about. Rules:
+pkg/controller/deployment (``sync.go``, ``rolling.go``, ``recreate.go``, ``progress.go``,
+``util/deployment_util.go``), v1.36.
+"""
+
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects import document, moments
+from clusterstate.objects.meta import Manifest
+
+HASH_LABEL: Final = "pod-template-hash"
+REVISION: Final = "deployment.kubernetes.io/revision"
+REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
+AVAILABLE: Final = "Available"
+PROGRESSING: Final = "Progressing"
+REPLICA_FAILURE: Final = "ReplicaFailure"
+NEW_SET_AVAILABLE: Final = "NewReplicaSetAvailable"
+TIMED_OUT: Final = "ProgressDeadlineExceeded"
+_PAUSED: Final = "DeploymentPaused"
+_NOT_COPIED: Final = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        REVISION,
+        REVISION_HISTORY,
+        DESIRED,
+        MAXIMUM,
+        "deprecated.deployment.rollback.to",
+    }
+)
+_LONGEST_HISTORY: Final = 2000
+_WITHOUT_LIMIT: Final = 2**31 - 1
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class ReplicaSet(msgspec.Struct, kw_only=True):
+    """A ReplicaSet as a plan sees it; a plan changes copies of its own.
+
+    ``replicas`` is what it is asked for; ``present``, ``ready``, ``available`` and ``terminating``
+    count its pods, as its status tells.
+    """
+
+    name: str
+    uid: str
+    created: str
+    template: Manifest
+    annotations: dict[str, str]
+    replicas: int
+    min_ready_seconds: int = 0
+    present: int = 0
+    ready: int = 0
+    available: int = 0
+    terminating: int = 0
+    is_observed: bool = True
+    is_leaving: bool = False
+    failure: Manifest | None = None
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What is to be written for a Deployment.
+
+    ``created`` is a new ReplicaSet's manifest without its owner; ``changed`` are those whose
+    replicas, annotations or ``minReadySeconds`` differ from what is stored; ``deleted`` are old
+    ones beyond the history's limit. ``revision`` is the Deployment's own annotation. ``events`` are
+    type, reason and message each. ``due_at``: when to plan again though nothing changed.
+    """
+
+    status: Manifest
+    revision: str | None
+    created: Manifest | None = None
+    changed: list[ReplicaSet]
+    deleted: list[ReplicaSet]
+    events: list[tuple[str, str, str]]
+    due_at: datetime | None = None
+
+
+def of(manifest: Manifest) -> ReplicaSet:
+    """Return a stored ReplicaSet as plans see it."""
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    status = manifest.get("status") or {}
+    failures = [one for one in status.get("conditions") or () if one.get("type") == REPLICA_FAILURE]
+    replicas = spec.get("replicas")
+    return ReplicaSet(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        created=metadata.get("creationTimestamp") or "",
+        template=spec.get("template") or {},
+        annotations=dict(metadata.get("annotations") or {}),
+        replicas=1 if replicas is None else replicas,
+        min_ready_seconds=spec.get("minReadySeconds") or 0,
+        present=status.get("replicas") or 0,
+        ready=status.get("readyReplicas") or 0,
+        available=status.get("availableReplicas") or 0,
+        terminating=status.get("terminatingReplicas") or 0,
+        is_observed=(status.get("observedGeneration") or 0) >= (metadata.get("generation") or 0),
+        is_leaving=bool(metadata.get("deletionTimestamp")),
+        failure=failures[0] if failures else None,
+    )
+
+
+# Numbers --------------------------------------------------------------------------------------
+
+
+def scaled(value: Any, total: int, *, round_up: bool) -> int:
+    """Return an int-or-percent of a total (``intstr.GetScaledValueFromIntOrPercent``)."""
+    if isinstance(value, str) and value.endswith("%"):
+        share = int(value[:-1]) * total / 100
+        return math.ceil(share) if round_up else math.floor(share)
+    return int(value or 0)
+
+
+def fenceposts(deployment: Manifest) -> tuple[int, int]:
+    """Return how many pods a rollout may add to the replicas, and how many may be unavailable."""
+    strategy = deployment["spec"].get("strategy") or {}
+    if strategy.get("type") != "RollingUpdate":
+        return 0, 0
+    total = wanted_replicas(deployment)
+    rolling = strategy.get("rollingUpdate") or {}
+    surge = scaled(rolling.get("maxSurge"), total, round_up=True)
+    unavailable = scaled(rolling.get("maxUnavailable"), total, round_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1  # rounding down to nothing would end every rollout
+    return surge, (min(unavailable, total) if total else 0)
+
+
+def wanted_replicas(owner: Manifest) -> int:
+    """Return ``spec.replicas``, which is 1 when it is absent."""
+    replicas = owner["spec"].get("replicas")
+    return 1 if replicas is None else int(replicas)
+
+
+def template_hash(template: Manifest, collisions: int) -> str:
+    """Return the label's value for a template, another one after each collision of names."""
+    digest = hashlib.sha256(_encode(template))
+    if collisions:
+        digest.update(str(collisions).encode())
+    number = int.from_bytes(digest.digest()[:4], "big")
+    return "".join(_LETTERS[ord(letter) % len(_LETTERS)] for letter in str(number))
+
+
+def same_template(one: Manifest, other: Manifest) -> bool:
+    """Return whether two templates are equal but for the hash label."""
+    return _without_hash(one) == _without_hash(other)
+
+
+def _without_hash(template: Manifest) -> Manifest:
+    metadata = {k: v for k, v in (template.get("metadata") or {}).items() if k != "labels" and v}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    metadata["labels"] = {key: value for key, value in labels.items() if key != HASH_LABEL}
+    return {**template, "metadata": metadata}
+
+
+def _number(text: str | None) -> int:
+    try:
+        return int(text or "0")
+    except ValueError:
+        return 0
+
+
+# Conditions -----------------------------------------------------------------------------------
+
+
+def condition(status: Manifest, type_: str) -> Manifest | None:
+    """Return the condition of a type, ``None`` without one."""
+    for one in status.get("conditions") or ():
+        if one.get("type") == type_:
+            found: Manifest = one
+            return found
+    return None
+
+
+def set_condition(
+    status: Manifest, type_: str, value: str, reason: str, message: str, now: datetime
+) -> None:
+    """Put a condition into a status, in place; of the same value and reason nothing is new."""
+    present = condition(status, type_)
+    if present and present.get("status") == value and present.get("reason") == reason:
+        return
+    at = document.format_time(now)
+    kept = present is not None and present.get("status") == value
+    since = present["lastTransitionTime"] if present is not None and kept else at
+    _put(status, type_, value, reason, message, at, since)
+
+
+def _put(
+    status: Manifest, type_: str, value: str, reason: str, message: str, at: str, since: str
+) -> None:
+    others = [one for one in status.get("conditions") or () if one.get("type") != type_]
+    status["conditions"] = [
+        *others,
+        {
+            "type": type_,
+            "status": value,
+            "lastUpdateTime": at,
+            "lastTransitionTime": since,
+            "reason": reason,
+            "message": message,
+        },
+    ]
+
+
+def _drop(status: Manifest, type_: str) -> None:
+    if condition(status, type_) is not None:
+        status["conditions"] = [one for one in status["conditions"] if one.get("type") != type_]
+
+
+def has_deadline(deployment: Manifest) -> bool:
+    """Return whether the Deployment says how long it may go without progress."""
+    return deployment["spec"].get("progressDeadlineSeconds") not in (None, _WITHOUT_LIMIT)
+
+
+def collided(status: Manifest) -> Manifest:
+    """Return the status after the name of the new ReplicaSet turned out to be somebody else's."""
+    return {**status, "collisionCount": (status.get("collisionCount") or 0) + 1}
+
+
+def failed_to_create(deployment: Manifest, name: str, error: str, now: datetime) -> Manifest:
+    """Return the status after the new ReplicaSet was refused."""
+    status = dict(deployment.get("status") or {})
+    if has_deadline(deployment):
+        text = f'Failed to create new replica set "{name}": {error}'
+        set_condition(status, PROGRESSING, "False", "ReplicaSetCreateError", text, now)
+    return status
+
+
+# The plan -------------------------------------------------------------------------------------
+
+
+def plan(
+    deployment: Manifest,
+    sets: Iterable[ReplicaSet],
+    *,
+    busy: Collection[str],
+    now: datetime,
+    note: str = "",
+) -> Plan:
+    """Return the next step of a Deployment.
+
+    Args:
+        deployment: as stored.
+        sets: the ReplicaSets that it owns.
+        busy: uids of those ReplicaSets that have pods which have not ended, also terminating ones.
+        now: the time, for conditions and the progress deadline.
+        note: what a person should know of the pods; it stands behind the message of *Available*.
+    """
+    return _Planner(deployment, sets, busy, now, note).plan()
+
+
+class _Planner:
+    """One plan in the making. ``status`` is the stored one with the conditions that steps set."""
+
+    def __init__(
+        self,
+        deployment: Manifest,
+        sets: Iterable[ReplicaSet],
+        busy: Collection[str],
+        now: datetime,
+        note: str,
+    ) -> None:
+        self._deployment = deployment
+        self._name: str = deployment["metadata"]["name"]
+        self._spec: Manifest = deployment["spec"]
+        sets = list(sets)
+        self._stored = {one.name: one for one in sets}
+        self._sets = sorted(
+            (msgspec.structs.replace(one, annotations=dict(one.annotations)) for one in sets),
+            key=lambda one: (one.created, one.name),
+        )
+        self._busy = busy
+        self._now = now
+        self._note = note
+        self._status: Manifest = dict(deployment.get("status") or {})
+        self._replicas = wanted_replicas(deployment)
+        self._surge, self._unavailable = fenceposts(deployment)
+        annotations = deployment["metadata"].get("annotations") or {}
+        self._revision: str | None = annotations.get(REVISION)
+        self._created: Manifest | None = None
+        self._deleted: list[ReplicaSet] = []
+        self._events: list[tuple[str, str, str]] = []
+        self._due_at: datetime | None = None
+        self._new = next(
+            (one for one in self._sets if same_template(one.template, self._spec["template"])), None
+        )
+
+    def plan(self) -> Plan:
+        if self._deployment["metadata"].get("deletionTimestamp"):
+            return self._done(self._status_now())
+        self._note_pause()
+        self._follow_revision()
+        if self._spec.get("paused"):
+            self._scale()
+            self._clean_up()
+            return self._done(self._status_now())
+        if self._is_scaled():
+            self._scale()
+            return self._done(self._status_now())
+        if (self._spec.get("strategy") or {}).get("type") == "Recreate":
+            self._recreate()
+        else:
+            self._roll()
+        return self._done(self._rollout_status())
+
+    def _done(self, status: Manifest) -> Plan:
+        changed = [
+            one
+            for one in self._sets
+            if one.name in self._stored and _wanted(one) != _wanted(self._stored[one.name])
+        ]
+        return Plan(
+            status=status,
+            revision=self._revision,
+            created=self._created,
+            changed=changed,
+            deleted=self._deleted,
+            events=self._events,
+            due_at=self._due_at,
+        )
+
+    @property
+    def _old(self) -> list[ReplicaSet]:
+        """The ReplicaSets of other templates, the oldest first."""
+        return [one for one in self._sets if one is not self._new]
+
+    @property
+    def _active(self) -> list[ReplicaSet]:
+        return [one for one in self._sets if one.replicas > 0]
+
+    def _set(self, type_: str, value: str, reason: str, message: str) -> None:
+        set_condition(self._status, type_, value, reason, message, self._now)
+
+    # Pausing and revisions ------------------------------------------------------------------------
+
+    def _note_pause(self) -> None:
+        if not has_deadline(self._deployment):
+            return
+        present = condition(self._status, PROGRESSING)
+        reason = None if present is None else present.get("reason")
+        if reason == TIMED_OUT:
+            return
+        if self._spec.get("paused") and reason != _PAUSED:
+            self._set(PROGRESSING, "Unknown", _PAUSED, "Deployment is paused")
+        elif not self._spec.get("paused") and reason == _PAUSED:
+            self._set(PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed")
+
+    def _next_revision(self) -> int:
+        return max((_number(one.annotations.get(REVISION)) for one in self._old), default=0) + 1
+
+    def _follow_revision(self) -> None:
+        """Give the ReplicaSet of the current template the newest revision and the annotations."""
+        new = self._new
+        if new is None:
+            return
+        self._annotate(new, self._next_revision())
+        new.min_ready_seconds = self._spec.get("minReadySeconds") or 0
+        self._revision = new.annotations[REVISION]
+        if has_deadline(self._deployment) and condition(self._status, PROGRESSING) is None:
+            text = f'Found new replica set "{new.name}"'
+            self._set(PROGRESSING, "True", "FoundNewReplicaSet", text)
+
+    def _annotate(self, one: ReplicaSet, revision: int) -> None:
+        given = self._deployment["metadata"].get("annotations") or {}
+        one.annotations |= {k: v for k, v in given.items() if k not in _NOT_COPIED}
+        before = one.annotations.get(REVISION)
+        if _number(before) >= revision:
+            return
+        one.annotations[REVISION] = str(revision)
+        if before is not None:
+            history = [
+                part for part in one.annotations.get(REVISION_HISTORY, "").split(",") if part
+            ]
+            history.append(before)
+            while history and len(",".join(history)) > _LONGEST_HISTORY:
+                del history[0]
+            one.annotations[REVISION_HISTORY] = ",".join(history)
+
+    def _create_new(self) -> None:
+        """Plan the ReplicaSet of the current template, unless there is one."""
+        if self._new is not None:
+            return
+        template, metadata = self._spec["template"], self._deployment["metadata"]
+        digest = template_hash(template, self._status.get("collisionCount") or 0)
+        labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: digest}
+        new = ReplicaSet(
+            name=f"{self._name}-{digest}",
+            uid="",
+            created="",
+            template={
+                **template,
+                "metadata": {**(template.get("metadata") or {}), "labels": labels},
+            },
+            annotations={},
+            replicas=0,
+            min_ready_seconds=self._spec.get("minReadySeconds") or 0,
+        )
+        self._annotate(new, self._next_revision())
+        self._revision = new.annotations[REVISION]
+        new.replicas = self._growth(new)
+        self._size(new)
+        self._sets.append(new)
+        self._new = new
+        selector = self._spec.get("selector") or {}
+        self._created = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": new.name,
+                "namespace": metadata["namespace"],
+                "labels": labels,
+                "annotations": new.annotations,
+            },
+            "spec": {
+                "replicas": new.replicas,
+                "minReadySeconds": new.min_ready_seconds,
+                "selector": {
+                    **selector,
+                    "matchLabels": {**(selector.get("matchLabels") or {}), HASH_LABEL: digest},
+                },
+                "template": new.template,
+            },
+        }
+        if new.replicas:
+            self._tell(new, 0)
+        if has_deadline(self._deployment):
+            text = f'Created new replica set "{new.name}"'
+            self._set(PROGRESSING, "True", "NewReplicaSetCreated", text)
+
+    # Scaling --------------------------------------------------------------------------------------
+
+    def _size(self, one: ReplicaSet) -> bool:
+        """Note for how many replicas of the Deployment a ReplicaSet has its size."""
+        sizes = {DESIRED: str(self._replicas), MAXIMUM: str(self._replicas + self._surge)}
+        if all(one.annotations.get(key) == value for key, value in sizes.items()):
+            return False
+        one.annotations |= sizes
+        return True
+
+    def _tell(self, one: ReplicaSet, before: int) -> None:
+        way = "up" if one.replicas > before else "down"
+        text = f"Scaled {way} replica set {one.name} from {before} to {one.replicas}"
+        self._events.append(("Normal", "ScalingReplicaSet", text))
+
+    def _resize(self, one: ReplicaSet, replicas: int) -> bool:
+        """Ask a ReplicaSet for so many replicas; return whether that is another number."""
+        before, one.replicas = one.replicas, replicas
+        self._size(one)
+        if before == replicas:
+            return False
+        if one.uid:
+            self._tell(one, before)
+        return True
+
+    def _is_scaled(self) -> bool:
+        """Return whether the Deployment's own replicas were changed since its sets were sized."""
+        return any(
+            DESIRED in one.annotations and _number(one.annotations[DESIRED]) != self._replicas
+            for one in self._active
+        )
+
+    def _scale(self) -> None:
+        """Spread the Deployment's replicas over its ReplicaSets in proportion to their sizes."""
+        active = self._active
+        if len(active) <= 1:
+            one = active[0] if active else self._new or (self._old[-1] if self._old else None)
+            if one is not None and one.replicas != self._replicas:
+                self._resize(one, self._replicas)
+            elif one is not None and DESIRED in one.annotations:
+                self._size(one)
+            return
+        if self._is_saturated():
+            for old in self._old:
+                if old.replicas:
+                    self._resize(old, 0)
+            return
+        if (self._spec.get("strategy") or {}).get("type") != "RollingUpdate":
+            return
+        allowed = self._replicas + self._surge if self._replicas else 0
+        missing = allowed - sum(one.replicas for one in active)
+        # Of equal sizes, the newer grow first and the older shrink first. Sorting keeps the order.
+        ordered = sorted(
+            sorted(active, key=lambda one: (one.created, one.name), reverse=missing > 0),
+            key=lambda one: -one.replicas,
+        )
+        sizes = {}
+        given = 0
+        for one in ordered:
+            share = self._share(one, missing, given)
+            given += share
+            sizes[one.name] = one.replicas + share
+        largest = ordered[0].name
+        sizes[largest] = max(0, sizes[largest] + missing - given)
+        for one in ordered:
+            self._resize(one, sizes[one.name])
+
+    def _share(self, one: ReplicaSet, missing: int, given: int) -> int:
+        if one.replicas == 0 or missing in (0, given):
+            return 0
+        if self._replicas == 0:
+            fraction = -one.replicas
+        else:
+            before = _number(one.annotations.get(MAXIMUM)) or self._status.get("replicas") or 0
+            if before == 0:
+                return 0
+            exact = one.replicas * (self._replicas + self._surge) / before
+            fraction = math.floor(exact + 0.5) - one.replicas
+        left = missing - given
+        return min(fraction, left) if missing > 0 else max(fraction, left)
+
+    def _is_saturated(self) -> bool:
+        new = self._new
+        return (
+            new is not None
+            and new.replicas == self._replicas
+            and _number(new.annotations.get(DESIRED)) == self._replicas
+            and new.available == self._replicas
+        )
+
+    # Rolling out ----------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        self._create_new()
+        new = self._new
+        assert new is not None
+        if self._created is not None or self._grow(new):
+            return
+        if self._shrink_old(new):
+            return
+        if self._is_complete(self._status):
+            self._clean_up()
+
+    def _growth(self, new: ReplicaSet) -> int:
+        """Return how many replicas the new ReplicaSet may have now."""
+        if (self._spec.get("strategy") or {}).get("type") == "Recreate":
+            return self._replicas
+        room = self._replicas + self._surge - sum(one.replicas for one in self._sets)
+        if room <= 0:
+            return new.replicas
+        return new.replicas + min(room, self._replicas - new.replicas)
+
+    def _grow(self, new: ReplicaSet) -> bool:
+        if new.replicas == self._replicas:
+            return False
+        wanted = self._replicas if new.replicas > self._replicas else self._growth(new)
+        return self._resize(new, wanted) if wanted != new.replicas else False
+
+    def _shrink_old(self, new: ReplicaSet) -> bool:
+        """Take pods from old ReplicaSets as far as availability bears it; return whether any.
+
+        Unhealthy ones go first, since a rollout that waited for them might never end.
+        """
+        old = [one for one in self._old if one.replicas > 0]
+        if not old:
+            return False
+        least = self._replicas - self._unavailable
+        total = sum(one.replicas for one in old) + new.replicas
+        most = total - least - (new.replicas - new.available)
+        if most <= 0:
+            return False
+        unhealthy = self._take(old, most, lambda one: one.replicas - one.available)
+        # Not more than it is asked for: the others are on their way out.
+        available = sum(min(one.available, one.replicas) for one in self._sets)
+        healthy = self._take(old, max(0, available - least), lambda one: one.replicas)
+        return unhealthy + healthy > 0
+
+    def _take(self, old: Sequence[ReplicaSet], most: int, spare: Any) -> int:
+        taken = 0
+        for one in old:
+            count = min(most - taken, spare(one))
+            if one.replicas and count > 0:
+                self._resize(one, one.replicas - count)
+                taken += count
+        return taken
+
+    def _recreate(self) -> None:
+        active = [one for one in self._old if one.replicas > 0]
+        for one in active:
+            self._resize(one, 0)
+        if active or self._old_pods_run():
+            return
+        self._create_new()
+        new = self._new
+        assert new is not None
+        if self._created is None and new.replicas != self._replicas:
+            self._resize(new, self._replicas)
+        if self._is_complete(self._status):
+            self._clean_up()
+
+    def _old_pods_run(self) -> bool:
+        return any(one.present > 0 or one.uid in self._busy for one in self._old)
+
+    def _clean_up(self) -> None:
+        """Let the oldest revisions go that exceed the history's limit and have no pods."""
+        limit = self._spec.get("revisionHistoryLimit")
+        if limit is None or limit == _WITHOUT_LIMIT:
+            return
+        old = [one for one in self._old if not one.is_leaving]
+        beyond = len(old) - limit
+        if beyond <= 0:
+            return
+        old.sort(key=lambda one: _number(one.annotations.get(REVISION)))
+        self._deleted = [
+            one
+            for one in old[:beyond]
+            if one.present == 0
+            and one.replicas == 0
+            and one.is_observed
+            and self._stored[one.name].replicas == 0
+        ]
+
+    # Status ---------------------------------------------------------------------------------------
+
+    def _is_complete(self, status: Manifest) -> bool:
+        generation = self._deployment["metadata"].get("generation") or 0
+        return (
+            (status.get("updatedReplicas") or 0) == self._replicas
+            and (status.get("replicas") or 0) == self._replicas
+            and (status.get("availableReplicas") or 0) == self._replicas
+            and (status.get("observedGeneration") or 0) >= generation
+        )
+
+    def _status_now(self) -> Manifest:
+        """Return the status as the ReplicaSets are, with the conditions of this plan."""
+        available = sum(one.available for one in self._sets)
+        status: Manifest = {
+            "observedGeneration": self._deployment["metadata"].get("generation") or 0,
+            "replicas": sum(one.present for one in self._sets),
+            "updatedReplicas": 0 if self._new is None else self._new.present,
+            "readyReplicas": sum(one.ready for one in self._sets),
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, sum(one.replicas for one in self._sets) - available),
+            "terminatingReplicas": sum(one.terminating for one in self._sets),
+            "collisionCount": self._status.get("collisionCount") or 0,
+        }
+        status = {key: value for key, value in status.items() if value or key == _ALWAYS}
+        if conditions := self._status.get("conditions"):
+            status["conditions"] = conditions
+        if available >= self._replicas - self._unavailable:
+            self._tell_available(
+                status, "True", "MinimumReplicasAvailable", "Deployment has minimum availability."
+            )
+        else:
+            self._tell_available(
+                status, "False", "MinimumReplicasUnavailable",
+                "Deployment does not have minimum availability.",
+            )  # fmt: skip
+        return status
+
+    def _tell_available(self, status: Manifest, value: str, reason: str, message: str) -> None:
+        if self._note:
+            message = f"{message} {self._note}"
+        set_condition(status, AVAILABLE, value, reason, message, self._now)
+        present = condition(status, AVAILABLE)
+        assert present is not None
+        if present["message"] != message:  # the same fact, and another explanation of it
+            status["conditions"] = [
+                {**one, "message": message} if one is present else one
+                for one in status["conditions"]
+            ]
+
+    def _rollout_status(self) -> Manifest:
+        """Return the status of a rollout: how it goes on, or since when it does not."""
+        status = self._status_now()
+        current = condition(self._status, PROGRESSING)
+        if not has_deadline(self._deployment):
+            _drop(status, PROGRESSING)
+        elif (
+            status.get("replicas", 0) != status.get("updatedReplicas", 0)
+            or current is None
+            or current.get("reason") != NEW_SET_AVAILABLE
+        ):
+            self._judge_progress(status, current)
+        failure = next(
+            (one.failure for one in [*self._new_alone(), *self._sets] if one.failure), None
+        )
+        if failure is None:
+            _drop(status, REPLICA_FAILURE)
+        else:
+            set_condition(
+                status, REPLICA_FAILURE, failure.get("status") or "True",
+                failure.get("reason") or "", failure.get("message") or "", self._now,
+            )  # fmt: skip
+        return status
+
+    def _new_alone(self) -> list[ReplicaSet]:
+        return [] if self._new is None else [self._new]
+
+    def _judge_progress(self, status: Manifest, current: Manifest | None) -> None:
+        whose = f'Deployment "{self._name}"'
+        if self._new is not None:
+            whose = f'ReplicaSet "{self._new.name}"'
+        if self._is_complete(status):
+            text = f"{whose} has successfully progressed."
+            set_condition(status, PROGRESSING, "True", NEW_SET_AVAILABLE, text, self._now)
+        elif self._is_progressing(status):
+            at = document.format_time(self._now)
+            kept = current is not None and current.get("status") == "True"
+            since = current["lastTransitionTime"] if current is not None and kept else at
+            text = f"{whose} is progressing."
+            _put(status, PROGRESSING, "True", "ReplicaSetUpdated", text, at, since)
+        elif self._is_timed_out(status):
+            text = f"{whose} has timed out progressing."
+            set_condition(status, PROGRESSING, "False", TIMED_OUT, text, self._now)
+        latest = condition(status, PROGRESSING)
+        if latest is not None and latest.get("reason") not in (NEW_SET_AVAILABLE, TIMED_OUT):
+            self._due_at = self._deadline(latest)
+
+    def _is_progressing(self, status: Manifest) -> bool:
+        before = self._status
+
+        def count(of: Manifest, name: str) -> int:
+            return int(of.get(name) or 0)
+
+        def old(of: Manifest) -> int:
+            return count(of, "replicas") - count(of, "updatedReplicas")
+
+        return old(status) < old(before) or any(
+            count(status, name) > count(before, name)
+            for name in ("updatedReplicas", "readyReplicas", "availableReplicas")
+        )
+
+    def _deadline(self, progressing: Manifest) -> datetime:
+        seconds = self._spec["progressDeadlineSeconds"]
+        return moments.after(document.parse_time(progressing["lastUpdateTime"]), seconds)
+
+    def _is_timed_out(self, status: Manifest) -> bool:
+        present = condition(status, PROGRESSING)
+        if present is None or present.get("reason") == NEW_SET_AVAILABLE:
+            return False
+        return present.get("reason") == TIMED_OUT or self._deadline(present) < self._now
+
+
+_ALWAYS: Final = "observedGeneration"
+
+
+def _wanted(one: ReplicaSet) -> tuple[int, int, dict[str, str]]:
+    return one.replicas, one.min_ready_seconds, one.annotations

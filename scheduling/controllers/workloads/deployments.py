@@ -1,0 +1,144 @@
+"""Deployments: carries out what ``deployment_rules`` plans for their ReplicaSets."""
+
+from clusterstate.actions import objects
+from clusterstate.objects.errors import AlreadyExists, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object, find_object
+from scheduling.controllers.workloads import deployment_rules as rules
+from scheduling.controllers.workloads.hands import Hands, reference
+from scheduling.controllers.workloads.pods import FINISHED, explanation
+from scheduling.controllers.workloads.world import selector_of
+
+
+def sync(hands: Hands, deployment: Manifest) -> None:
+    """Make a Deployment's next step, and bring its status up to date."""
+    sets = _claim(hands, deployment)
+    pods = [pod for one in sets for pod in hands.world.pods_of(one)]
+    busy = {pod.owner for pod in pods if pod.phase not in FINISHED}
+    plan = rules.plan(
+        deployment,
+        [rules.of(one) for one in sets],
+        busy=busy,
+        now=hands.now,
+        note=explanation(pods),
+    )
+    if plan.created is not None and not _create(hands, deployment, plan.created):
+        return
+    by_name = {one["metadata"]["name"]: one for one in sets}
+    for one in plan.changed:
+        _resize(hands, by_name[one.name], one)
+    for one in plan.deleted:
+        hands.delete(by_name[one.name])
+    for type_, reason, message in plan.events:
+        hands.tell(deployment, type_, reason, message)
+    annotations = deployment["metadata"].get("annotations") or {}
+    if plan.revision is not None and annotations.get(rules.REVISION) != plan.revision:
+        _note_revision(hands, deployment, plan.revision)
+    hands.write_status(deployment, plan.status)
+    hands.look_again(plan.due_at)
+
+
+def _claim(hands: Hands, deployment: Manifest) -> list[Manifest]:
+    """Return the ReplicaSets of a Deployment, after adopting and releasing by its selector."""
+    selector, uid = selector_of(deployment), deployment["metadata"]["uid"]
+    leaving = bool(deployment["metadata"].get("deletionTimestamp"))
+    claimed = []
+    for one in list(hands.world.owners["ReplicaSet"]):
+        metadata = one["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        manager = next((owner for owner in owners if owner.get("controller")), None)
+        matches = selector.matches(metadata.get("labels") or {})
+        if manager is not None and manager.get("uid") == uid:
+            if matches:
+                claimed.append(one)
+            elif not leaving:
+                _release(hands, one, uid)
+        elif manager is None and matches and not leaving and not metadata.get("deletionTimestamp"):
+            adopted = _adopt(hands, one, deployment)
+            if adopted is not None:
+                claimed.append(adopted)
+    return claimed
+
+
+def _release(hands: Hands, one: Manifest, uid: str) -> None:
+    def released(manifest: Manifest) -> Manifest:
+        metadata = dict(manifest["metadata"])
+        kept = [it for it in metadata.pop("ownerReferences", None) or () if it.get("uid") != uid]
+        if kept:
+            metadata["ownerReferences"] = kept
+        return {**manifest, "metadata": metadata}
+
+    hands.write(one, released)
+
+
+def _adopt(hands: Hands, one: Manifest, deployment: Manifest) -> Manifest | None:
+    def adopted(manifest: Manifest) -> Manifest:
+        metadata = manifest["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        if any(owner.get("controller") for owner in owners):
+            return manifest
+        mine = reference(deployment)
+        return {**manifest, "metadata": {**metadata, "ownerReferences": [*owners, mine]}}
+
+    return hands.write(one, adopted)
+
+
+def _create(hands: Hands, deployment: Manifest, wanted: Manifest) -> bool:
+    """Create the ReplicaSet of the current template; False, and why in the status, if refused."""
+    namespace, name = deployment["metadata"]["namespace"], wanted["metadata"]["name"]
+    metadata = {**wanted["metadata"], "ownerReferences": [reference(deployment)]}
+    try:
+        stored = objects.create(
+            "ReplicaSet", namespace, {**wanted, "metadata": metadata}, now=hands.now
+        )
+    except AlreadyExists:
+        if _is_made(deployment, wanted):
+            return True
+        # Another template has this hash, or somebody took the name: the next one is another.
+        hands.write_status(deployment, rules.collided(deployment.get("status") or {}))
+        hands.look_again(hands.now)
+        return False
+    except StatusError as error:
+        text = f'Failed to create new replica set "{name}": {error.message}'
+        hands.tell(deployment, "Warning", "ReplicaSetCreateError", text)
+        status = rules.failed_to_create(deployment, name, error.message, hands.now)
+        hands.write_status(deployment, status)
+        hands.retry()
+        return False
+    hands.wrote = True
+    hands.world.replace("ReplicaSet", name, decode_object(stored.manifest))
+    return True
+
+
+def _is_made(deployment: Manifest, wanted: Manifest) -> bool:
+    """Return whether the ReplicaSet of this name is this Deployment's, by the same template."""
+    metadata = wanted["metadata"]
+    text = find_object("ReplicaSet", deployment["metadata"]["namespace"], metadata["name"])
+    if text is None:
+        return True  # gone meanwhile, and created by the next step
+    found = decode_object(text)
+    mine = any(
+        one.get("controller") and one.get("uid") == deployment["metadata"]["uid"]
+        for one in found["metadata"].get("ownerReferences") or ()
+    )
+    return mine and rules.same_template(found["spec"]["template"], wanted["spec"]["template"])
+
+
+def _resize(hands: Hands, stored: Manifest, one: rules.ReplicaSet) -> None:
+    def changed(manifest: Manifest) -> Manifest:
+        spec = {**manifest["spec"], "replicas": one.replicas}
+        if one.min_ready_seconds or spec.get("minReadySeconds"):
+            spec["minReadySeconds"] = one.min_ready_seconds
+        annotations = {**(manifest["metadata"].get("annotations") or {}), **one.annotations}
+        metadata = {**manifest["metadata"], "annotations": annotations}
+        return {**manifest, "metadata": metadata, "spec": spec}
+
+    hands.write(stored, changed)
+
+
+def _note_revision(hands: Hands, deployment: Manifest, revision: str) -> None:
+    def noted(manifest: Manifest) -> Manifest:
+        annotations = {**(manifest["metadata"].get("annotations") or {}), rules.REVISION: revision}
+        return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
+
+    hands.write(deployment, noted)

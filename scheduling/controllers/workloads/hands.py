@@ -1,0 +1,327 @@
+"""What all workload controllers do: create and delete pods, claim them, write statuses, tell.
+
+What is refused (a quota, a namespace that ends) is no reason to try again at once: the next attempt
+of the same owner waits twice as long as the one before it, and begins with a single pod.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from clusterstate import memory
+from clusterstate.actions import events, objects
+from clusterstate.actions.deletion import Deletion
+from clusterstate.actions.events import Occurrence
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.storing import Stored
+from clusterstate.objects.errors import AlreadyExists, Conflict, NotFound, StatusError
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.labels import is_dns1123_subdomain
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object
+from scheduling.controllers.workloads.pods import OwnedPod
+from scheduling.controllers.workloads.world import World, selector_of
+
+logger = structlog.get_logger(__name__)
+
+COMPONENTS: Final = {
+    "Deployment": "deployment-controller",
+    "ReplicaSet": "replicaset-controller",
+    "ReplicationController": "replication-controller",
+    "DaemonSet": "daemonset-controller",
+    "StatefulSet": "statefulset-controller",
+    "Job": "job-controller",
+}
+_LONGEST_WAIT: Final = 64.0
+_RETRY_SECONDS: Final = 8.0
+_TERMINATING: Final = "NamespaceTerminating"
+_POD: Final = KINDS["Pod"]
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """How often in a row an owner's pods were refused, and until when it does not try again."""
+
+    times: int
+    generation: int
+    until: datetime
+
+
+_refused: dict[str, _Refused] = {}
+memory.when_replaced(_refused.clear)
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What came of creating pods: their names, why the others could not be, when to try again."""
+
+    names: list[str]
+    error: str = ""
+    due_at: datetime | None = None
+
+
+NOTHING_MADE: Final = Made([])
+
+
+class Hands:
+    """Carries out what controllers want in one namespace, and keeps what is to be told.
+
+    ``wrote`` tells whether anything was written.
+    """
+
+    def __init__(self, world: World, now: datetime) -> None:
+        self.world = world
+        self.now = now
+        self.wrote = False
+        self._news: list[Occurrence] = []
+        self._dues: list[datetime] = []
+
+    def look_again(self, at: datetime | None) -> None:
+        """Note that something changes at this time by itself."""
+        if at is not None:
+            self._dues.append(at)
+
+    def retry(self) -> None:
+        """Note that something was refused which is to be tried again."""
+        self.look_again(self.now + timedelta(seconds=_RETRY_SECONDS))
+
+    def finish(self) -> datetime | None:
+        """Record the events; return when to look at the namespace again though nothing changed."""
+        if self._news:
+            events.record_many(self._news, now=self.now)
+        return min(self._dues, default=None)
+
+    def tell(self, owner: Manifest, type_: str, reason: str, message: str) -> None:
+        """Keep an event about an owner, to be recorded with the others."""
+        metadata = owner["metadata"]
+        self._news.append(
+            Occurrence(
+                kind=owner["kind"],
+                api_version=owner["apiVersion"],
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                uid=metadata["uid"],
+                type=type_,
+                reason=reason,
+                message=message,
+                component=COMPONENTS[owner["kind"]],
+            )
+        )
+
+    # Owners ---------------------------------------------------------------------------------------
+
+    def write(
+        self, owner: Manifest, change: Callable[[Manifest], Manifest], *, subresource: str = ""
+    ) -> Manifest | None:
+        """Change a workload; return it as it is now, ``None`` if it is gone or another one."""
+        kind, metadata = owner["kind"], owner["metadata"]
+
+        def changed(manifest: Manifest) -> Manifest:
+            same = manifest["metadata"]["uid"] == metadata["uid"]
+            return change(manifest) if same else manifest
+
+        try:
+            stored = objects.update(
+                kind,
+                metadata["namespace"],
+                metadata["name"],
+                changed,
+                subresource=subresource,
+                now=self.now,
+            )
+        except NotFound:
+            self.world.replace(kind, metadata["name"], None)
+            return None
+        self.wrote = self.wrote or stored.changed
+        new = decode_object(stored.manifest)
+        self.world.replace(kind, metadata["name"], new)
+        return new
+
+    def write_status(self, owner: Manifest, status: Manifest) -> None:
+        """Write a workload's status if it is another one."""
+        if (owner.get("status") or {}) != status:
+            self.write(owner, lambda one: {**one, "status": status}, subresource="status")
+
+    def delete(self, owner: Manifest) -> None:
+        """Delete a workload, and in the background what it owns."""
+        metadata = owner["metadata"]
+        options = {
+            "preconditions": {"uid": metadata["uid"]},
+            "propagationPolicy": "Background",
+        }
+        try:
+            objects.delete(
+                owner["kind"], metadata["namespace"], metadata["name"], options, now=self.now
+            )
+        except (NotFound, Conflict):
+            return
+        self.wrote = True
+        self.world.replace(owner["kind"], metadata["name"], None)
+
+    # Pods -----------------------------------------------------------------------------------------
+
+    def waits(self, owner: Manifest) -> bool:
+        """Return whether an owner's pods were refused so lately that it does not try again yet."""
+        metadata = owner["metadata"]
+        kept = _refused.get(metadata["uid"])
+        if kept is None or kept.generation != (metadata.get("generation") or 0):
+            return False
+        if not self.now < kept.until <= self.now + timedelta(seconds=_LONGEST_WAIT):
+            return False
+        self.look_again(kept.until)
+        return True
+
+    def create(self, owner: Manifest, pods: Sequence[Manifest]) -> Made:
+        """Create pods of an owner, as many of them as are admitted."""
+        if not pods or self.waits(owner):
+            return NOTHING_MADE
+        uid = owner["metadata"]["uid"]
+        names: list[str] = []
+        error: StatusError | None = None
+        # Who was refused before asks for one, and for the others only if that came to be.
+        probes = [pods[:1], pods[1:]] if uid in _refused else [pods]
+        for some in probes:
+            if not some or error is not None:
+                continue
+            for result in create_pods(some, now=self.now, all_or_nothing=False):
+                if isinstance(result, Stored):
+                    names.append(decode_object(result.manifest)["metadata"]["name"])
+                elif error is None and not _is_harmless(result):
+                    error = result
+        self.wrote = self.wrote or bool(names)
+        for name in names:
+            self.tell(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        if error is None:
+            _refused.pop(uid, None)
+            return Made(names)
+        return self._was_refused(owner, names, error)
+
+    def _was_refused(self, owner: Manifest, names: list[str], error: StatusError) -> Made:
+        metadata = owner["metadata"]
+        causes = error.details.get("causes") or ()
+        if any(one.get("reason") == _TERMINATING for one in causes):
+            return Made(names)  # it all ends, and nothing is missing
+        kept = _refused.get(metadata["uid"])
+        times = 1 if kept is None else kept.times + 1
+        until = self.now + timedelta(seconds=min(_LONGEST_WAIT, 2.0 ** (times - 1)))
+        generation = metadata.get("generation") or 0
+        _refused[metadata["uid"]] = _Refused(times, generation, until)
+        self.look_again(until)
+        self.tell(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+        logger.warning("pods_refused", owner=metadata["name"], error=error.message)
+        return Made(names, error.message, until)
+
+    def remove(self, owner: Manifest, pods: Sequence[OwnedPod]) -> str:
+        """Delete pods of an owner; return why one could not be, empty if all went."""
+        if not pods:
+            return ""
+        wanted = [
+            Deletion(namespace=self.world.namespace, name=one.name, uid=one.uid) for one in pods
+        ]
+        error = ""
+        results = objects.delete_each(_POD, wanted, now=self.now)
+        for one, result in zip(pods, results, strict=True):
+            if not isinstance(result, StatusError):
+                self.tell(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {one.name}")
+                self.wrote = True
+            elif not isinstance(result, NotFound | Conflict):
+                error = error or result.message
+        if error:
+            self.tell(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
+        return error
+
+    def claim(self, owner: Manifest) -> list[OwnedPod]:
+        """Return an owner's pods, after it let go what it no longer selects and adopted orphans."""
+        selector = selector_of(owner)
+        if owner["metadata"].get("deletionTimestamp"):
+            return [one for one in self.world.pods_of(owner) if selector.matches(one.labels)]
+        pods = []
+        for pod in self.world.pods_of(owner):
+            if selector.matches(pod.labels) or not pod.is_active:
+                pods.append(pod)
+            else:
+                self._change_owners(pod, [], owner)
+        for pod in list(self.world.orphans()):
+            if not pod.is_active or not selector.matches(pod.labels):
+                continue
+            if self._change_owners(pod, [reference(owner)], owner):
+                self.world.orphans().remove(pod)
+                pods.append(msgspec.structs.replace(pod, owner=owner["metadata"]["uid"]))
+        return pods
+
+    def _change_owners(self, pod: OwnedPod, wanted: list[Manifest], owner: Manifest) -> bool:
+        """Put what is wanted in the place of a pod's reference to this owner; False if it stays."""
+        uid = owner["metadata"]["uid"]
+
+        def changed(manifest: Manifest) -> Manifest:
+            metadata = manifest["metadata"]
+            owners = metadata.get("ownerReferences") or []
+            others = [one for one in owners if one.get("uid") != uid]
+            if metadata["uid"] != pod.uid or metadata.get("deletionTimestamp"):
+                return manifest
+            if not pod.owner and any(one.get("controller") for one in others):
+                return manifest  # somebody else was quicker
+            new = {**metadata, "ownerReferences": [*others, *wanted]}
+            if not new["ownerReferences"]:
+                del new["ownerReferences"]
+            return {**manifest, "metadata": new}
+
+        try:
+            done = objects.update("Pod", self.world.namespace, pod.name, changed, now=self.now)
+        except (NotFound, Conflict):
+            return False
+        self.wrote = self.wrote or done.changed
+        return done.changed
+
+
+def _is_harmless(error: StatusError) -> bool:
+    """Return whether a pod of this name is there already, made by an earlier attempt."""
+    return isinstance(error, AlreadyExists)
+
+
+def reference(owner: Manifest) -> Manifest:
+    """Return the entry of ``ownerReferences`` by which an owner manages what it creates."""
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_of(
+    owner: Manifest,
+    template: Manifest,
+    *,
+    name: str = "",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Return a pod of an owner by a template (``GetPodFromTemplate``)."""
+    metadata = owner["metadata"]
+    given = template.get("metadata") or {}
+    prefix = f"{metadata['name']}-"
+    if is_dns1123_subdomain(prefix.rstrip("-") or "x"):
+        prefix = metadata["name"]
+    made: dict[str, Any] = {
+        key: given[key] for key in ("labels", "annotations", "finalizers") if given.get(key)
+    }
+    if labels:
+        made["labels"] = {**made.get("labels", {}), **labels}
+    if annotations:
+        made["annotations"] = {**made.get("annotations", {}), **annotations}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **made,
+            **({"name": name} if name else {"generateName": prefix}),
+            "namespace": metadata["namespace"],
+            "ownerReferences": [reference(owner)],
+        },
+        "spec": template.get("spec") or {},
+    }

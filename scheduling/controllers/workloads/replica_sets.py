@@ -1,0 +1,62 @@
+"""ReplicaSets and ReplicationControllers: their pods are as many as asked for, and counted."""
+
+from collections.abc import Iterable
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads import replica_set_rules as rules
+from scheduling.controllers.workloads.hands import NOTHING_MADE, Hands, pod_of
+from scheduling.controllers.workloads.pods import OwnedPod, surplus
+from scheduling.controllers.workloads.world import World
+
+
+def sync(hands: Hands, owner: Manifest) -> int:
+    """Bring an owner's pods to what it asks for; return how many came or went."""
+    pods = hands.claim(owner)
+    active = [one for one in pods if one.is_active]
+    template: Manifest = (owner.get("spec") or {}).get("template") or {}
+    short = rules.missing(owner, len(active)) if template else 0
+    made, error = NOTHING_MADE, ""
+    if owner["metadata"].get("deletionTimestamp"):
+        short = 0
+    elif short > 0:
+        waits = hands.waits(owner)
+        made = hands.create(owner, [pod_of(owner, template)] * short)
+        error = made.error or (_standing_error(owner) if waits else "")
+    elif short < 0:
+        related = _related(hands.world, owner)
+        gone = surplus(active, -short, related=related, now=hands.now)
+        error = hands.remove(owner, gone)
+        if not error:
+            going = {one.id for one in gone}
+            pods = [one for one in pods if one.id not in going]
+    counts, due_at = rules.count(owner, pods, created=len(made.names), now=hands.now)
+    hands.look_again(due_at)
+    status = rules.status(owner, counts, short=short, error=error, now=hands.now)
+    hands.write_status(owner, status)
+    return abs(short) if short < 0 else len(made.names)
+
+
+def _standing_error(owner: Manifest) -> str:
+    """Return why pods were refused lately, while it is not tried again."""
+    for one in (owner.get("status") or {}).get("conditions") or ():
+        if one.get("type") == rules.REPLICA_FAILURE:
+            return str(one.get("message") or "refused")
+    return "pods were refused; they are tried again later"
+
+
+def _related(world: World, owner: Manifest) -> Iterable[OwnedPod]:
+    """Return the pods of all ReplicaSets that have the same managing owner, or of this one."""
+    mine = _controller(owner)
+    if not mine:
+        return world.pods_of(owner)
+    return [
+        pod
+        for one in world.owners.get("ReplicaSet", ())
+        if _controller(one) == mine
+        for pod in world.pods_of(one)
+    ]
+
+
+def _controller(manifest: Manifest) -> str:
+    owners = manifest["metadata"].get("ownerReferences") or ()
+    return next((one.get("uid", "") for one in owners if one.get("controller")), "")

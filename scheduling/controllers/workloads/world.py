@@ -1,0 +1,288 @@
+"""The workloads of one namespace and their pods, as they are now.
+
+Rows are read each time, so that a pass always sees what the pass before it did. Documents are
+remembered by their ids, since they never change: of a thousand pods of which one became ready, one
+document is read.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from clusterstate import memory
+from clusterstate.objects import document
+from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
+from clusterstate.objects.meta import Manifest, OwnerReference
+from clusterstate.objects.pod import LabelSelector
+from clusterstate.queries.stays import class_specs
+from clusterstate.queries.workloads import (
+    ObjectRow,
+    PodRow,
+    classes_in,
+    documents,
+    objects_in,
+    pods_of_classes,
+    without_agent,
+)
+from scheduling.controllers.workloads.pods import OwnedPod
+
+Value = TypeVar("Value")
+_MOST: Final = 200_000
+"""Documents that are remembered; beyond it all are forgotten, and read when they are met again."""
+
+
+class _Class(msgspec.Struct, frozen=True):
+    """What a scheduling class says of its pods. ``target``: the node that the affinity names."""
+
+    owner_kind: str
+    labels: Mapping[str, str]
+    target: str
+
+
+class _Condition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    finished_at: str | None = None
+
+
+class _State(msgspec.Struct, frozen=True):
+    terminated: _Terminated | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, rename="camel"):
+    restart_count: int = 0
+    state: _State | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    start_time: str | None = None
+    conditions: tuple[_Condition, ...] = ()
+    container_statuses: tuple[_Container, ...] = ()
+
+
+class _Document(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    status: _Status = _Status()
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What a pod's document says."""
+
+    owner: str
+    annotations: Mapping[str, str]
+    is_reported: bool
+    ready_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    restarts: int
+
+
+_decode = msgspec.json.Decoder(_Document).decode
+_decode_selector = msgspec.json.Decoder(LabelSelector).decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+_classes: dict[int, _Class] = {}
+_facts: dict[int, _Facts] = {}
+_manifests: dict[int, Manifest] = {}
+memory.when_replaced(_classes.clear)
+memory.when_replaced(_facts.clear)
+memory.when_replaced(_manifests.clear)
+
+
+class World:
+    """A namespace as a pass sees it. ``owners`` is what it holds, by kind; not to be changed."""
+
+    def __init__(self, namespace: str, kinds: Sequence[str]) -> None:
+        self.namespace = namespace
+        self.owners: dict[str, list[Manifest]] = {
+            kind: manifests(objects_in(kind, namespace)) for kind in kinds
+        }
+        self._pods: dict[str, list[OwnedPod]] = defaultdict(list)
+        self._read_pods(set(kinds))
+
+    def pods_of(self, owner: Manifest) -> list[OwnedPod]:
+        """Return the pods whose managing owner this is, also those that ended or are leaving."""
+        return self._pods.get(owner["metadata"]["uid"], [])
+
+    def orphans(self) -> list[OwnedPod]:
+        """Return pods without a managing owner whose labels some workload here selects."""
+        return self._pods.get("", [])
+
+    def replace(self, kind: str, name: str, new: Manifest | None) -> None:
+        """Take over an owner as it was written; ``None``: it is gone."""
+        kept = [one for one in self.owners[kind] if one["metadata"]["name"] != name]
+        self.owners[kind] = kept if new is None else [*kept, new]
+
+    def _read_pods(self, kinds: set[str]) -> None:
+        found = _remembered(_classes, classes_in(self.namespace), _read_classes)
+        selectors = [selector_of(one) for some in self.owners.values() for one in some]
+        classes = {
+            class_id: known
+            for class_id, known in found.items()
+            if known.owner_kind in kinds
+            or (not known.owner_kind and any(one.matches(known.labels) for one in selectors))
+        }
+        rows = pods_of_classes(self.namespace, list(classes)) if classes else []
+        facts = _remembered(_facts, [row.document_id for row in rows], _read_facts)
+        rows = [row for row in rows if row.document_id in facts]
+        silent = without_agent(
+            {
+                row.node_name
+                for row in rows
+                if row.node_name
+                and row.phase == "Pending"
+                and not facts[row.document_id].is_reported
+            }
+        )
+        for row in rows:
+            pod = _owned_pod(
+                row,
+                classes[row.class_id],
+                facts[row.document_id],
+                is_silent=row.node_name in silent,
+            )
+            self._pods[pod.owner].append(pod)
+
+
+def selector_of(owner: Manifest) -> Selector:
+    """Return which labels an owner selects; nothing if it does not say or selects all."""
+    selector = (owner.get("spec") or {}).get("selector")
+    if not selector:
+        return selector_from_label_selector(None)
+    if owner["kind"] == "ReplicationController":
+        return selector_from_set(selector)
+    return selector_from_label_selector(_decode_selector(_encode(selector)))
+
+
+def manifests(rows: Sequence[ObjectRow]) -> list[Manifest]:
+    """Return the manifests of these versions, in order, without those that are gone meanwhile.
+
+    Not to be changed. Queries once if some are not known yet.
+    """
+    revisions = {row.document_id: row.revision for row in rows}
+
+    def read(ids: Collection[int]) -> dict[int, Manifest]:
+        found = documents(ids)
+        return {key: document.decode(text, revisions[key]) for key, text in found.items()}
+
+    known = _remembered(_manifests, list(revisions), read)
+    return [known[row.document_id] for row in rows if row.document_id in known]
+
+
+def _remembered(
+    kept: dict[int, Value],
+    ids: Collection[int],
+    read: Callable[[Collection[int]], dict[int, Value]],
+) -> dict[int, Value]:
+    """Return what is known of these ids; what is not is read, and remembered."""
+    found = {one: value for one in ids if (value := kept.get(one)) is not None}
+    fresh = read([one for one in ids if one not in found])
+    if len(kept) + len(fresh) > _MOST:
+        kept.clear()
+    kept.update(fresh)
+    return found | fresh
+
+
+def _read_classes(class_ids: Collection[int]) -> dict[int, _Class]:
+    if not class_ids:
+        return {}
+    found = {}
+    for class_id, spec in class_specs(list(class_ids)).items():
+        manifest = msgspec.json.decode(spec)
+        metadata = manifest["metadata"]
+        kind = next(
+            (one["kind"] for one in metadata.get("ownerReferences") or () if one.get("controller")),
+            "",
+        )
+        labels = metadata.get("labels") or {}
+        found[class_id] = _Class(kind, labels, _target(manifest.get("spec") or {}))
+    return found
+
+
+def _target(spec: Manifest) -> str:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name" and len(field.get("values") or ()) == 1:
+                return str(field["values"][0])
+    return ""
+
+
+def _read_facts(document_ids: Collection[int]) -> dict[int, _Facts]:
+    return {key: _facts_of(text) for key, text in documents(document_ids).items()}
+
+
+def _facts_of(text: str) -> _Facts:
+    found = _decode(text.replace(document.SLOT, ""))
+    conditions, containers = found.status.conditions, found.status.container_statuses
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    owner = next((one.uid for one in found.metadata.owner_references if one.controller), "")
+    ended = [
+        at
+        for one in containers
+        if one.state is not None
+        and one.state.terminated is not None
+        and (at := _moment(one.state.terminated.finished_at)) is not None
+    ]
+    return _Facts(
+        owner=owner,
+        annotations=found.metadata.annotations,
+        is_reported=ready is not None or found.status.phase not in ("", "Pending"),
+        ready_at=_since(ready),
+        started_at=_moment(found.status.start_time),
+        finished_at=max(ended, default=None),
+        restarts=max((one.restart_count for one in containers), default=0),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return document.parse_time(text) if text else None
+    except ValueError:
+        return None
+
+
+_LONG_AGO: Final = document.parse_time("1970-01-01T00:00:00Z")
+
+
+def _since(ready: _Condition | None) -> datetime | None:
+    """Return since when a condition holds; one without a time has held for ever."""
+    if ready is None or ready.status != "True":
+        return None
+    return _moment(ready.last_transition_time) or _LONG_AGO
+
+
+def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) -> OwnedPod:
+    assumed = is_silent and row.phase == "Pending" and not facts.is_reported
+    return OwnedPod(
+        id=row.id,
+        uid=row.uid,
+        name=row.name,
+        owner=facts.owner,
+        labels=known.labels,
+        annotations=facts.annotations,
+        phase=row.phase,
+        node_name=row.node_name,
+        target=known.target,
+        created_at=row.created_at,
+        started_at=facts.started_at,
+        finished_at=facts.finished_at,
+        is_leaving=row.is_leaving,
+        ready_at=row.bound_at if assumed else facts.ready_at,
+        is_assumed=assumed,
+        restarts=facts.restarts,
+    )
