@@ -21,7 +21,7 @@ from api import clock, impersonation, routes
 from api.impersonation import Claim
 from api.routes import Target
 from clusterstate import memory
-from clusterstate.access import authorizer, nodes
+from clusterstate.access import accounts, authorizer, nodes
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
@@ -44,7 +44,7 @@ class TokenCache:
     """
 
     def __init__(
-        self, look_up: Callable[[bytes], User | None], *, seconds: float, size: int
+        self, look_up: Callable[[str, bytes], User | None], *, seconds: float, size: int
     ) -> None:
         self._look_up = look_up
         self._seconds = seconds
@@ -61,7 +61,7 @@ class TokenCache:
         known = self._known.get(digest)
         if known is not None and now < known[1]:
             return known[0]
-        user = self._look_up(digest)
+        user = self._look_up(token, digest)
         with self._lock:
             if user is None:
                 self._known.pop(digest, None)
@@ -87,7 +87,10 @@ class TokenCache:
             self._known.clear()
 
 
-def _look_up(digest: bytes) -> User | None:
+def _look_up(token: str, digest: bytes) -> User | None:
+    if accounts.is_one(token):
+        account = accounts.account(token, (accounts.ISSUER,), now=clock.now())
+        return None if account is None else account.user
     found = token_user(digest, now=clock.now())
     if found is None:
         return None

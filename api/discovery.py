@@ -63,7 +63,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["get"],
         },
     ],
-    ("authentication.k8s.io", "v1"): _reviews("SelfSubjectReview"),
+    ("authentication.k8s.io", "v1"): _reviews("SelfSubjectReview", "TokenReview"),
     ("authorization.k8s.io", "v1"): _reviews(
         "LocalSubjectAccessReview",
         "SelfSubjectAccessReview",
@@ -123,6 +123,12 @@ _SUBRESOURCES: dict[str, dict[str, Any]] = {
     "finalize": {"verbs": ["update"]},
     "binding": {"kind": "Binding", "verbs": ["create"]},
     "eviction": {"kind": "Eviction", "group": "policy", "version": "v1", "verbs": ["create"]},
+    "token": {
+        "kind": "TokenRequest",
+        "group": "authentication.k8s.io",
+        "version": "v1",
+        "verbs": ["create"],
+    },
     "scale": {
         "kind": "Scale",
         "group": "autoscaling",

@@ -11,15 +11,14 @@ from urllib.parse import unquote
 
 import msgspec
 
+from clusterstate.access import accounts
 from clusterstate.access.authorizer import AUTHENTICATED
-from clusterstate.access.policy import ACCOUNT_PREFIX
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import BadRequest
 
 ANONYMOUS = "system:anonymous"
 UNAUTHENTICATED = "system:unauthenticated"
-ACCOUNTS = "system:serviceaccounts"
 _GROUP = "authentication.k8s.io"
 _PREFIX = b"impersonate-"
 _EXTRA = "extra-"
@@ -35,7 +34,7 @@ class ActsFor(msgspec.Struct, frozen=True):
 
     def needs(self) -> Iterator[Attributes]:
         """Yield what the sender has to be allowed to do."""
-        account = account_of(self.name)
+        account = accounts.account_of(self.name)
         if account is not None:
             namespace, name = account
             yield Attributes(
@@ -54,9 +53,9 @@ class ActsFor(msgspec.Struct, frozen=True):
     def user(self, sender: User) -> User:
         """Return the user, with the groups that everybody like them has."""
         groups = list(self.groups)
-        account = account_of(self.name)
+        account = accounts.account_of(self.name)
         if account is not None and not groups:
-            groups = account_groups(account[0])
+            groups = [*accounts.groups_of(account[0])]
         everybody = UNAUTHENTICATED if self.name == ANONYMOUS else AUTHENTICATED
         if not {AUTHENTICATED, UNAUTHENTICATED}.intersection(groups):
             groups.append(everybody)
@@ -74,19 +73,6 @@ class Claim(msgspec.Struct, frozen=True):
 
     authorization: str
     acts_for: ActsFor | None = None
-
-
-def account_of(user: str) -> tuple[str, str] | None:
-    """Return namespace and name of the service account that a user is, None for other users."""
-    if not user.startswith(ACCOUNT_PREFIX):
-        return None
-    namespace, _, name = user.removeprefix(ACCOUNT_PREFIX).partition(":")
-    return (namespace, name) if namespace and name and ":" not in name else None
-
-
-def account_groups(namespace: str) -> list[str]:
-    """Return the groups of the service accounts of a namespace."""
-    return [ACCOUNTS, f"{ACCOUNTS}:{namespace}"]
 
 
 def claim_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Claim:

@@ -4,15 +4,16 @@
 k8s.io/api ``authentication/v1`` and ``authorization/v1``, v1.36.
 """
 
+import time
 from typing import Any
 
 import msgspec
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from api import auth, replies, wire
+from api import auth, clock, replies, wire
 from api.viewsets import StatusView
-from clusterstate.access import authorizer, nodes
+from clusterstate.access import accounts, authorizer, nodes
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.objects import wire_types
@@ -135,6 +136,35 @@ class SelfSubjectRulesReviewView(ReviewView):
             status["incomplete"] = True
             status["evaluationError"] = "node authorizer does not support user rule resolution"
         return status
+
+
+class TokenReviewView(ReviewView):
+    """``tokenreviews``: whom a token stands for, and for which audiences."""
+
+    group = AUTHENTICATION
+    kind, resource = "TokenReview", "tokenreviews"
+    wire_type = wire_types.TokenReview
+
+    def answer(self, spec: Manifest, namespace: str) -> Manifest:
+        """Return the user, or that the token is not good."""
+        token, audiences = spec.get("token") or "", list(spec.get("audiences") or ())
+        if not token:
+            detail = "nonempty token required"
+            raise Invalid(
+                self.kind, "", [FieldError(REQUIRED, "spec.token", None, detail)], self.group
+            )
+        wanted = audiences or [accounts.ISSUER]
+        user: User | None = None
+        meant: tuple[str, ...] = (accounts.ISSUER,)
+        if accounts.is_one(token):
+            found = accounts.account(token, wanted, now=clock.now())
+            if found is not None:
+                user, meant = found.user, found.audiences
+        elif accounts.ISSUER in wanted:
+            user = auth.tokens.user(token, time.monotonic())
+        if user is None:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": user_info(user), "audiences": list(meant)}
 
 
 def user_info(user: User) -> Manifest:

@@ -38,6 +38,7 @@ urlpatterns = [
         re_path(rf"^apis/{path}/?$", view.as_view())
         for path, view in (
             (r"authentication\.k8s\.io/v1/selfsubjectreviews", reviews.SelfSubjectReviewView),
+            (r"authentication\.k8s\.io/v1/tokenreviews", reviews.TokenReviewView),
             (
                 r"authorization\.k8s\.io/v1/selfsubjectaccessreviews",
                 reviews.SelfSubjectAccessReviewView,

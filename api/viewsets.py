@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from api import (
+    account_tokens,
     auth,
     batches,
     clock,
@@ -193,7 +194,7 @@ class ResourceView(StatusView):
         target = self.target
         if not target.name:
             return self._list(request)
-        if target.subresource in ("binding", "eviction", "finalize"):
+        if target.subresource in ("binding", "eviction", "finalize", "token"):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         is_pod = target.kind.name == "Pod"
         if is_pod and authorizer.reads_own_pods_only(self.user, target.namespace, target.name):
@@ -243,6 +244,9 @@ class ResourceView(StatusView):
             return self._bind(request, target.name)
         if target.subresource == "eviction":
             return self._evict(request)
+        if target.subresource == "token":
+            made = account_tokens.answer(self._body(request), target)
+            return replies.reply(wire.encode(made), status=201)
         if target.name:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         value = self._body(request)
@@ -291,7 +295,7 @@ class ResourceView(StatusView):
     def put(self, request: HttpRequest) -> HttpResponse:
         """Replace an object, its status or its scale."""
         target = self.target
-        if not target.name or target.subresource in ("binding", "eviction"):
+        if not target.name or target.subresource in ("binding", "eviction", "token"):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         value = self._body(request)
         self._limit(request)
@@ -310,7 +314,7 @@ class ResourceView(StatusView):
     def patch(self, request: HttpRequest) -> HttpResponse:
         """Change an object, its status or its scale by one of the four kinds of patch."""
         target = self.target
-        if not target.name or target.subresource in ("binding", "eviction", "finalize"):
+        if not target.name or target.subresource in ("binding", "eviction", "finalize", "token"):
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         content_type = wire.media_type(request.META.get("CONTENT_TYPE"))
         if content_type not in PATCH_TYPES:

@@ -45,7 +45,7 @@ from clusterstate.models.policies import (
 )
 from clusterstate.models.progress import LoopProgress
 from clusterstate.models.reservations import Reservation
-from clusterstate.models.tokens import ApiToken
+from clusterstate.models.tokens import ApiToken, SigningKey
 from clusterstate.models.workloads import (
     DaemonSet,
     Deployment,
@@ -92,6 +92,7 @@ __all__ = [
     "SchedulingClass",
     "Service",
     "SetAside",
+    "SigningKey",
     "StatefulSet",
     "SupersededDocument",
     "Taint",

@@ -1,4 +1,4 @@
-"""Bearer tokens of the REST API."""
+"""Bearer tokens of the REST API, and the keys that sign those of service accounts."""
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -34,3 +34,22 @@ class ApiToken(models.Model):
     def stands_for(self) -> str:
         """The name of the user or the identity."""
         return self.identity if self.user is None else self.user.get_username()
+
+
+class SigningKey(models.Model):
+    """A key that signs tokens of service accounts; the one with the highest number is used.
+
+    ``id`` stands in each token, so that those of earlier keys are told apart. ``private_key`` is
+    PEM: who reads this table can sign tokens, as who writes ``api_token`` can make some.
+    """
+
+    number = models.SmallIntegerField(primary_key=True)
+    id = models.TextField(unique=True)
+    private_key = models.TextField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "signing_key"
+
+    def __str__(self) -> str:
+        return self.id

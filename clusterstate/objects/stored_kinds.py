@@ -38,6 +38,7 @@ STORED_KINDS: Final = (
         code=23,
         wire_type=wire_types.ServiceAccount,
         short_names=("sa",),
+        subresources=("token",),
         returns_deleted=True,
     ),
     Kind(

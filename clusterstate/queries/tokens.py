@@ -15,6 +15,19 @@ class TokenUser(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
+class SigningKey(msgspec.Struct, frozen=True):
+    """A key that signs tokens of service accounts: its id, and the key in PEM."""
+
+    id: str
+    private_key: str
+
+
+def signing_keys() -> list[SigningKey]:
+    """Return the keys that sign tokens of service accounts, the newest last. Queries once."""
+    rows = sql.fetch("SELECT id, private_key FROM signing_key ORDER BY number")
+    return [SigningKey(*row) for row in rows]
+
+
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
 

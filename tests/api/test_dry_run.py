@@ -74,6 +74,8 @@ def calls_of(kind: Any) -> list[Call]:
         found.append(("PUT", f"{one}/finalize", {**body_of(kind, "old"), "spec": {}}, json_))
     if "binding" in kind.subresources:
         found.append(("POST", f"{one}/binding", binding("old", "n"), json_))
+    if "token" in kind.subresources:
+        found.append(("POST", f"{one}/token", {"spec": {}}, json_))
     if "eviction" in kind.subresources:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "old"}}
         found.append(("POST", f"{one}/eviction", eviction, json_))
@@ -89,6 +91,7 @@ CONFIGURATION = {
 ASKED = {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "ns"}}
 REVIEWS = [
     ("SelfSubjectReview", "authentication.k8s.io/v1/selfsubjectreviews", {}),
+    ("TokenReview", "authentication.k8s.io/v1/tokenreviews", {"token": "x"}),
     ("SelfSubjectAccessReview", "authorization.k8s.io/v1/selfsubjectaccessreviews", ASKED),
     (
         "SubjectAccessReview", "authorization.k8s.io/v1/subjectaccessreviews",

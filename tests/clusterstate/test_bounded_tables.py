@@ -66,6 +66,7 @@ TABLES = {
     "scheduling_class": "used by a pod, a change or a decision: housekeeping.drop_unused_classes",
     "service": OBJECTS,
     "set_aside": "objects that a follower cannot digest: go when it can, or they are gone",
+    "signing_key": ONE,
     "stateful_set": OBJECTS,
     "superseded_document": "HISTORY_SECONDS: history.trim",
     "taint": "those of the nodes that there are",

@@ -1,0 +1,155 @@
+"""Tokens of service accounts: signed by the cluster, bound to audiences and objects, expiring.
+
+Such a token names a service account, and nothing of it is stored but the key that signed it
+(``signing_key``, made when the first token is asked for). It is good until it expires, and no
+longer than its account and the object that it is bound to, each told apart from a later one of the
+same name by its uid. Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
+"""
+
+import threading
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, Final
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+from clusterstate import memory
+from clusterstate.access.authorizer import AUTHENTICATED
+from clusterstate.access.policy import ACCOUNT_PREFIX
+from clusterstate.admission.request import User
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.tokens import signing_keys
+
+ISSUER: Final = "https://kubernetes.default.svc"
+"""Who says to have issued tokens; also the audience of the API itself."""
+ALGORITHM: Final = "ES256"
+GROUP: Final = "system:serviceaccounts"
+CLAIM: Final = "kubernetes.io"
+BINDABLE: Final = {"Node": "node", "Pod": "pod", "Secret": "secret"}
+"""Kinds of objects that a token can be bound to, and their names in it."""
+_ASSERTED: Final = ("aud", "exp", "iat", "iss", "nbf", "sub")
+_EXTRA: Final = "authentication.kubernetes.io"
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Whom a good token stands for, and for which audiences."""
+
+    user: User
+    audiences: tuple[str, ...]
+
+
+def account_of(user: str) -> tuple[str, str] | None:
+    """Return namespace and name of the service account that a user is, None for other users."""
+    if not user.startswith(ACCOUNT_PREFIX):
+        return None
+    namespace, _, name = user.removeprefix(ACCOUNT_PREFIX).partition(":")
+    return (namespace, name) if namespace and name and ":" not in name else None
+
+
+def groups_of(namespace: str) -> tuple[str, ...]:
+    """Return the groups of the service accounts of a namespace."""
+    return GROUP, f"{GROUP}:{namespace}"
+
+
+def is_one(token: str) -> bool:
+    """Return whether a token looks like one of a service account; other tokens have no dots."""
+    return token.count(".") == 2
+
+
+class _Keys:
+    """The public keys that this process remembers, by their ids."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, EllipticCurvePublicKey] = {}
+
+    def find(self, key_id: str) -> EllipticCurvePublicKey | None:
+        """Return a key; queries when it is not remembered."""
+        found = self._known.get(key_id)
+        if found is None:
+            read = {one.id: _public(one.private_key) for one in signing_keys()}
+            with self._lock:
+                self._known = read
+            found = read.get(key_id)
+        return found
+
+    def forget(self) -> None:
+        """Forget all keys."""
+        with self._lock:
+            self._known = {}
+
+
+_keys = _Keys()
+memory.when_replaced(_keys.forget)
+
+
+def _public(private_key: str) -> EllipticCurvePublicKey:
+    key = serialization.load_pem_private_key(private_key.encode(), password=None)
+    public = key.public_key()
+    assert isinstance(public, EllipticCurvePublicKey)
+    return public
+
+
+def account(token: str, audiences: Collection[str], *, now: datetime) -> Account | None:
+    """Return whom a token stands for; None if it is not good, or for none of the audiences.
+
+    Queries for the account and the object that the token is bound to.
+    """
+    try:
+        key_id = jwt.get_unverified_header(token).get("kid")
+        key = _keys.find(key_id) if isinstance(key_id, str) else None
+        if key is None:
+            return None
+        # The time is compared below, with the clock of this service.
+        unchecked = {f"verify_{claim}": False for claim in ("aud", "exp", "iat", "nbf")}
+        options: Any = {"require": list(_ASSERTED), **unchecked}
+        claims = jwt.decode(token, key, algorithms=[ALGORITHM], issuer=ISSUER, options=options)
+    except jwt.InvalidTokenError:
+        return None
+    moment = now.timestamp()
+    if not claims["nbf"] <= moment < claims["exp"]:
+        return None
+    stated = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+    meant = tuple(one for one in stated if one in audiences)
+    user = _user(claims)
+    return None if user is None or not meant else Account(user, meant)
+
+
+def _user(claims: Manifest) -> User | None:
+    """Return the user of a token, None if the account or the bound object is there no more."""
+    said = claims.get(CLAIM) or {}
+    namespace, named = said.get("namespace") or "", said.get("serviceaccount") or {}
+    name, uid = named.get("name") or "", named.get("uid") or ""
+    if claims["sub"] != f"{ACCOUNT_PREFIX}{namespace}:{name}":
+        return None
+    if not _is_there("ServiceAccount", namespace, name, uid):
+        return None
+    extra = {}
+    if identity := claims.get("jti"):
+        extra[f"{_EXTRA}/credential-id"] = (f"JTI={identity}",)
+    for kind, word in BINDABLE.items():
+        bound = said.get(word)
+        if not bound:
+            continue
+        place = "" if kind == "Node" else namespace
+        if not _is_there(kind, place, bound.get("name") or "", bound.get("uid") or ""):
+            return None
+        if kind != "Secret":
+            extra[f"{_EXTRA}/{word}-name"] = (bound["name"],)
+            extra[f"{_EXTRA}/{word}-uid"] = (bound["uid"],)
+    return User(
+        name=claims["sub"],
+        groups=(*groups_of(namespace), AUTHENTICATED),
+        uid=uid,
+        extra=tuple(sorted(extra.items())),
+    )
+
+
+def _is_there(kind: str, namespace: str, name: str, uid: str) -> bool:
+    """Return whether that very object is there and may be used. Queries once."""
+    found = find_object(kind, namespace, name)
+    return found is not None and bool(uid) and decode_object(found)["metadata"]["uid"] == uid

@@ -1,0 +1,122 @@
+"""Issue tokens of service accounts. What they say, and when they are good: `access.accounts`.
+
+Rule: pkg/registry/core/serviceaccount/storage/token.go, v1.36.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from clusterstate import sql
+from clusterstate.access import accounts
+from clusterstate.access.policy import ACCOUNT_PREFIX
+from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.tokens import SigningKey, signing_keys
+
+LIFETIME: Final = timedelta(hours=1)
+"""How long a token is good when nobody says otherwise."""
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """A new token, for which audiences and until when it is good."""
+
+    token: str
+    audiences: list[str]
+    expires_at: datetime
+
+
+def issue(
+    namespace: str,
+    name: str,
+    *,
+    audiences: Sequence[str] = (),
+    lifetime: timedelta = LIFETIME,
+    bound_to: Manifest | None = None,
+    now: datetime,
+) -> Issued:
+    """Return a new token of a service account; ``bound_to`` is a BoundObjectReference.
+
+    Raises:
+        NotFound: there is no such account, or no such object to bind the token to.
+        Conflict: that object is another one of the same name.
+        BadRequest: tokens are not bound to such objects, or the pod is another account's.
+    """
+    account = get_manifest("ServiceAccount", namespace, name)
+    said: Manifest = {
+        "namespace": namespace,
+        "serviceaccount": {"name": name, "uid": account["metadata"]["uid"]},
+    }
+    if bound_to:
+        kind, bound = _bound(bound_to, namespace, name)
+        said[accounts.BINDABLE[kind]] = bound
+    key = _signing_key(now)
+    expires_at = now + lifetime
+    meant = list(audiences) or [accounts.ISSUER]
+    claims = {
+        "iss": accounts.ISSUER,
+        "sub": f"{ACCOUNT_PREFIX}{namespace}:{name}",
+        "aud": meant,
+        "iat": int(now.timestamp()),
+        "nbf": int(now.timestamp()),
+        "exp": int(expires_at.timestamp()),
+        "jti": str(uuid.uuid4()),
+        accounts.CLAIM: said,
+    }
+    token = jwt.encode(
+        claims, key.private_key, algorithm=accounts.ALGORITHM, headers={"kid": key.id}
+    )
+    return Issued(token, meant, expires_at)
+
+
+def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Manifest]:
+    """Return the kind of the object that a token is to be bound to, and its name and uid."""
+    kind, name = reference.get("kind") or "", reference.get("name") or ""
+    if kind not in accounts.BINDABLE or reference.get("apiVersion") != "v1":
+        known = ", ".join(accounts.BINDABLE)
+        raise BadRequest(
+            f"cannot bind token to object of type {reference.get('apiVersion')}, Kind={kind}:"
+            f" supported kinds are {known}"
+        )
+    found = get_manifest(kind, "" if kind == "Node" else namespace, name)
+    uid: str = found["metadata"]["uid"]
+    if kind == "Pod":
+        used = (found.get("spec") or {}).get("serviceAccountName") or "default"
+        if used != account:
+            raise BadRequest(
+                f'cannot bind token for serviceaccount "{account}" to pod running with different'
+                " serviceaccount name."
+            )
+    if reference.get("uid") and reference["uid"] != uid:
+        raise Conflict(
+            f"the UID in the bound object reference ({reference['uid']}) does not match the UID in"
+            " record. The object might have been deleted and then recreated",
+            {"kind": kind.lower() + "s", "name": name},
+        )
+    return kind, {"name": name, "uid": uid}
+
+
+def _signing_key(now: datetime) -> SigningKey:
+    """Return the key that signs; the first token makes it, in the database."""
+    found = signing_keys()
+    if not found:
+        made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        # Of several processes that do this at once one wins, and all use its key.
+        sql.run(
+            "INSERT INTO signing_key (number, id, private_key, created_at)"
+            " VALUES (1, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (str(uuid.uuid4()), made.decode(), now),
+        )
+        found = signing_keys()
+    return found[-1]

@@ -1,0 +1,211 @@
+"""Tokens of service accounts: who they stand for, for whom they are meant, and when they end."""
+
+import base64
+import json
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from api import auth, clock
+from clusterstate import sql
+from clusterstate.access.accounts import ISSUER
+from clusterstate.actions import default_roles
+from clusterstate.queries.tokens import signing_keys
+from tests.api.builders import pod
+from tests.api.conftest import Api, make_token
+from tests.clock import NOW, after
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ACCOUNTS = "/api/v1/namespaces/ns/serviceaccounts"
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+
+@pytest.fixture
+def robot(api, monkeypatch):
+    """A service account, and the default roles by which everybody may ask who they are."""
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    default_roles.reconcile(now=NOW)
+    return api.post(ACCOUNTS, {"metadata": {"name": "robot"}}).ok(201)
+
+
+def asked(api, name="robot", **spec):
+    return api.post(f"{ACCOUNTS}/{name}/token", {"spec": spec})
+
+
+def reviewed(api, token, *audiences):
+    spec = {"token": token, "audiences": list(audiences)}
+    return api.post(REVIEWS, {"spec": spec}).ok(201)["status"]
+
+
+def works(token):
+    auth.tokens.forget()
+    return Api(token).post(WHO, {}).status == 201
+
+
+def test_a_token_stands_for_its_account(api, robot):
+    made = asked(api).ok(201)
+    token = made["status"]["token"]
+    assert made["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600}
+    assert made["metadata"] == {"name": "robot", "namespace": "ns"}
+    info = Api(token).post(WHO, {}).ok(201)["status"]["userInfo"]
+    assert info["username"] == "system:serviceaccount:ns:robot"
+    assert info["uid"] == robot["metadata"]["uid"]
+    assert info["groups"] == [
+        "system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated",
+    ]  # fmt: skip
+    assert info["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert claims["kubernetes.io"] == {
+        "namespace": "ns",
+        "serviceaccount": {"name": "robot", "uid": robot["metadata"]["uid"]},
+    }
+
+
+def test_an_account_may_what_a_binding_to_it_or_to_its_group_gives(api, robot):
+    token = asked(api).ok(201)["status"]["token"]
+    one = Api(token)
+    one.get("/api/v1/namespaces/ns/pods").fails(403, "Forbidden")
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns/rolebindings"
+    role = {"kind": "ClusterRole", "name": "view"}
+    subject = {"kind": "ServiceAccount", "name": "robot"}
+    body = {"metadata": {"name": "b"}, "roleRef": role, "subjects": [subject]}
+    api.post(path, body).ok(201)
+    one.get("/api/v1/namespaces/ns/pods").ok()
+    api.delete(f"{path}/b").ok()
+    one.get("/api/v1/namespaces/ns/pods").fails(403, "Forbidden")
+    group = {"kind": "Group", "name": "system:serviceaccounts:ns"}
+    api.post(path, {**body, "subjects": [group]}).ok(201)
+    one.get("/api/v1/namespaces/ns/pods").ok()
+
+
+def test_a_token_ends_with_its_time(api, robot, monkeypatch):
+    token = asked(api, expirationSeconds=600).ok(201)["status"]["token"]
+    assert works(token)
+    monkeypatch.setattr(clock, "now", lambda: after(599))
+    assert works(token)
+    monkeypatch.setattr(clock, "now", lambda: after(601))
+    assert not works(token)
+    monkeypatch.setattr(clock, "now", lambda: after(-60))
+    assert not works(token), "nor before it was made"
+
+
+def test_a_token_ends_with_its_account_and_is_not_that_of_the_next(api, robot):
+    token = asked(api).ok(201)["status"]["token"]
+    api.delete(f"{ACCOUNTS}/robot").ok()
+    assert not works(token)
+    api.post(ACCOUNTS, {"metadata": {"name": "robot"}}).ok(201)
+    assert not works(token)
+
+
+def test_a_bound_token_ends_with_its_pod(api, robot):
+    pods = "/api/v1/namespaces/ns/pods"
+    api.post(pods, pod("p", serviceAccountName="robot")).ok(201)
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    token = asked(api, boundObjectRef=reference).ok(201)["status"]["token"]
+    assert works(token)
+    info = Api(token).post(WHO, {}).ok(201)["status"]["userInfo"]
+    assert info["extra"]["authentication.kubernetes.io/pod-name"] == ["p"]
+    asked(api, boundObjectRef={**reference, "uid": "other"}).fails(409, "Conflict")
+    asked(api, boundObjectRef={**reference, "name": "q"}).fails(404, "NotFound")
+    asked(api, boundObjectRef={**reference, "kind": "Service"}).fails(400, "BadRequest")
+    api.post(pods, pod("other")).ok(201)
+    asked(api, boundObjectRef={**reference, "name": "other"}).fails(400, "BadRequest")
+    api.delete(f"{pods}/p?gracePeriodSeconds=0").ok()
+    assert not works(token)
+
+
+def test_a_token_for_others_is_not_good_here(api, robot):
+    token = asked(api, audiences=["vault", "bank"]).ok(201)["status"]["token"]
+    assert not works(token)
+    assert reviewed(api, token) == {"user": {}, "error": "invalid bearer token"}
+    assert reviewed(api, token, "shop") == {"user": {}, "error": "invalid bearer token"}
+    found = reviewed(api, token, "bank", "shop")
+    assert (found["authenticated"], found["audiences"]) == (True, ["bank"])
+    assert found["user"]["username"] == "system:serviceaccount:ns:robot"
+
+
+def test_a_review_knows_other_tokens_as_well(api, robot):
+    found = reviewed(api, make_token("ann", ["team"]))
+    assert found["authenticated"] is True
+    assert found["user"]["username"] == "ann"
+    assert found["user"]["groups"] == ["team", "system:authenticated"]
+    assert reviewed(api, "nobody")["error"] == "invalid bearer token"
+    assert "authenticated" not in reviewed(api, make_token("bob", []), "vault")
+    api.post(REVIEWS, {"spec": {}}).fails(422, "Invalid")
+
+
+@pytest.mark.parametrize("seconds", [599, 0, -1, 2**33])
+def test_too_short_and_too_long_lives_are_refused(api, robot, seconds):
+    status = asked(api, expirationSeconds=seconds).fails(422, "Invalid")
+    assert "spec.expirationSeconds" in status["message"]
+
+
+def test_only_who_may_gets_a_token(api, robot):
+    ann = Api(make_token("ann", ["team"]))
+    status = asked(ann).fails(403, "Forbidden")
+    assert 'cannot create resource "serviceaccounts/token"' in status["message"]
+    asked(api, "nobody").fails(404, "NotFound")
+    api.get(f"{ACCOUNTS}/robot/token").fails(405, "MethodNotAllowed")
+
+
+def forged(token, **changes):
+    """Return the token with other claims or another header, under the signature that it had."""
+    head, body, signature = token.split(".")
+    for part in changes:
+        text = head if part == "head" else body
+        value = json.loads(base64.urlsafe_b64decode(text + "=="))
+        value |= changes[part]
+        new = base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+        head, body = (new, body) if part == "head" else (head, new)
+    return f"{head}.{body}.{signature}"
+
+
+def test_what_the_cluster_did_not_sign_is_not_good(api, robot):
+    token = asked(api).ok(201)["status"]["token"]
+    assert works(token)
+    claims = jwt.decode(token, options={"verify_signature": False})
+    (key,) = signing_keys()
+    another = ec.generate_private_key(ec.SECP256R1())
+    public = serialization.load_pem_private_key(key.private_key.encode(), None).public_key()
+    pem = public.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    for bad in (
+        forged(token, body={"sub": "system:serviceaccount:kube-system:root"}),
+        forged(token, head={"alg": "none"}),
+        forged(token, head={"kid": "x"}),
+        jwt.encode(claims, another, algorithm="ES256", headers={"kid": key.id}),
+        jwt.encode(claims, "", algorithm="none", headers={"kid": key.id}),
+        jwt.encode({**claims, "iss": "me"}, key.private_key, "ES256", {"kid": key.id}),
+        jwt.encode({**claims, "sub": "system:serviceaccount:ns:x"}, key.private_key, "ES256",
+                   {"kid": key.id}),
+        jwt.encode({k: v for k, v in claims.items() if k != "exp"}, key.private_key, "ES256",
+                   {"kid": key.id}),
+        f"{token}.x", token[:-4], "a.b.c", "..", f"{pem.decode()[:9].strip()}..",
+    ):  # fmt: skip
+        assert not works(bad), bad
+
+
+def test_the_key_is_made_once_and_a_new_one_leaves_old_tokens_good(api, robot):
+    first = asked(api).ok(201)["status"]["token"]
+    asked(api).ok(201)
+    assert len(signing_keys()) == 1
+    made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    sql.run(
+        "INSERT INTO signing_key (number, id, private_key, created_at) VALUES (2, 'new', %s, %s)",
+        (made.decode(), NOW),
+    )
+    second = asked(api).ok(201)["status"]["token"]
+    assert jwt.get_unverified_header(second)["kid"] == "new"
+    assert works(first)
+    assert works(second)
+    sql.run("DELETE FROM signing_key WHERE number = 1")
+    auth.tokens.forget()
