@@ -6,10 +6,11 @@ Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 
 from api import wire
 from clusterstate.objects import wire_types
@@ -17,11 +18,20 @@ from clusterstate.objects.errors import (
     FORBIDDEN,
     INVALID,
     NOT_SUPPORTED,
+    TOO_LONG,
     BadRequest,
     FieldError,
     Invalid,
 )
 from clusterstate.objects.meta import Manifest
+
+OPTIONS = {
+    "POST": "CreateOptions",
+    "PUT": "UpdateOptions",
+    "PATCH": "PatchOptions",
+    "DELETE": "DeleteOptions",
+}
+"""What the parameters of each method that writes are called."""
 
 EXACT = "Exact"
 NOT_OLDER_THAN = "NotOlderThan"
@@ -96,6 +106,40 @@ def _signed(text: str | None) -> int | None:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise BadRequest(f'invalid value "{text[:100]}" for gracePeriodSeconds')
     return int(text)
+
+
+_MANAGER_BYTES = 128
+
+
+def field_manager(request: HttpRequest) -> str:
+    """Return who writes: ``fieldManager``, or the program's name in ``User-Agent``.
+
+    Rules: ValidateFieldManager, apimachinery ``meta/v1/validation``; managerOrUserAgent, apiserver
+    ``endpoints/handlers/create.go``.
+
+    Raises:
+        Invalid: the parameter is too long, or holds what cannot be printed.
+    """
+    given = request.GET.get("fieldManager", "")
+    if not given:
+        return _program(request.META.get("HTTP_USER_AGENT", ""))
+    causes = []
+    if len(given.encode()) > _MANAGER_BYTES:
+        detail = f"may not be more than {_MANAGER_BYTES} bytes"
+        causes.append(FieldError(TOO_LONG, "fieldManager", given, detail))
+    elif not given.isprintable():
+        detail = "should only contain printable characters"
+        causes.append(FieldError(INVALID, "fieldManager", given, detail))
+    if causes:
+        raise Invalid(OPTIONS[request.method or ""], "", causes, "meta.k8s.io")
+    return given
+
+
+@lru_cache(maxsize=1024)
+def _program(agent: str) -> str:
+    """Return the program that a User-Agent names first."""
+    name = "".join(one for one in agent.partition("/")[0] if one.isprintable())
+    return name.encode()[:_MANAGER_BYTES].decode(errors="ignore") or "unknown"
 
 
 def check_timeout(query: Mapping[str, str]) -> None:

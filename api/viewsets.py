@@ -29,7 +29,6 @@ from api import (
     routes,
     wire,
 )
-from api.applying import apply
 from api.cells import NONE, format_selector
 from clusterstate import advice, lineage
 from clusterstate.access import authorizer
@@ -41,7 +40,7 @@ from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.admission.request import User
-from clusterstate.objects import patching, wire_types
+from clusterstate.objects import managed_fields, patching, wire_types
 from clusterstate.objects.errors import (
     BadRequest,
     Conflict,
@@ -50,6 +49,7 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import get_object
@@ -65,14 +65,6 @@ COLLECTION_SECONDS = 60.0
 """How long a request deletes objects of a collection (kube-apiserver's ``--request-timeout``)."""
 
 Change = Callable[[Manifest], Manifest]
-
-_OPTIONS = {
-    "POST": "CreateOptions",
-    "PUT": "UpdateOptions",
-    "PATCH": "PatchOptions",
-    "DELETE": "DeleteOptions",
-}
-"""What the parameters of each method that writes are called."""
 
 
 def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
@@ -110,7 +102,7 @@ class StatusView(APIView):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Put the decision about dry runs before each write handler of the class."""
         super().__init_subclass__(**kwargs)
-        for method in _OPTIONS:
+        for method in options.OPTIONS:
             if method.lower() in cls.__dict__:
                 setattr(cls, method.lower(), _decided(cls.__dict__[method.lower()]))
 
@@ -120,7 +112,7 @@ class StatusView(APIView):
         Raises:
             StatusError: it says so in a word that is not known.
         """
-        return options.dry_run(request.GET.getlist("dryRun"), _OPTIONS[request.method or ""])
+        return options.dry_run(request.GET.getlist("dryRun"), options.OPTIONS[request.method or ""])
 
     @property
     def default_response_headers(self) -> dict[str, str]:
@@ -260,6 +252,8 @@ class ResourceView(StatusView):
         metadata = _metadata(manifest)
         _in_namespace(metadata, target.namespace)
         warnings += advice.about(kind.name, manifest, time.monotonic())
+        if kind.names_creators or "fieldManager" in request.GET:
+            managed_fields.claim(kind, manifest, options.field_manager(request))
 
         def created(stored: Stored) -> HttpResponse:
             return self._object(
@@ -278,6 +272,9 @@ class ResourceView(StatusView):
         manifests, warnings = items_of(
             value, kind, self.target.namespace, request.GET.get("fieldValidation", "")
         )
+        manager = options.field_manager(request)
+        for manifest in manifests:
+            managed_fields.claim(kind, manifest, manager)
         done = objects.create_all(
             [(kind, m["metadata"].get("namespace", ""), m) for m in manifests],
             now=clock.now(),
@@ -353,27 +350,28 @@ class ResourceView(StatusView):
         target, query = self.target, request.GET
         if target.subresource == "scale":
             raise errors.UnsupportedMediaType("apply is not supported for scale")
-        manager = query.get("fieldManager", "")
-        if not manager:
+        if not query.get("fieldManager"):
             raise BadRequest(
                 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
                 "Required value: is required for apply patch"
             )
         manifest, warnings = self._manifest(request, value)
         metadata = _metadata(manifest)
+        if metadata.get("managedFields"):
+            raise BadRequest("metadata.managedFields must be nil")
         _in_namespace(metadata, target.namespace)
         metadata["name"] = target.name
         now = clock.now()
         force = wire.boolean(query.get("force"), "force")
+        manager = Manager(options.field_manager(request), target.subresource)
 
         def change(current: Manifest | None) -> Manifest:
-            return apply(
-                target.kind, current, manifest, manager=manager, force=force, now=now,
-                subresource=target.subresource,
-            )  # fmt: skip
+            return managed_fields.apply(
+                target.kind, current, manifest, manager, force=force, now=now
+            )
 
         try:
-            return self._update(request, change, warnings)
+            return self._update(request, change, warnings, by_apply=True)
         except NotFound:
             if target.subresource:
                 raise
@@ -388,13 +386,25 @@ class ResourceView(StatusView):
             warnings += stored.warnings
             return self._object(request, stored.manifest, status=201, warnings=warnings)
 
-    def _update(self, request: HttpRequest, change: Change, warnings: list[str]) -> HttpResponse:
+    def _update(
+        self,
+        request: HttpRequest,
+        change: Change,
+        warnings: list[str],
+        *,
+        by_apply: bool = False,
+    ) -> HttpResponse:
+        """Write what ``change`` makes of the object; an apply says itself who owns what then."""
         target = self.target
+        manager = None
+        if not by_apply:
+            manager = Manager(options.field_manager(request), target.subresource)
         stored = objects.update(
             target.kind,
             target.namespace,
             target.name,
             change,
+            manager=manager,
             subresource=target.subresource,
             now=clock.now(),
             user=self.user,
@@ -504,6 +514,7 @@ class ResourceView(StatusView):
             target.namespace,
             target.name,
             scaled,
+            manager=Manager(options.field_manager(request), target.subresource),
             now=clock.now(),
             user=self.user,
         )
@@ -592,6 +603,9 @@ class MixedListView(StatusView):
             )
             wanted.append((kind, namespace, manifest))
             warnings += found
+        manager = options.field_manager(request)
+        for kind, _, manifest in wanted:
+            managed_fields.claim(kind, manifest, manager)
         done = objects.create_all(wanted, now=clock.now(), user=self.user)
         revision = max((stored.revision for stored in done), default=0)
         for stored in done:

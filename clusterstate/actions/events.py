@@ -23,6 +23,7 @@ from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, get_object, not_found
 
@@ -409,10 +410,11 @@ class EventWriter(Writer):
         *,
         now: datetime,
         user: User,
+        manager: Manager | None = None,
         subresource: str = "",
         dry_run: bool = False,
     ) -> Stored:
-        """See ``update_event``."""
+        """See ``update_event``: nobody owns fields of an event."""
         with storing.work(dry_run=dry_run):
             return update_event(namespace, name, change, now=now, user=user)
 

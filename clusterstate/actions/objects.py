@@ -23,6 +23,7 @@ from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
+from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import kind_of
 
@@ -130,6 +131,7 @@ def update(
     *,
     now: datetime,
     user: User = NOBODY,
+    manager: Manager | None = None,
     subresource: str | None = "",
     dry_run: bool = False,
 ) -> Stored:
@@ -138,7 +140,8 @@ def update(
     ``change`` receives the stored manifest and returns the wanted one; it may be called again with
     a newer version. A resourceVersion in its result must be the stored one. A result that
     differs in nothing writes nothing. An object that is being deleted and loses its last finalizer
-    is removed. One transaction.
+    is removed. One transaction. ``manager`` owns what it changes from now on
+    (`objects.managed_fields`); ``None``: whoever owns it, or what ``change`` says itself.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
@@ -152,6 +155,7 @@ def update(
         change,
         now=now,
         user=user,
+        manager=manager,
         subresource=subresource or "",
         dry_run=dry_run,
     )

@@ -18,10 +18,11 @@ from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
-from clusterstate.objects import document
+from clusterstate.objects import document, managed_fields
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.kind import Kind
+from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import finalizers_for
 
@@ -191,6 +192,7 @@ class Writer:
                 refused[place] = error
                 continue
             settled = self.settle(admitted.manifest, None, now)
+            settled = managed_fields.created(kind, settled, now)
             if settled is not admitted.manifest:
                 admitted = admission.Admitted(settled, admitted.warnings)
             prepared.append(_New(place, admitted, generated))
@@ -205,6 +207,7 @@ class Writer:
         *,
         now: datetime,
         user: User,
+        manager: Manager | None = None,
         subresource: str = "",
         dry_run: bool = False,
     ) -> Stored:
@@ -221,6 +224,8 @@ class Writer:
             self.permit(kind, admitted.manifest, old, user)
             new = self.settle(admitted.manifest, old, now)
             kind.strategy.canonicalize(new, old)
+            if manager is not None:
+                new = managed_fields.updated(kind, old, new, manager, now)
             text, slots = document.encode(kind.name, new)
             if storing.same(kind, row, old, new, text, slots):
                 return Stored(

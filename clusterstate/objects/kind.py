@@ -54,6 +54,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     ``status_at_creation``: a client may send the status with a new object.
     ``new_status``: the status that a new object has, where a client cannot send one: what
     Kubernetes writes even if it is zero.
+    ``names_creators``: new objects say in ``metadata.managedFields`` who created them; not so where
+    thousands are created in a second (`objects.managed_fields`).
     ``in_catalogue``: admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
     ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
     may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
@@ -78,6 +80,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     counts_generation: bool = False
     status_at_creation: bool = False
     new_status: Manifest = {}
+    names_creators: bool = True
     in_catalogue: bool = False
     guards_placement: bool = False
     has_slots: bool = False

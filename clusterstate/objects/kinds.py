@@ -49,6 +49,7 @@ _ALL: Final = (
         has_slots=True,
         returns_deleted=True,
         strategy=PodStrategy(),
+        names_creators=False,
     ),
     Kind(
         name="Node",
@@ -123,6 +124,7 @@ _ALL: Final = (
             "source": "t.component",
             "type": "t.type",
         },
+        names_creators=False,
     ),
     Kind(
         name="Service",
@@ -294,6 +296,7 @@ _ALL: Final = (
         ),
         has_unlogged_updates=True,
         strategy=LeaseStrategy(),
+        names_creators=False,
     ),
     Kind(
         name="Role",

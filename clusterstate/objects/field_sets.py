@@ -1,42 +1,35 @@
-"""Server-side apply: merge what a manager says, and remember what it said.
-
-``metadata.managedFields`` lists, per manager, the fields that it applied, in the format FieldsV1.
-Applying again removes what the manager no longer says, unless another manager owns it too, and a
-field that another manager owns with another value is a conflict unless forced. Lists merge by key
-as Kubernetes' structured merge does (``x-kubernetes-list-map-keys``, v1.36).
+"""Field sets: which fields of an object a manager owns, in the format FieldsV1.
 
 A *field set* is a set of paths, a path a tuple of FieldsV1 elements: ``f:NAME`` a member,
-``k:{...}`` an item of a keyed list, ``v:...`` a value of a set, ``.`` the item itself.
+``k:{...}`` an item of a keyed list, ``v:...`` a value of a set, ``.`` the item itself. Lists have
+keys as in Kubernetes' structured merge (``x-kubernetes-list-map-keys``, v1.36).
 """
 
-import copy
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from clusterstate.objects import wire_types
-from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import Conflict
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
-_encode = msgspec.json.Encoder(order="sorted").encode
+encode: Final = msgspec.json.Encoder(order="sorted").encode
+_decode: Final = msgspec.json.decode
 
 # Where the keys of a server-side apply differ from those of a strategic merge patch.
-_KEYS: dict[tuple[str, str], tuple[str, ...]] = {
+_KEYS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("Container", "ports"): ("containerPort", "protocol"),
     ("EphemeralContainer", "ports"): ("containerPort", "protocol"),
     ("PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
     ("ServiceSpec", "ports"): ("port", "protocol"),
 }
-_KEY_DEFAULTS = {"protocol": "TCP"}
-_SERVER_FIELDS = frozenset(
+_KEY_DEFAULTS: Final = {"protocol": "TCP"}
+SERVER_FIELDS: Final = frozenset(
     {
         "creationTimestamp",
         "deletionGracePeriodSeconds",
@@ -50,6 +43,10 @@ _SERVER_FIELDS = frozenset(
         "uid",
     }
 )
+"""What nobody owns in ``metadata``."""
+
+ITEM: Final = "."
+_ABSENT: Final = object()
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -101,44 +98,61 @@ def _item_element(item: Any, keys: tuple[str, ...]) -> str:
         for key in keys
         if item.get(key, _KEY_DEFAULTS.get(key)) is not None
     }
-    return "k:" + _encode(values).decode()
+    return "k:" + encode(values).decode()
 
 
-def fields_of(manifest: Manifest, kind: Kind, subresource: str = "") -> FieldSet:
-    """Return the fields that a manifest states."""
+def leaves(manifest: Manifest, kind: Kind, subresource: str = "") -> dict[Path, Any]:
+    """Return the fields that a manifest states, with their values; of items themselves, None.
+
+    The status belongs to the subresource ``status``, everything else to the object itself.
+    """
     shape: type = kind.wire_type
-    paths: set[Path] = set()
+    found: dict[Path, Any] = {}
     for name, whole in manifest.items():
         if name in ("apiVersion", "kind") or (name == "status" and subresource != "status"):
             continue
         value = whole
         if name == "metadata":
-            value = {k: v for k, v in whole.items() if k not in _SERVER_FIELDS}
+            value = {k: v for k, v in whole.items() if k not in SERVER_FIELDS}
             if not value:
                 continue
-        paths.update(_paths(value, _shape(shape, name), (f"f:{name}",)))
-    return frozenset(paths)
+        found.update(_leaves(value, _shape(shape, name), (f"f:{name}",)))
+    return found
 
 
-def _paths(value: Any, shape: "type | _List | None", path: Path) -> Iterator[Path]:
+def fields_of(manifest: Manifest, kind: Kind, subresource: str = "") -> FieldSet:
+    """Return the fields that a manifest states."""
+    return frozenset(leaves(manifest, kind, subresource))
+
+
+def _leaves(value: Any, shape: "type | _List | None", path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(shape, _List) and isinstance(value, list) and value:
         for item in value:
             if not shape.keys:
-                yield (*path, "v:" + _encode(item).decode())
+                yield (*path, "v:" + encode(item).decode()), item
             elif isinstance(item, dict):
                 here = (*path, _item_element(item, shape.keys))
-                yield (*here, ".")
+                yield (*here, ITEM), None
                 for name, child in item.items():
-                    yield from _paths(child, _shape(shape.item, name), (*here, f"f:{name}"))
+                    yield from _leaves(child, _shape(shape.item, name), (*here, f"f:{name}"))
         return
     if shape is not None and not isinstance(shape, _List) and isinstance(value, dict) and value:
         for name, child in value.items():
-            yield from _paths(child, _shape(shape, name), (*path, f"f:{name}"))
+            yield from _leaves(child, _shape(shape, name), (*path, f"f:{name}"))
         return
-    yield path
+    yield path, value
 
 
-def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
+def changed_fields(
+    old: Manifest, new: Manifest, kind: Kind, subresource: str = ""
+) -> tuple[FieldSet, FieldSet]:
+    """Return the fields that a write sets, added or with another value, and those it removes."""
+    before, after = leaves(old, kind, subresource), leaves(new, kind, subresource)
+    written = [path for path, value in after.items() if before.get(path, _ABSENT) != value]
+    return frozenset(written), frozenset(before.keys() - after.keys())
+
+
+def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
     """Return a field set as FieldsV1."""
     tree: dict[str, Any] = {}
     for path in sorted(paths):
@@ -157,12 +171,20 @@ def from_fields_v1(tree: Any) -> FieldSet:
                 yield path
             return
         for element, child in node.items():
-            if element == "." and path:
-                yield (*path, ".")
+            if element == ITEM and path:
+                yield (*path, ITEM)
             else:
                 yield from walk(child, (*path, element))
 
     return frozenset(walk(tree, ())) if isinstance(tree, dict) else frozenset()
+
+
+def _said(text: str) -> Any:
+    """Return the JSON value in an element, None for what a client wrote that is none."""
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return None
 
 
 def _find(value: Any, element: str) -> Any:
@@ -170,11 +192,13 @@ def _find(value: Any, element: str) -> Any:
     kind, _, rest = element.partition(":")
     if kind == "f":
         return value.get(rest) if isinstance(value, dict) else None
-    if not isinstance(value, list):
+    if kind not in ("k", "v") or not isinstance(value, list):
         return None
-    wanted = msgspec.json.decode(rest)
+    wanted = _said(rest)
     if kind == "v":
         return wanted if wanted in value else None
+    if not isinstance(wanted, dict):
+        return None
     for item in value:
         if isinstance(item, dict) and all(
             item.get(key, _KEY_DEFAULTS.get(key)) == text for key, text in wanted.items()
@@ -183,20 +207,46 @@ def _find(value: Any, element: str) -> Any:
     return None
 
 
-def _value(manifest: Manifest, path: Path) -> Any:
+def value_at(manifest: Manifest, path: Path) -> Any:
+    """Return the value of a field, None when it is not there."""
     value: Any = manifest
     for element in path:
-        if element == "." or value is None:
+        if element == ITEM or value is None:
             break
         value = _find(value, element)
     return value
 
 
-def _remove(manifest: Manifest, path: Path) -> None:
+def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet) -> None:
+    """Remove fields, in place, and what is left empty above them.
+
+    An item of a list goes as a whole, unless somebody has a field in it that is in ``kept``; then
+    its keys stay, too. What was stated as an empty object stays if it has content now.
+    """
+    for path in sorted(paths, key=len):
+        if path[-1] == ITEM:
+            item = path[:-1]
+            if not any(one[: len(item)] == item for one in kept):
+                _remove(manifest, item)
+    for path in paths:
+        if path[-1] == ITEM or _is_key(path):
+            continue
+        value = value_at(manifest, path)
+        if not (isinstance(value, dict) and value):
+            _remove(manifest, path)
+
+
+def _is_key(path: Path) -> bool:
+    """Return whether a field is one of the keys of its item."""
+    if len(path) < 2 or not path[-2].startswith("k:"):
+        return False
+    keys = _said(path[-2].removeprefix("k:"))
+    return isinstance(keys, dict) and path[-1].removeprefix("f:") in keys
+
+
+def _remove(manifest: Manifest, elements: Path) -> None:
     """Remove what a path names, and parents that are left empty."""
-    item = path[-1] == "."
     trail: list[Any] = [manifest]
-    elements = path[:-1] if item else path
     for element in elements[:-1]:
         child = _find(trail[-1], element)
         if child is None:
@@ -214,6 +264,12 @@ def _remove(manifest: Manifest, path: Path) -> None:
                 parent.remove(found)
         if parent or depth <= 1:
             return
+
+
+def merge(live: Manifest, said: Manifest, kind: Kind) -> Manifest:
+    """Return ``live`` with what a manager says, lists merged by their keys."""
+    merged: Manifest = _merge(live, said, kind.wire_type)
+    return merged
 
 
 def _merge(live: Any, said: Any, shape: "type | _List | None") -> Any:
@@ -239,7 +295,7 @@ def _merge(live: Any, said: Any, shape: "type | _List | None") -> Any:
     return said
 
 
-def _show(path: Path) -> str:
+def shown(path: Path) -> str:
     """Return a path as messages write it: ``.spec.containers[name="c"].image``."""
     text = ""
     for element in path:
@@ -247,104 +303,9 @@ def _show(path: Path) -> str:
         if kind == "f":
             text += f".{rest}"
         elif kind == "k":
-            keys = msgspec.json.decode(rest)
-            joined = ",".join(f"{key}={_encode(value).decode()}" for key, value in keys.items())
+            keys = _said(rest) or {}
+            joined = ",".join(f"{key}={encode(value).decode()}" for key, value in keys.items())
             text += f"[{joined}]"
         elif kind == "v":
             text += f"[={rest}]"
     return text
-
-
-def apply(
-    kind: Kind,
-    live: Manifest | None,
-    said: Manifest,
-    *,
-    manager: str,
-    force: bool,
-    now: datetime,
-    subresource: str = "",
-) -> Manifest:
-    """Return the object after ``manager`` has applied ``said`` to ``live`` (None: not there yet).
-
-    Raises:
-        Conflict: another manager owns a field with another value, and ``force`` is not set.
-    """
-    fields = fields_of(said, kind, subresource)
-    entries: list[dict[str, Any]] = []
-    if live is not None:
-        entries = copy.deepcopy(live["metadata"].get("managedFields") or [])
-    own: dict[str, Any] | None = None
-    others: list[dict[str, Any]] = []
-    for entry in entries:
-        same_place = (entry.get("subresource") or "") == subresource
-        if entry.get("operation") == "Apply" and entry.get("manager") == manager and same_place:
-            own = entry
-        else:
-            others.append(entry)
-    conflicts: list[tuple[str, Path]] = []
-    owned_elsewhere: set[Path] = set()
-    kept: list[dict[str, Any]] = []
-    for entry in others:
-        theirs = from_fields_v1(entry.get("fieldsV1"))
-        clashing = {
-            path
-            for path in theirs & fields
-            if path[-1] != "." and live is not None and _value(live, path) != _value(said, path)
-        }
-        conflicts += [(str(entry.get("manager", "")), path) for path in sorted(clashing)]
-        remaining = theirs - clashing
-        owned_elsewhere |= remaining
-        if remaining:
-            kept.append({**entry, "fieldsV1": to_fields_v1(remaining)} if clashing else entry)
-    if conflicts and not force:
-        raise _conflict(conflicts)
-
-    base: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
-    if live is not None:
-        base = copy.deepcopy(live)
-    before = from_fields_v1(own.get("fieldsV1")) if own is not None else frozenset()
-    for path in sorted(before - fields - owned_elsewhere, key=len, reverse=True):
-        _remove(base, path)
-    stated = {
-        name: value for name, value in said.items() if name != "status" or subresource == "status"
-    }
-    stated["metadata"] = {
-        k: v
-        for k, v in said["metadata"].items()
-        if k not in _SERVER_FIELDS or k in ("name", "namespace", "resourceVersion")
-    }
-    result: Manifest = _merge(base, stated, kind.wire_type)
-    if own is None or before != fields:
-        own = {
-            "manager": manager,
-            "operation": "Apply",
-            "apiVersion": kind.api_version,
-            "time": format_time(now),
-            "fieldsType": "FieldsV1",
-            "fieldsV1": to_fields_v1(fields),
-        }
-        if subresource:
-            own["subresource"] = subresource
-    result["metadata"] = {**result["metadata"], "managedFields": [own, *kept]}
-    return result
-
-
-def _conflict(conflicts: list[tuple[str, Path]]) -> Conflict:
-    """Return the error that makes kubectl print its advice."""
-    texts = [f'conflict with "{manager}": {_show(path)}' for manager, path in conflicts]
-    noun = "conflict" if len(texts) == 1 else "conflicts"
-    joined = texts[0] if len(texts) == 1 else ", ".join(texts)
-    return Conflict(
-        f"Apply failed with {len(texts)} {noun}: {joined}",
-        {
-            "causes": [
-                {
-                    "reason": "FieldManagerConflict",
-                    "message": f'conflict with "{manager}"',
-                    "field": _show(path),
-                }
-                for manager, path in conflicts
-            ]
-        },
-    )

@@ -1,0 +1,130 @@
+"""Server-side apply over HTTP, and what others write between two applies."""
+
+from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
+from tests.api.conftest import APPLY, JSON_PATCH, STRATEGIC
+
+WEB = f"{DEPLOYMENTS}/web"
+
+
+def applied(api, body, manager="kubectl", query="", path=WEB):
+    return api.patch(f"{path}?fieldManager={manager}{query}", body, APPLY)
+
+
+def managers(item):
+    return [
+        (one["manager"], one["operation"], one.get("subresource", ""))
+        for one in item["metadata"].get("managedFields", ())
+    ]
+
+
+def test_a_scale_survives_the_next_apply(api):
+    applied(api, deployment(replicas=3)).ok(201)
+    api.patch(f"{WEB}/scale?fieldManager=scaler", {"spec": {"replicas": 4}}).ok()
+    after = applied(api, deployment()).ok()
+    assert after["spec"]["replicas"] == 4
+    assert managers(after) == [("kubectl", "Apply", ""), ("scaler", "Update", "scale")]
+
+
+def test_what_is_no_longer_applied_goes_back_to_its_default(api):
+    applied(api, deployment(replicas=3)).ok(201)
+    assert applied(api, deployment()).ok()["spec"]["replicas"] == 1
+
+
+def test_a_patch_makes_a_conflict_with_the_next_apply(api):
+    applied(api, deployment(replicas=3)).ok(201)
+    for content_type in ("application/merge-patch+json", STRATEGIC):
+        api.patch(f"{WEB}?fieldManager=hand", {"spec": {"replicas": 5}}, content_type).ok()
+        failed = applied(api, deployment(replicas=3)).fails(409, "Conflict")
+        assert failed["message"] == (
+            'Apply failed with 1 conflict: conflict with "hand": .spec.replicas'
+        )
+        applied(api, deployment(replicas=3), query="&force=true").ok()
+    live = api.get(WEB).ok()
+    live["spec"]["replicas"] = 6
+    api.put(f"{WEB}?fieldManager=hand", live).ok()
+    applied(api, deployment(replicas=3)).fails(409, "Conflict")
+
+
+def test_the_creator_is_named_and_its_fields_make_a_conflict(api):
+    made = api.post(DEPLOYMENTS, deployment(replicas=2), HTTP_USER_AGENT="maker/v1 (x)").ok(201)
+    assert managers(made) == [("maker", "Update", "")]
+    (entry,) = made["metadata"]["managedFields"]
+    assert (entry["apiVersion"], entry["fieldsType"]) == ("apps/v1", "FieldsV1")
+    assert entry["time"] == made["metadata"]["creationTimestamp"]
+    # Defaults are the creator's as well, since it could have said them.
+    assert "f:paused" not in entry["fieldsV1"]["f:spec"]
+    assert "f:revisionHistoryLimit" in entry["fieldsV1"]["f:spec"]
+    assert api.get(WEB).ok()["metadata"]["managedFields"] == [entry]
+    applied(api, deployment(replicas=3)).fails(409, "Conflict")
+
+
+def test_a_pod_that_nobody_applied_has_no_entries(api):
+    made = api.post(f"{PODS}?fieldManager=maker", pod(labels={"a": "1"})).ok(201)
+    assert managers(made) == []
+    patched = api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "2"}}}).ok()
+    assert managers(patched) == []
+    path = f"{PODS}/p"
+    failed = applied(api, pod(labels={"a": "1"}), path=path).fails(409, "Conflict")
+    assert 'conflict with "before-first-apply": .metadata.labels.a' in failed["message"]
+    after = applied(api, pod(labels={"a": "2"}), path=path).ok()
+    assert managers(after) == [
+        ("kubectl", "Apply", ""), ("before-first-apply", "Update", ""),
+    ]  # fmt: skip
+    api.patch(f"{path}?fieldManager=hand", {"metadata": {"labels": {"a": "3"}}}).ok()
+    failed = applied(api, pod(labels={"a": "2"}), path=path).fails(409, "Conflict")
+    assert 'conflict with "hand": .metadata.labels.a' in failed["message"]
+
+
+def test_a_container_that_is_no_longer_applied_is_removed(api):
+    two = deployment()
+    containers = two["spec"]["template"]["spec"]["containers"]
+    containers.append({"name": "side", "image": "example.com/s:1", "ports": [{"containerPort": 1}]})
+    applied(api, two).ok(201)
+    after = applied(api, deployment()).ok()
+    assert [c["name"] for c in after["spec"]["template"]["spec"]["containers"]] == ["c"]
+
+
+def test_an_update_that_changes_nothing_writes_nothing(api):
+    made = applied(api, deployment(replicas=3)).ok(201)
+    assert api.patch(f"{WEB}?fieldManager=hand", {"spec": {"replicas": 3}}).ok() == made
+    without = {**made, "metadata": {**made["metadata"]}}
+    del without["metadata"]["managedFields"]
+    assert api.put(f"{WEB}?fieldManager=hand", without).ok() == made
+
+
+def test_entries_can_be_reset_and_replaced(api):
+    """``kubectl apply --server-side`` rewrites the entries of an apply on the client's side."""
+    made = api.post(f"{DEPLOYMENTS}?fieldManager=kubectl-client-side-apply", deployment()).ok(201)
+    (entry,) = made["metadata"]["managedFields"]
+    entry |= {"manager": "kubectl", "operation": "Apply"}
+    operation = {"op": "replace", "path": "/metadata/managedFields", "value": [entry]}
+    after = api.patch(f"{WEB}?fieldManager=kubectl", [operation], JSON_PATCH).ok()
+    assert managers(after) == [("kubectl", "Apply", "")]
+    reset = api.patch(WEB, {"metadata": {"managedFields": [{}]}}).ok()
+    assert managers(reset) == []
+
+
+def test_entries_cannot_be_applied(api):
+    body = deployment()
+    body["metadata"]["managedFields"] = [{"manager": "x"}]
+    failed = applied(api, body).fails(400, "BadRequest")
+    assert failed["message"] == "metadata.managedFields must be nil"
+
+
+def test_heartbeats_of_nodes_leave_the_entries_alone(api):
+    made = api.post(f"{NODES}?fieldManager=kubelet", node(labels={"a": "1"})).ok(201)
+    assert managers(made) == [("kubelet", "Update", "")]
+    beat = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "x"}]}}
+    after = api.patch(f"{NODES}/n/status?fieldManager=kubelet", beat, STRATEGIC).ok()
+    assert after["metadata"]["managedFields"] == made["metadata"]["managedFields"]
+    labelled = api.patch(f"{NODES}/n?fieldManager=hand", {"metadata": {"labels": {"a": "2"}}}).ok()
+    assert managers(labelled) == [("hand", "Update", ""), ("kubelet", "Update", "")]
+
+
+def test_a_manager_with_a_name_too_long_is_refused(api):
+    for manager in ("x" * 129, "a%0Ab"):
+        failed = api.post(f"{DEPLOYMENTS}?fieldManager={manager}", deployment())
+        status = failed.fails(422, "Invalid")
+        assert status["message"].startswith('CreateOptions.meta.k8s.io "" is invalid: fieldManager')
+        api.post(f"{PODS}?fieldManager={manager}", pod()).fails(422, "Invalid")
+    api.post(f"{DEPLOYMENTS}?fieldManager={'x' * 128}", deployment()).ok(201)
