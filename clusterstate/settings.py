@@ -283,9 +283,7 @@ _postgres = {
 
 # Where the embedded server's data lies, None with another server; room there is looked after.
 DATABASE_FOLDER = (
-    places.postgres_home(STATE_DIR)
-    if _postgres.get("host") == str(places.socket_directories(STATE_DIR)[0])
-    else None
+    STATE_DIR if _postgres.get("host") == str(places.socket_directories(STATE_DIR)[0]) else None
 )
 DISK_RESERVE_BYTES = (
     environment.integer("STOWAGE_DISK_RESERVE", 64, at_least=0, at_most=1 << 20) << 20

@@ -156,7 +156,7 @@ class Service:
 
     def _find(self, part: str) -> int:
         if part == "postgres":
-            file = places.postgres_home(self.state) / "postgres" / "postmaster.pid"
+            file = self.state / "postgres" / "postmaster.pid"
             pid = int(file.read_text().split("\n", 1)[0]) if file.exists() else 0
             return pid if pid and running(pid) else 0
         for folder in Path("/proc").glob("[0-9]*"):

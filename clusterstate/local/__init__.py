@@ -5,6 +5,7 @@
     embedded       PostgreSQL and a Redis-protocol server as child processes
     places         where their binaries, data and sockets lie, and their URLs
     account        the user who runs PostgreSQL when root starts the service
+    reach          how that user gets at data and programs below folders it cannot enter
     supervisor     starts the service's processes, and replaces those that end or hang
     preparation    migrations, versions and locks of the database; backup and restore
     credentials    certificates, the administrator's token, kubeconfig

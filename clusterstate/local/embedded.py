@@ -12,7 +12,6 @@ restarts.
 
 import ctypes
 import fcntl
-import hashlib
 import os
 import pwd
 import shutil
@@ -27,12 +26,12 @@ from typing import IO
 import psycopg
 import redis
 
+from clusterstate.local import reach
 from clusterstate.local.account import Account, ServerStartError
 from clusterstate.local.places import (
     DATABASE,
     make_state,
     postgres_binaries,
-    postgres_home,
     redis_binary,
     run_directory,
 )
@@ -85,8 +84,7 @@ class Postgres:
 
         durable False turns off everything that survives a crash, for throw-away test data.
         """
-        self.home = postgres_home(state)
-        self.data = self.home / "postgres"
+        self.data = state / "postgres"
         self.durable = durable
         self._account = Account.choose(self.data)
         self._settings = {
@@ -121,7 +119,7 @@ class Postgres:
                 "min_wal_size": "32MB",
             }
         self._settings |= dict(settings or {})
-        self._sockets = Path(f"{run_directory(self.home)}-pg")
+        self._sockets = Path(f"{run_directory(state)}-pg")
         self._state = state
 
     def url(self, database: str = DATABASE) -> str:
@@ -130,19 +128,18 @@ class Postgres:
 
     def prepare(self) -> None:
         """Make directories, the cluster on first use, and clear what a crash left behind."""
-        if self.home == self._state:
-            make_state(self._state)
-        else:
-            self.home.mkdir(parents=True, exist_ok=True)
-            self.home.chmod(0o711)
+        make_state(self._state)
         self._account = self._account.made()
-        for folder in (self.data, self._sockets, self.home / "postgres-binaries"):
+        self._bring_home()
+        for folder in (self.data, self._sockets):
             self._account.takes_over(folder)
-        self._bin = self._reachable_binaries()
+        self._bin = reach.executable(postgres_binaries(), self._account)
         _make_private(self._sockets, self._account)
         self._initialise()
         self._admit_only_who_started()
-        self._clear_stale_pid()
+        _clear_stale_pid(self.data)
+        for socket in self._sockets.glob(".s.PGSQL.*"):
+            socket.unlink(missing_ok=True)
 
     def _admit_only_who_started(self) -> None:
         """Let the service's own user and PostgreSQL's connect, and nobody else.
@@ -161,43 +158,25 @@ class Postgres:
             path.chmod(0o600)
             self._account.owns(path)
 
-    def _reachable_binaries(self) -> Path:
-        """Return binaries the account may execute: copies when the originals are out of reach."""
-        original = postgres_binaries()
-        if self._account.reaches(original / "postgres"):
-            return original
-        package = original.parent.parent
-        version = hashlib.sha256(
-            f"{original} {(original / 'postgres').stat().st_mtime_ns}".encode()
-        ).hexdigest()[:10]
-        copies = self.home / "postgres-binaries"
-        copy = copies / version
-        if not copy.exists():
-            shutil.rmtree(copies, ignore_errors=True)
-            unfinished = copies / f"{version}.part"
-            install = original.parent
-            shutil.copytree(install, unfinished / package.name / install.name, symlinks=True)
-            libraries = package.with_name(f"{package.name}.libs")  # private shared libraries
-            if libraries.is_dir():
-                shutil.copytree(libraries, unfinished / libraries.name)
-            for path in (copies, *copies.rglob("*")):
-                if not path.is_symlink():
-                    self._account.owns(path)
-            unfinished.rename(copy)
-        return copy / package.name / original.parent.name / "bin"
+    def _bring_home(self) -> None:
+        """Take back data that an earlier version kept outside of the state directory."""
+        data = reach.former_home(self._state) / "postgres"
+        if (data / "PG_VERSION").exists() and not self.data.exists():
+            _clear_stale_pid(data)
+            self._drop_unfinished()
+            self._account = Account.choose(data).made()
+            reach.bring_home(data, to=self.data, account=self._account)
 
     def _initialise(self) -> None:
         if (self.data / "PG_VERSION").exists():
             self._require_same_version()
             return
-        for old in self.home.glob("postgres.new-*"):
-            shutil.rmtree(old, ignore_errors=True)
+        self._drop_unfinished()
         # Under another name first: an interrupted initdb is never taken for a cluster.
-        unfinished = self.home / f"postgres.new-{os.getpid()}"
+        unfinished = self._state / f"postgres.new-{os.getpid()}"
         _make_private(unfinished, self._account)
         command = [
             str(self._bin / "initdb"),
-            f"--pgdata={unfinished}",
             "--username=postgres",
             "--auth=peer",
             "--encoding=UTF8",
@@ -205,20 +184,26 @@ class Postgres:
             "--builtin-locale=C.UTF-8",
             *([] if self.durable else ["--no-sync"]),
         ]
-        done = subprocess.run(  # noqa: S603  # our own arguments
-            command,
-            text=True,
-            capture_output=True,
-            cwd="/",
-            check=False,
-            env=self._environment(),
-            user=self._account.uid,
-            group=self._account.gid,
-            extra_groups=self._account.extra_groups,
-        )
+        with reach.Doors(self._account, unfinished) as doors:
+            done = subprocess.run(  # noqa: S603  # our own arguments
+                [*command, f"--pgdata={doors.paths[0]}"],
+                text=True,
+                capture_output=True,
+                cwd="/",
+                check=False,
+                pass_fds=doors.descriptors,
+                env=self._environment(),
+                user=self._account.uid,
+                group=self._account.gid,
+                extra_groups=self._account.extra_groups,
+            )
         if done.returncode:
             raise ServerStartError(f"initdb failed:\n{done.stdout}{done.stderr}".rstrip())
         unfinished.rename(self.data)
+
+    def _drop_unfinished(self) -> None:
+        for old in self._state.glob("postgres.new-*"):
+            shutil.rmtree(old, ignore_errors=True)
 
     def _require_same_version(self) -> None:
         """Check that the data is of the binaries' major version, the only one that they can read.
@@ -243,25 +228,6 @@ class Postgres:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
         return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
-    def _clear_stale_pid(self) -> None:
-        """Remove postmaster.pid unless its pid is a living postgres on this very data directory.
-
-        PostgreSQL itself only asks whether *some* process has that pid, which after a container's
-        restart is the rule rather than the exception.
-        """
-        file = self.data / "postmaster.pid"
-        try:
-            pid = int(file.read_text().split("\n", 1)[0])
-        except (FileNotFoundError, ValueError):
-            return
-        if _works_in(pid, self.data):
-            raise AlreadyRunningError(
-                f"Another PostgreSQL (pid {pid}) already runs on {self.data}: stop it first."
-            )
-        file.unlink(missing_ok=True)
-        for socket in self._sockets.glob(".s.PGSQL.*"):
-            socket.unlink(missing_ok=True)
-
     def spawn(
         self, output: int | IO[bytes], keep_open: Sequence[int] = ()
     ) -> subprocess.Popen[bytes]:
@@ -270,26 +236,25 @@ class Postgres:
         keep_open lists file descriptors it inherits, such as the lock on the state directory.
         """
         self.prepare()
-        command = [str(self._bin / "postgres"), "-D", str(self.data)]
-        for key, value in (
-            *self._settings.items(),
-            ("unix_socket_directories", str(self._sockets)),
-        ):
-            command += ["-c", f"{key}={value}"]
-        return subprocess.Popen(  # noqa: S603  # our own arguments
-            command,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509  # one thread, two system calls
-            pass_fds=keep_open,
-            env=self._environment(),
-            user=self._account.uid,
-            group=self._account.gid,
-            extra_groups=self._account.extra_groups,
-        )
+        with reach.Doors(self._account, self.data, self._sockets) as doors:
+            data, sockets = doors.paths
+            command = [str(self._bin / "postgres"), "-D", data]
+            for key, value in (*self._settings.items(), ("unix_socket_directories", sockets)):
+                command += ["-c", f"{key}={value}"]
+            return subprocess.Popen(  # noqa: S603  # our own arguments
+                command,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509  # one thread, two calls
+                pass_fds=[*keep_open, *doors.descriptors],
+                env=self._environment(),
+                user=self._account.uid,
+                group=self._account.gid,
+                extra_groups=self._account.extra_groups,
+            )
 
     def ready(self) -> bool:
         """Return whether the server answers, creating the database the first time it does."""
@@ -395,6 +360,27 @@ def wait_ready(
         if time.monotonic() > end:
             raise ServerStartError(f"{server.name} did not answer within {seconds:.0f} s.")
         time.sleep(0.03)
+
+
+def _clear_stale_pid(data: Path) -> None:
+    """Remove postmaster.pid unless its pid is a living postgres on this very data directory.
+
+    PostgreSQL itself only asks whether *some* process has that pid, which after a container's
+    restart is the rule rather than the exception.
+
+    Raises:
+        AlreadyRunningError: it is one.
+    """
+    file = data / "postmaster.pid"
+    try:
+        pid = int(file.read_text().split("\n", 1)[0])
+    except (FileNotFoundError, ValueError):
+        return
+    if _works_in(pid, data):
+        raise AlreadyRunningError(
+            f"Another PostgreSQL (pid {pid}) already runs on {data}: stop it first."
+        )
+    file.unlink(missing_ok=True)
 
 
 def _works_in(pid: int, directory: Path) -> bool:

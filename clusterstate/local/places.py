@@ -9,8 +9,6 @@ import os
 import shutil
 from pathlib import Path
 
-from clusterstate.local.account import Account
-
 DATABASE = "stowage"
 # The address of a unix socket holds 107 bytes; "/run-pg/.s.PGSQL.5432" must fit behind this.
 _LONGEST_STATE_PATH = 80
@@ -80,30 +78,17 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(str(path).encode()).hexdigest()[:10]
 
 
-def postgres_home(state: Path) -> Path:
-    """Return the directory that holds PostgreSQL's data: the state directory wherever that works.
-
-    When root starts the service in a place that ordinary users cannot enter, such as below /root,
-    PostgreSQL (which then runs as an ordinary user) could not reach its data. It lies under
-    /var/lib/stowage then; opening up somebody's directories would be worse.
-    """
-    account = Account.choose(state / "postgres")
-    if account.reaches(state.parent):
-        return state
-    return Path("/var/lib/stowage") / _digest(state)
-
-
-def run_directory(home: Path) -> Path:
-    """Return where the sockets lie: below home, or somewhere short when home's path is too long."""
-    if len(str(home)) <= _LONGEST_STATE_PATH:
-        return home / "run"
+def run_directory(state: Path) -> Path:
+    """Return where the sockets lie: below the state directory, in /tmp if its path is too long."""
+    if len(str(state)) <= _LONGEST_STATE_PATH:
+        return state / "run"
     short = "/tmp"  # noqa: S108  # _make_private checks whose it is
-    return Path(short) / f"stowage-{os.geteuid()}-{_digest(home)}"
+    return Path(short) / f"stowage-{os.geteuid()}-{_digest(state)}"
 
 
 def postgres_url(state: Path, database: str = DATABASE) -> str:
     """Return the URL under which the embedded PostgreSQL of this state directory answers."""
-    return f"postgresql://postgres@/{database}?host={run_directory(postgres_home(state))}-pg"
+    return f"postgresql://postgres@/{database}?host={run_directory(state)}-pg"
 
 
 def redis_url(state: Path) -> str:
@@ -114,7 +99,7 @@ def redis_url(state: Path) -> str:
 def socket_directories(state: Path) -> list[Path]:
     """Return the directories of the two servers' sockets, which may lie outside of the state."""
     return [
-        Path(f"{run_directory(postgres_home(state))}-pg"),
+        Path(f"{run_directory(state)}-pg"),
         Path(f"{run_directory(state)}-redis"),
     ]
 

@@ -345,7 +345,7 @@ class System:
         """Return the pid of PostgreSQL's first process, 0 while there is none."""
         if self.topology == APART:
             return self.kept["postmaster"].process.pid
-        file = places.postgres_home(self.state) / "postgres" / "postmaster.pid"
+        file = self.state / "postgres" / "postmaster.pid"
         try:
             pid = int(file.read_text().split("\n", 1)[0])
         except (OSError, ValueError):

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from clusterstate.local import account, embedded, places
+from clusterstate.local import account, embedded, places, reach
 from tests.waiting import running, until
 
 
@@ -239,14 +239,102 @@ def test_where_no_user_can_be_made_it_says_what_to_set(monkeypatch: pytest.Monke
         unmade.made()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root meets directories PostgreSQL cannot enter")
-def test_below_a_private_directory_of_root_nothing_is_opened_up(state: Path) -> None:
-    private = state / "private"
-    private.mkdir(mode=0o700)
+# Below a folder that PostgreSQL's user cannot enter --------------------------------------------
+
+only_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root meets directories PostgreSQL cannot enter"
+)
+
+
+@pytest.fixture
+def private(state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that only root can enter, and another place than the usual one for copies."""
+    monkeypatch.setattr(reach, "COPIES", state / "copies")
+    folder = state / "private"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def words(server: embedded.Postgres) -> list[str]:
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        return [row[0] for row in db.execute("SELECT word FROM kept ORDER BY 1")]
+
+
+@only_root
+def test_data_below_a_private_directory_of_root_lie_there_and_nothing_is_opened_up(
+    private: Path,
+) -> None:
     below = private / "project" / ".stowage"
-    home = places.postgres_home(below)
-    assert home.parent == Path("/var/lib/stowage")
+    server = embedded.Postgres(below)
+    process = start(server, private)
+    assert Path(f"/proc/{process.pid}").stat().st_uid != 0
+    assert Path(os.readlink(f"/proc/{process.pid}/cwd")) == below / "postgres"
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("CREATE TABLE kept AS SELECT 'word ' || n AS word FROM generate_series(1, 9) n")
+        db.execute("SELECT pg_reload_conf()")
+    backends = children(process.pid)
+    process.kill()
+    process.wait()
+    until(lambda: not any(running(pid) for pid in backends), what="backends gone")
+
+    process = start(server, private)
+    with pytest.raises(embedded.AlreadyRunningError, match=f"pid {process.pid}"):
+        embedded.Postgres(below).prepare()
+    assert len(words(server)) == 9
+    stop(server, process)
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert not reach.COPIES.exists()
+
+
+@only_root
+@pytest.mark.parametrize("on_another_disk", [False, True])
+def test_data_that_lay_elsewhere_are_taken_back(
+    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_another_disk: bool
+) -> None:
+    """Earlier versions kept them below /var/lib/stowage."""
+    if on_another_disk:  # tmp_path lies in /tmp, private in /dev/shm
+        monkeypatch.setattr(reach, "COPIES", tmp_path / "copies")
+    below = private / ".stowage"
+    server = embedded.Postgres(below, durable=False)
+    process = start(server, private)
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("CREATE TABLE kept AS SELECT 'from elsewhere' AS word")
+    stop(server, process)
+    former = reach.former_home(below)
+    former.mkdir(parents=True)
+    subprocess.run(["cp", "-a", str(server.data), str(former / "postgres")], check=True)
+    shutil.rmtree(below)
+
+    again = embedded.Postgres(below, durable=False)
+    process = start(again, private)
+    assert words(again) == ["from elsewhere"]
+    stop(again, process)
+    assert not former.exists()
+
+
+@only_root
+def test_programs_out_of_reach_are_copied_once_and_replaced_with_the_version(
+    private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = places.postgres_binaries().parent
+    package = original.parent
+    install = private / package.name / original.name
+    shutil.copytree(original, install, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, private / libraries.name)
+    monkeypatch.setenv("STOWAGE_POSTGRES_BIN", str(install / "bin"))
+    server = embedded.Postgres(private / ".stowage", durable=False)
+    for stamp in (1_000_000_000, 2_000_000_000):
+        os.utime(install / "bin" / "postgres", (stamp, stamp))
+        for _ in range(2):
+            process = start(server, private)
+            copies = reach.copies_of(install / "bin")
+            assert reach.is_executed(copies)
+            stop(server, process)
+            assert not reach.is_executed(copies)
+        assert [path.name for path in copies.iterdir()] == [f"{stamp}000000000"]
+        assert all(path.lstat().st_uid == 0 for path in copies.rglob("*"))
 
 
 def test_a_missing_binary_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

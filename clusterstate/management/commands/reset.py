@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.local import embedded, places
+from clusterstate.local import embedded, places, reach
 
 
 class Command(BaseCommand):
@@ -25,10 +25,11 @@ class Command(BaseCommand):
             lock = embedded.StateLock(state, patience=0)
         except embedded.AlreadyRunningError as error:
             raise CommandError(f"{error} Stop it first.") from error
-        home = places.postgres_home(state)
-        for folder in dict.fromkeys(
-            [*places.socket_directories(state), home / "postgres", home, state]
-        ):
+        copies = reach.copies_of(places.postgres_binaries())
+        folders = [*places.socket_directories(state), reach.former_home(state), state]
+        if not reach.is_executed(copies):  # by the service of another state directory
+            folders.append(copies)
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         lock.release()
         self.stdout.write(f"removed {state}")
