@@ -8,17 +8,13 @@ The modules are imported by the task that needs them: beat and the other workers
 too, and do without NumPy and the compiled loops.
 """
 
-from datetime import UTC, datetime
-
 from celery import shared_task
 from celery.worker import state
 
+from clusterstate import steady_clock
+
 LINGER_SECONDS = 10.0
 """How long a task works that finds no loop in its process."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251  # a task is an edge
 
 
 def _stopping() -> bool:
@@ -68,8 +64,8 @@ def run_controllers(**_: object) -> None:
     from scheduling.controllers.nodes import lifecycle
 
     if not _nudged(manager.NAME):
-        manager.run(_now())
-        lifecycle.run(_now())
+        manager.run(steady_clock.now())
+        lifecycle.run(steady_clock.now())
 
 
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
@@ -77,7 +73,7 @@ def foresee_landings(**_: object) -> None:
     """Work out where pods would go that are about to leave for node labels."""
     from scheduling.answers import questions
 
-    questions.foresee(_now())
+    questions.foresee(steady_clock.now())
 
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -27,7 +27,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
-from clusterstate import heartbeats, reservations, sessions, sql
+from clusterstate import heartbeats, reservations, sessions, sql, steady_clock
 from clusterstate.actions import decisions, history, housekeeping, progress
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager
@@ -141,18 +141,14 @@ def _evict(loop: Loop) -> None:
     timekeeper.run(stopping=loop.stopping)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251  # a worker's loop is an edge
-
-
 def _controllers(loop: Loop) -> None:
     """Look once a second at what there is for the controllers, and for binding plugins."""
     reporter = progress.Reporter(loop.name)
     threads = ThreadPoolExecutor(binding_cycle.AT_ONCE + 1, thread_name_prefix="worker")
     foreseeing = threading.Lock()
     duties = (
-        _Duty(_LOOK_SECONDS, lambda: manager.run(_now(), progress=loop.busy)),
-        _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(_now())),
+        _Duty(_LOOK_SECONDS, lambda: manager.run(steady_clock.now(), progress=loop.busy)),
+        _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(steady_clock.now())),
         _Duty(_LOOK_SECONDS, lambda: _bind(loop, threads)),
         _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
         _Duty(_TRIM_SECONDS, trim),
@@ -207,14 +203,14 @@ def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
 
 def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
     """Have a thread work out where pods will go that leave soon for node labels."""
-    if unforeseen(_now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
+    if unforeseen(steady_clock.now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
         threads.submit(_on_thread, _foresee_all, busy.release)
 
 
 def _foresee_all() -> None:
     from scheduling.answers import questions  # NumPy, which comes when it is needed
 
-    questions.foresee(_now())
+    questions.foresee(steady_clock.now())
 
 
 def _on_thread(do: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
@@ -235,11 +231,11 @@ _CLASSES_EVERY: Final = 10
 
 def trim() -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""
-    history.trim(now=_now())
-    decisions.trim(now=_now())
-    housekeeping.drop_old_access(now=_now())
-    housekeeping.drop_leftovers(now=_now())
-    if _now().minute % _CLASSES_EVERY == 0:  # it reads all decisions
+    history.trim(now=steady_clock.now())
+    decisions.trim(now=steady_clock.now())
+    housekeeping.drop_old_access(now=steady_clock.now())
+    housekeeping.drop_leftovers(now=steady_clock.now())
+    if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions
         housekeeping.drop_unused_classes()
 
 

@@ -5,6 +5,8 @@ process is asked to stop. One works at a time in the whole system, by a session 
 without waiting; the lock of one that was killed, or stopped for long, goes with its session, and
 another that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
 
+What is due is told by a clock that nobody sets (``clusterstate.steady_clock``).
+
 It also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
 
 It sleeps on the client side of a Redis subscription until the next timer is due or a commit could
@@ -20,7 +22,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, heartbeats, sql, wake
+from clusterstate import changes, heartbeats, sql, steady_clock, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
@@ -45,7 +47,7 @@ _MARK_SECONDS = 0.1
 def run(
     *,
     longest: float = math.inf,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = steady_clock.seconds,
     stopping: Callable[[], bool] = lambda: False,
 ) -> int:
     """Follow and fire for ``longest`` seconds; return how many pods were evicted.
@@ -56,7 +58,7 @@ def run(
     if not _lock():
         return 0
     evicted = 0
-    marked_at = 0.0
+    marked_at = -math.inf
     news: list[Occurrence] = []
     late: list[float] = []
     reporter = progress.Reporter(NAME)
@@ -75,9 +77,9 @@ def run(
                 _report(done)
                 if done.again:
                     continue
-                if seconds - marked_at >= _MARK_SECONDS:
+                if time.monotonic() - marked_at >= _MARK_SECONDS:
                     changes.keep_mark()
-                    marked_at = seconds
+                    marked_at = time.monotonic()
                 timers.follow(now)
                 deletion.finish(now)
                 if news:
