@@ -352,6 +352,9 @@ CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "celery"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# Otherwise standard error is a thing that logs what it is given, and each line that the log hands
+# to it would be dropped.
+CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 # In memory: the schedule is in the code, and a file of it would be a pickle.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
