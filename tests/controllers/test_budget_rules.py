@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many may go, and whether this one may."""
+"""PodDisruptionBudgets: how many may go."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,11 +7,8 @@ import pytest
 
 from clusterstate.objects.pod import Pod
 from scheduling.controllers.budgets.rules import (
-    Answer,
     Budget,
-    BudgetStatus,
     budget_status,
-    decide_eviction,
     scaled_value,
 )
 
@@ -125,74 +122,3 @@ def test_percentages_round_up(value, total, expected):
 
 def test_text_that_is_no_percentage_fails():
     assert status(Budget(min_available="many"), pods(2)).condition[1] == "SyncFailed"
-
-
-# --- evictions ---
-
-
-def decide(one, *budgets):
-    return decide_eviction(one, budgets, now=T0)
-
-
-BUDGET = Budget(name="b", min_available=2)
-SPENT = BudgetStatus(disruptions_allowed=0, current_healthy=2, desired_healthy=2, expected_pods=2)
-LEFT = BudgetStatus(disruptions_allowed=1, current_healthy=3, desired_healthy=2, expected_pods=3)
-SHORT = BudgetStatus(disruptions_allowed=0, current_healthy=1, desired_healthy=2, expected_pods=3)
-
-
-def test_without_a_budget_a_pod_may_go():
-    assert decide(pod("a")).answer is Answer.EVICT
-
-
-@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-def test_pods_that_do_not_run_ask_no_budget(phase):
-    assert decide(pod("a", phase=phase), (BUDGET, SPENT)).answer is Answer.EVICT
-
-
-def test_a_pod_that_is_leaving_asks_no_budget():
-    assert decide(pod("a", deleted=True), (BUDGET, SPENT)).answer is Answer.EVICT
-
-
-def test_a_budget_is_charged():
-    found = decide(pod("a"), (BUDGET, LEFT))
-    assert found.answer is Answer.EVICT_AND_CHARGE
-    assert found.status.disruptions_allowed == 0
-    assert found.status.disrupted_pods == {"a": T0}
-
-
-def test_a_spent_budget_says_not_now_and_why():
-    found = decide(pod("a"), (BUDGET, SPENT))
-    assert found.answer is Answer.TOO_MANY_REQUESTS
-    assert found.message == "Cannot evict pod as it would violate the pod's disruption budget."
-    assert found.cause == "The disruption budget b needs 2 healthy pods and has 2 currently"
-
-
-def test_a_budget_that_was_edited_is_waited_for():
-    edited = Budget(name="b", min_available=2, generation=2)
-    found = decide(pod("a"), (edited, LEFT))
-    assert found.answer is Answer.TOO_MANY_REQUESTS
-    assert found.retry_after_seconds == 10
-    assert "still being processed" in found.cause
-
-
-def test_two_budgets_are_one_too_many():
-    assert decide(pod("a"), (BUDGET, LEFT), (BUDGET, LEFT)).answer is Answer.SEVERAL_BUDGETS
-
-
-@pytest.mark.parametrize(
-    ("policy", "state", "expected"),
-    [
-        (None, SPENT, Answer.EVICT_UNHEALTHY),
-        (None, SHORT, Answer.TOO_MANY_REQUESTS),
-        ("IfHealthyBudget", SHORT, Answer.TOO_MANY_REQUESTS),
-        ("AlwaysAllow", SHORT, Answer.EVICT_UNHEALTHY),
-    ],
-)
-def test_a_pod_that_is_not_ready_goes_as_the_policy_says(policy, state, expected):
-    budget = Budget(name="b", min_available=2, unhealthy_pod_eviction_policy=policy)
-    assert decide(pod("a", ready=False), (budget, state)).answer is expected
-
-
-def test_a_ready_pod_does_not_profit_from_the_policy():
-    budget = Budget(name="b", min_available=2, unhealthy_pod_eviction_policy="AlwaysAllow")
-    assert decide(pod("a"), (budget, SHORT)).answer is Answer.TOO_MANY_REQUESTS

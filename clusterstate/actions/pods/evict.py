@@ -11,8 +11,8 @@ from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.storing import Deleted
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects import document
-from clusterstate.objects.errors import StatusError, TooManyRequests
+from clusterstate.objects import disruption, document
+from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import selector_from_label_selector
 from clusterstate.objects.meta import Manifest
@@ -47,7 +47,7 @@ def evict_pod(
     ``registry/core/pod/storage/eviction.go``, v1.36.
 
     Raises:
-        TooManyRequests: the budget is used up.
+        TooManyRequests, Forbidden: the budget refuses (``objects.disruption``).
         NotFound, Conflict: as for ``delete_pod``.
     """
     dry_run = bool(options.get("dryRun"))
@@ -97,53 +97,11 @@ def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
             " not support."
         )
 
-    def spend(manifest: Manifest) -> Manifest:
-        status = dict(manifest.get("status") or {})
-        observed, generation = (
-            status.get("observedGeneration", 0),
-            manifest["metadata"].get("generation", 0),
-        )
-        if observed < generation:
-            raise TooManyRequests(
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                {
-                    "causes": [
-                        {
-                            "reason": "DisruptionBudget",
-                            "message": f"The disruption budget {budgets[0]} is still being"
-                            " processed by the server.",
-                        }
-                    ],
-                    "retryAfterSeconds": 10,
-                },
-            )
-        allowed = status.get("disruptionsAllowed") or 0
-        if allowed <= 0:
-            needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-            raise TooManyRequests(
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                {
-                    "causes": [
-                        {
-                            "reason": "DisruptionBudget",
-                            "message": f"The disruption budget {budgets[0]} needs {needed} healthy"
-                            f" pods and has {healthy} currently",
-                        }
-                    ]
-                },
-            )
-        disrupted = dict(status.get("disruptedPods") or {})
-        disrupted[name] = document.format_time(now)
-        return {
-            **manifest,
-            "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted},
-        }
-
     budget = storing.lock_row(BUDGET, namespace, budgets[0])
     present = budget.manifest()
-    if not _is_ready(namespace, name) and _may_go_unhealthy(present):
+    if disruption.is_exempt(present, ready=_is_ready(namespace, name)):
         return
-    spent = spend(present)
+    spent = disruption.charge(present, name, now=now)
     text, _ = document.encode(BUDGET.name, spent)
     revision = storing.update_row(BUDGET, budget, spent, text, now=now)
     changes.announce(revision, (BUDGET.name,))
@@ -155,12 +113,3 @@ def _is_ready(namespace: str, name: str) -> bool:
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in status.get("conditions") or ()
     )
-
-
-def _may_go_unhealthy(budget: Manifest) -> bool:
-    """Return whether a pod that is not ready may go without charging the budget."""
-    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-        return True
-    status = budget.get("status") or {}
-    desired = status.get("desiredHealthy") or 0
-    return (status.get("currentHealthy") or 0) >= desired > 0

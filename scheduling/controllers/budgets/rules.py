@@ -1,14 +1,12 @@
-"""How many pods of a PodDisruptionBudget may go, and whether this one may go now.
+"""How many pods of a PodDisruptionBudget may go: its status, from its pods and owners' scales.
 
-Pure: ``budget_status`` computes a budget's status from its pods and their owners' scales, and
-``decide_eviction`` answers an eviction request. Rules: pkg/controller/disruption/disruption.go and
-pkg/registry/core/pod/storage/eviction.go, v1.36.
+Pure. What an eviction takes from the budget is said in ``clusterstate.objects.disruption``. Rule:
+pkg/controller/disruption/disruption.go, v1.36.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 
@@ -18,19 +16,10 @@ from clusterstate.objects.pod import Pod
 
 DELETION_TIMEOUT = 120  # seconds
 """An evicted pod that is not deleted after this long counts as there again."""
-MAX_DISRUPTED_PODS = 2000
-RETRY_AFTER_SECONDS = 10
 
 IntOrPercent = int | str
 
 _PERCENT = re.compile(r"[0-9]+%")
-
-
-class Policy(StrEnum):
-    """Whether a pod that is not ready may go without asking the budget."""
-
-    IF_HEALTHY_BUDGET = "IfHealthyBudget"
-    ALWAYS_ALLOW = "AlwaysAllow"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +28,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     min_available: IntOrPercent | None = None
     max_unavailable: IntOrPercent | None = None
-    unhealthy_pod_eviction_policy: str | None = None
     generation: int = 0
 
 
@@ -91,11 +79,6 @@ def scaled_value(value: IntOrPercent, total: int) -> int:
     if not _PERCENT.fullmatch(value):
         raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
     return -(-int(value[:-1]) * total // 100)
-
-
-def is_percentage(value: IntOrPercent | None) -> bool:
-    """Return whether the bound is given as a percentage."""
-    return isinstance(value, str)
 
 
 def is_ready(pod: Pod) -> bool:
@@ -201,102 +184,3 @@ def budget_status(
         observed_generation=budget.generation,
         recheck_at=moments.after(min(disrupted.values()), DELETION_TIMEOUT) if disrupted else None,
     )
-
-
-# --- evictions -----------------------------------------------------------------------------------
-
-
-class Answer(StrEnum):
-    """What to do with an eviction request."""
-
-    EVICT = "evict"
-    """Delete the pod; no budget is asked."""
-    EVICT_UNHEALTHY = "evictUnhealthy"
-    """Delete the pod if it is still not ready: its budget is not charged."""
-    EVICT_AND_CHARGE = "evictAndCharge"
-    """Charge the budget, then delete the pod."""
-    TOO_MANY_REQUESTS = "tooManyRequests"
-    """Answer 429: not now."""
-    FORBIDDEN = "forbidden"
-    """Answer 403: the budget's status is broken."""
-    SEVERAL_BUDGETS = "severalBudgets"
-    """Answer 500: more than one budget selects the pod."""
-
-
-class EvictionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer; ``status`` is the charged budget, ``message`` and ``cause`` go to the client."""
-
-    answer: Answer
-    message: str = ""
-    cause: str = ""
-    status: BudgetStatus | None = None
-    retry_after_seconds: int = 0
-
-
-_VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
-_FREE_PHASES = frozenset({"Succeeded", "Failed", "Pending"})
-
-
-def decide_eviction(
-    pod: Pod, budgets: Sequence[tuple[Budget, BudgetStatus]], *, now: datetime
-) -> EvictionDecision:
-    """Return whether the pod may be evicted now.
-
-    Args:
-        pod: the pod as it is.
-        budgets: the budgets that select it, with their statuses, locked by the caller.
-        now: the time, noted in the charged budget.
-    """
-    if pod.status.phase in _FREE_PHASES or pod.metadata.deletion_timestamp is not None:
-        return EvictionDecision(answer=Answer.EVICT)
-    if len(budgets) > 1:
-        text = (
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does"
-            " not support."
-        )
-        return EvictionDecision(answer=Answer.SEVERAL_BUDGETS, message=text)
-    if not budgets:
-        return EvictionDecision(answer=Answer.EVICT)
-    budget, status = budgets[0]
-    if not is_ready(pod):
-        if budget.unhealthy_pod_eviction_policy == Policy.ALWAYS_ALLOW:
-            return EvictionDecision(answer=Answer.EVICT_UNHEALTHY)
-        if status.current_healthy >= status.desired_healthy > 0:
-            return EvictionDecision(answer=Answer.EVICT_UNHEALTHY)
-    return _charge(pod, budget, status, now)
-
-
-def _charge(pod: Pod, budget: Budget, status: BudgetStatus, now: datetime) -> EvictionDecision:
-    if status.observed_generation < budget.generation:
-        return EvictionDecision(
-            answer=Answer.TOO_MANY_REQUESTS,
-            message=_VIOLATES,
-            cause=f"The disruption budget {budget.name} is still being processed by the server.",
-            retry_after_seconds=RETRY_AFTER_SECONDS,
-        )
-    if status.disruptions_allowed < 0:
-        return EvictionDecision(
-            answer=Answer.FORBIDDEN, message="pdb disruptions allowed is negative"
-        )
-    if len(status.disrupted_pods) > MAX_DISRUPTED_PODS:
-        text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        return EvictionDecision(answer=Answer.FORBIDDEN, message=text)
-    if status.disruptions_allowed == 0:
-        if status.failure:
-            cause = (
-                f"The disruption budget {budget.name} does not allow evicting pods currently"
-                f" because it failed sync: {status.failure}"
-            )
-        else:
-            cause = (
-                f"The disruption budget {budget.name} needs {status.desired_healthy} healthy pods"
-                f" and has {status.current_healthy} currently"
-            )
-        return EvictionDecision(answer=Answer.TOO_MANY_REQUESTS, message=_VIOLATES, cause=cause)
-    charged = msgspec.structs.replace(
-        status,
-        disruptions_allowed=status.disruptions_allowed - 1,
-        disrupted_pods={**status.disrupted_pods, pod.metadata.name: now},
-        recheck_at=moments.after(min([*status.disrupted_pods.values(), now]), DELETION_TIMEOUT),
-    )
-    return EvictionDecision(answer=Answer.EVICT_AND_CHARGE, status=charged)

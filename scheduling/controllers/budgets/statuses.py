@@ -148,7 +148,6 @@ def _status(manifest: Manifest, pods: list[Pod], now: datetime) -> BudgetStatus:
         name=manifest["metadata"]["name"],
         min_available=spec.get("minAvailable"),
         max_unavailable=spec.get("maxUnavailable"),
-        unhealthy_pod_eviction_policy=spec.get("unhealthyPodEvictionPolicy"),
         generation=manifest["metadata"].get("generation") or 0,
     )
     disrupted = {
