@@ -210,11 +210,6 @@ def respond(error: Exception) -> HttpResponse:
     return response
 
 
-def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse:
-    """Answer for DRF: nothing leaves a view as an exception."""
-    return respond(error)
-
-
 def unknown_path(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Answer 404 for paths that no view serves."""
     return respond(errors.NotFound(UNKNOWN_PATH))

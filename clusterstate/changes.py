@@ -44,9 +44,9 @@ from clusterstate.objects.kinds import KINDS, NAMES
 _T = TypeVar("_T")
 
 ADDED, MODIFIED, DELETED = 1, 2, 3
-VERBS = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
 
-# Advisory lock keys: a tag in the high 16 bits. The other two are single keys.
+# Advisory lock keys: a tag in the high 16 bits. Under REVISION_TAG there is a key for each
+# revision, under 0x5358 one key for each thing that one process does at a time.
 REVISION_TAG = 0x5357
 _TAG_BITS = REVISION_TAG << 48
 ADMISSION_LOCK = (0x5358 << 48) + 1

@@ -42,6 +42,7 @@ REASON: Final = "SetAside"
 _LONGEST_ERROR: Final = 500
 
 
+# What fails on any object: the means of work, not what was worked on.
 _MEANS = (OperationalError, InterfaceError, ProgrammingError, NotSupportedError, MemoryError)
 
 
@@ -75,10 +76,7 @@ def is_an_objects_fault(error: BaseException) -> bool:
 
     A database that is away, or of another version than the code, fails on any object.
     """
-    return not isinstance(
-        error,
-        OperationalError | InterfaceError | ProgrammingError | NotSupportedError | MemoryError,
-    )
+    return not isinstance(error, _MEANS)
 
 
 def each(

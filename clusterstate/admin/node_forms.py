@@ -14,10 +14,10 @@ from clusterstate.admin.forms import MapField, show
 from clusterstate.admin.node_changes import Wanted, fingerprint, tried
 from clusterstate.admission.request import User
 from clusterstate.models import Node, Taint
+from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _FIELDS = {
     "metadata.name": "name",
     "metadata.labels": "labels",

@@ -21,10 +21,11 @@ from clusterstate.admin.base import (
 from clusterstate.admin.clock import now
 from clusterstate.admin.forms import as_lines
 from clusterstate.admin.node_changes import Wanted, write
-from clusterstate.admin.node_forms import EFFECTS, NodeForm, TaintForm, TaintFormSet
+from clusterstate.admin.node_forms import NodeForm, TaintForm, TaintFormSet
 from clusterstate.models import Node, Pod, Taint
 from clusterstate.objects import document
 from clusterstate.objects.errors import StatusError
+from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
 

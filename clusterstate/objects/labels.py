@@ -16,10 +16,8 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.errors import (
-    FORBIDDEN,
     INVALID,
     NOT_SUPPORTED,
-    REQUIRED,
     FieldError,
 )
 from clusterstate.objects.pod import LabelSelector
@@ -538,60 +536,3 @@ def parse_selector(text: str) -> Selector:
     if len(found) > MAX_REQUIREMENTS:
         raise SelectorError(f"more than {MAX_REQUIREMENTS} requirements")
     return Selector(_sorted(found))
-
-
-# Validation -----------------------------------------------------------------------------------
-
-
-def validate_label_name(name: str, path: str) -> list[FieldError]:
-    """Return one error for each thing that is wrong with a label key."""
-    return [FieldError(INVALID, path, name, problem) for problem in is_qualified_name(name)]
-
-
-def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return what is wrong with a map of labels."""
-    errors: list[FieldError] = []
-    for key, value in labels.items():
-        errors += validate_label_name(key, path)
-        errors += [FieldError(INVALID, path, value, text) for text in is_valid_label_value(value)]
-    return errors
-
-
-def validate_label_selector(
-    selector: LabelSelector | None,
-    path: str,
-    *,
-    allow_invalid_values: bool = False,
-    allow_unknown_operators: bool = False,
-) -> list[FieldError]:
-    """Return what is wrong with a label selector; ``Gt`` and ``Lt`` are refused here (R35, R36)."""
-    if selector is None:
-        return []
-    errors = validate_labels(selector.match_labels, f"{path}.matchLabels")
-    for index, expression in enumerate(selector.match_expressions):
-        where = f"{path}.matchExpressions[{index}]"
-        if expression.operator in ("In", "NotIn"):
-            if not expression.values:
-                detail = "must be specified when `operator` is 'In' or 'NotIn'"
-                errors.append(FieldError(REQUIRED, f"{where}.values", None, detail))
-        elif expression.operator in ("Exists", "DoesNotExist"):
-            if expression.values:
-                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.append(FieldError(FORBIDDEN, f"{where}.values", None, detail))
-        elif not allow_unknown_operators:
-            errors.append(
-                FieldError(
-                    INVALID,
-                    f"{where}.operator",
-                    expression.operator,
-                    "not a valid selector operator",
-                )
-            )
-        errors += validate_label_name(expression.key, f"{where}.key")
-        if not allow_invalid_values:
-            for position, value in enumerate(expression.values):
-                errors += [
-                    FieldError(INVALID, f"{where}.values[{position}]", value, text)
-                    for text in is_valid_label_value(value)
-                ]
-    return errors

@@ -3,9 +3,9 @@
 Tolerations answer taints (R112-R121); node selectors and node affinity answer node labels and
 fields (R1-R22). All functions are pure and read the lenses of ``pod`` and ``node``.
 
-Rules: component-helpers ``scheduling/corev1`` and ``nodeaffinity``, ``pkg/util/tolerations`` and
-``pkg/util/taints``, v1.36. Two differences are deliberate: an empty node selector term matches
-everything unless the caller asks for ``empty_term="none"`` (R9, ruling C1), and
+Rules: component-helpers ``scheduling/corev1`` and ``nodeaffinity``, ``pkg/util/tolerations``,
+v1.36. Two differences are deliberate: an empty node selector term matches everything unless the
+caller asks for ``empty_term="none"`` (R9, ruling C1), and
 ``requiredDuringSchedulingRequiredDuringExecution`` counts at scheduling like its ``Ignored`` sister
 (R2, ruling C5).
 """
@@ -27,13 +27,11 @@ from clusterstate.objects.labels import (
     NOTHING,
     Requirement,
     Selector,
-    is_qualified_name,
-    is_valid_label_value,
     new_requirement,
     parse_int64,
     selector_from_set,
 )
-from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import (
     NodeSelector,
     NodeSelectorTerm,
@@ -160,10 +158,6 @@ def merge_tolerations(
 # Taints ---------------------------------------------------------------------------------------
 
 
-class TaintError(ValueError):
-    """A taint is malformed; the message is that of ``kubectl taint``."""
-
-
 def same_taint(one: Taint, other: Taint) -> bool:
     """Return whether two taints are the same one: key and effect decide, not the value."""
     return one.key == other.key and one.effect == other.effect
@@ -172,118 +166,6 @@ def same_taint(one: Taint, other: Taint) -> bool:
 def taint_exists(taints: Iterable[Taint], taint: Taint) -> bool:
     """Return whether a taint of this key and effect is among ``taints``."""
     return any(same_taint(taint, candidate) for candidate in taints)
-
-
-def taints_already_exist(old: Iterable[Taint], taints: Iterable[Taint]) -> str:
-    """Return the keys of ``taints`` that ``old`` has with the same effect, joined by commas."""
-    old = list(old)
-    return ",".join(taint.key for taint in taints for other in old if same_taint(taint, other))
-
-
-def add_or_update_taint(taints: Sequence[Taint], taint: Taint) -> tuple[list[Taint], bool]:
-    """Return the taints with ``taint`` put in place or appended, and whether anything changed."""
-    result: list[Taint] = []
-    found = False
-    for existing in taints:
-        if not same_taint(existing, taint):
-            result.append(existing)
-        elif existing == taint:
-            return list(taints), False
-        else:
-            result.append(taint)
-            found = True
-    return (result if found else [*result, taint]), True
-
-
-def delete_taint(taints: Iterable[Taint], taint: Taint) -> tuple[list[Taint], bool]:
-    """Return the taints without those of this key and effect, and whether any was removed."""
-    taints = list(taints)
-    kept = [existing for existing in taints if not same_taint(existing, taint)]
-    return kept, len(kept) != len(taints)
-
-
-def delete_taints_by_key(taints: Iterable[Taint], key: str) -> tuple[list[Taint], bool]:
-    """Return the taints without those of this key, and whether any was removed."""
-    taints = list(taints)
-    kept = [existing for existing in taints if existing.key != key]
-    return kept, len(kept) != len(taints)
-
-
-def taint_set_diff(new: Sequence[Taint], old: Sequence[Taint]) -> tuple[list[Taint], list[Taint]]:
-    """Return (to add, to remove): what only ``new`` has, what only ``old`` has."""
-    return (
-        [taint for taint in new if not taint_exists(old, taint)],
-        [taint for taint in old if not taint_exists(new, taint)],
-    )
-
-
-def validate_taint(taint: Taint) -> None:
-    """Check key, value and effect; an empty effect is allowed (``CheckTaintValidation``).
-
-    Raises:
-        TaintError: one of them is wrong.
-    """
-    if problems := is_qualified_name(taint.key):
-        raise TaintError(f"invalid taint key: {'; '.join(problems)}")
-    if problems := is_valid_label_value(taint.value):
-        raise TaintError(f"invalid taint value: {'; '.join(problems)}")
-    if taint.effect:
-        _check_effect(taint.effect)
-
-
-def _check_effect(effect: str) -> None:
-    if effect not in EFFECTS:
-        raise TaintError(f"invalid taint effect: {effect}, unsupported taint effect")
-
-
-def parse_taint(spec: str) -> Taint:
-    """Return the taint of ``key=value:effect``, ``key:effect`` or ``key``.
-
-    Raises:
-        TaintError: the text has another form or a part is not valid.
-    """
-    parts = spec.split(":")
-    if len(parts) > 2:
-        raise TaintError(f"invalid taint spec: {spec}")
-    key, value, effect = parts[0], "", ""
-    if len(parts) == 2:
-        effect = parts[1]
-        _check_effect(effect)
-        pair = key.split("=")
-        if len(pair) > 2:
-            raise TaintError(f"invalid taint spec: {spec}")
-        if len(pair) == 2:
-            key, value = pair
-            if problems := is_valid_label_value(value):
-                raise TaintError(f"invalid taint spec: {spec}, {'; '.join(problems)}")
-    if problems := is_qualified_name(key):
-        raise TaintError(f"invalid taint spec: {spec}, {'; '.join(problems)}")
-    return Taint(key=key, value=value, effect=effect)
-
-
-def parse_taints(specs: Iterable[str]) -> tuple[list[Taint], list[Taint]]:
-    """Return (to add, to remove) of ``kubectl taint`` arguments; a trailing ``-`` removes (R112).
-
-    Raises:
-        TaintError: an argument is malformed, lacks an effect to add, or repeats key and effect.
-    """
-    add: list[Taint] = []
-    remove: list[Taint] = []
-    for spec in specs:
-        if spec.endswith("-"):
-            taint = parse_taint(spec[:-1])
-            remove.append(Taint(key=taint.key, effect=taint.effect))
-            continue
-        taint = parse_taint(spec)
-        if not taint.effect:
-            raise TaintError(f"invalid taint spec: {spec}")
-        if taint_exists(add, taint):
-            raise TaintError(
-                "duplicated taints with the same key and effect: "
-                f"{{{taint.key} {taint.value} {taint.effect} <nil>}}"
-            )
-        add.append(taint)
-    return add, remove
 
 
 # Node selectors -------------------------------------------------------------------------------
@@ -426,17 +308,6 @@ class NodeSelectorMatcher:
         return matched, [] if matched else self.errors
 
 
-def match_node_selector(
-    selector: NodeSelector,
-    labels: Mapping[str, str],
-    fields: Mapping[str, str],
-    *,
-    empty_term: EmptyTerm = "all",
-) -> bool:
-    """Return whether a node with these labels and fields matches the selector."""
-    return NodeSelectorMatcher(selector, empty_term=empty_term).matches(labels, fields)
-
-
 class RequiredNodeAffinity:
     """A pod's ``nodeSelector`` and required node affinity, parsed once; all must hold (R21).
 
@@ -479,18 +350,6 @@ class RequiredNodeAffinity:
             if not matched:
                 return False, errors
         return True, []
-
-
-def required_node_affinity(pod: Pod, *, empty_term: EmptyTerm = "all") -> RequiredNodeAffinity:
-    """Return the parsed requirements of a pod on its node."""
-    return RequiredNodeAffinity(pod, empty_term=empty_term)
-
-
-def matches_required_node_affinity(pod: Pod, node: Node, *, empty_term: EmptyTerm = "all") -> bool:
-    """Return whether the node satisfies the pod's ``nodeSelector`` and required affinity."""
-    return RequiredNodeAffinity(pod, empty_term=empty_term).matches(
-        node.metadata.labels, node_fields(node.metadata.name)
-    )
 
 
 class PreferredTerms:

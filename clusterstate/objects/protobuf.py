@@ -145,10 +145,6 @@ def _base64(data: bytes, at: int, end: int, budget: _Budget) -> str:
     return base64.b64encode(data[at:end]).decode()
 
 
-def _raw(data: bytes, at: int, end: int, budget: _Budget) -> bytes:
-    return data[at:end]
-
-
 def _json(data: bytes, at: int, end: int, budget: _Budget) -> Any:
     """Read a RawExtension or FieldsV1: JSON, or another object in protobuf."""
     raw = dict(_pairs(data, at, end)).get(1, b"")
@@ -583,21 +579,6 @@ def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
     return b"".join(
         (MAGIC, b"\x0a", _with_length(types), b"\x12", _with_length(raw), b"\x1a\x00\x22\x00")
     )
-
-
-def encode_list(
-    api_version: str, kind: str, metadata: Mapping[str, Any], items: "list[Mapping[str, Any]]"
-) -> bytes:
-    """Return a list of objects of one kind as a body; ``kind`` is that of an item.
-
-    Raises:
-        UnknownKind: the list has no message.
-        Malformed: a value has no form in protobuf.
-    """
-    manifest = {
-        "apiVersion": api_version, "kind": f"{kind}List", "metadata": metadata, "items": items,
-    }  # fmt: skip
-    return encode(manifest)
 
 
 def watch_event(verb: str, body: bytes) -> bytes:

@@ -119,10 +119,6 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         """Return the product with a whole number."""
         return Quantity(self.unscaled * by, self.format, self.scale)
 
-    def neg(self) -> "Quantity":
-        """Return the number with the other sign."""
-        return Quantity(-self.unscaled, self.format, self.scale)
-
     def cmp(self, other: "Quantity") -> int:
         """Return -1, 0 or 1 as this number is below, equal to or above the other."""
         scale = min(self.scale, other.scale)

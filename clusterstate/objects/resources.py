@@ -24,8 +24,6 @@ from clusterstate.objects.quantity import MAX_INT64, Quantity
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
-EPHEMERAL_STORAGE: Final = "ephemeral-storage"
-PODS: Final = "pods"
 HUGE_PAGES_PREFIX: Final = "hugepages-"
 
 DEFAULT_CPU_MILLI: Final = 100

@@ -123,14 +123,6 @@ def unforeseen(due_at: datetime, *, limit: int) -> list[tuple[int, str, str]]:
     return [(id_, namespace, name) for id_, namespace, name in rows]
 
 
-def count_timers() -> int:
-    """Return how many timers wait. Queries once; counts them all."""
-    row = sql.fetch_one("SELECT count(*) FROM eviction_timer")
-    assert row is not None
-    waiting_now: int = row[0]
-    return waiting_now
-
-
 LATENESS_BOUNDS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 
 FIGURES: Final = "eviction-figures"

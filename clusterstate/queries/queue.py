@@ -8,47 +8,6 @@ import msgspec
 from clusterstate import sql
 
 
-class PendingRow(msgspec.Struct, frozen=True):
-    """An unbound pod and its place in the queue."""
-
-    id: int
-    uid: str
-    namespace: str
-    name: str
-    class_id: int
-    revision: int
-    priority: int
-    scheduler_name: str
-    nominated_node_name: str
-    created_at: datetime
-    deletion_at: datetime | None
-    stage: str
-    attempts: int
-    not_before: datetime | None
-    since: datetime
-    rejected_by: list[str]
-    message: str
-    refused_revision: int
-    refused_under: int
-
-
-def load_pending(ids: Sequence[int] | None = None) -> list[PendingRow]:
-    """Return the queue by priority and age: all waiting pods, or some by id. Queries once."""
-    where = "" if ids is None else "WHERE q.pod_id = ANY(%s)"
-    rows = sql.fetch(
-        f"""
-        SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.revision, p.priority,
-               p.scheduler_name, p.nominated_node_name, p.created_at, p.deletion_at, q.stage,
-               q.attempts, q.not_before, q.since, q.rejected_by, q.message, q.refused_revision,
-               q.refused_under
-        FROM pending_pod q JOIN pod p ON p.id = q.pod_id {where}
-        ORDER BY p.priority DESC, q.since, p.id
-        """,
-        () if ids is None else (sql.Int8s(list(ids)),),
-    )
-    return [PendingRow(*row) for row in rows]
-
-
 def load_arrivals(follower: str) -> list[int]:
     """Return the pods created on a node whose admission nobody was asked for, the oldest first.
 

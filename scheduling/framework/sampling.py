@@ -1,18 +1,11 @@
-"""How many feasible nodes are enough, and in which order nodes are looked at.
+"""How many feasible nodes are enough, and at which node the search for them begins.
 
-Rules: ``numFeasibleNodesToFind`` in pkg/scheduler/schedule_one.go and ``nodeTree`` in
-pkg/scheduler/backend/cache/node_tree.go, v1.36 (R170-R178).
+Rule: ``numFeasibleNodesToFind`` in pkg/scheduler/schedule_one.go, v1.36 (R170-R177). The order of
+the nodes is that of ``engine.snapshot`` (R178).
 """
-
-from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
 
 SEED_FLOOR = 50
 """The hard minimum of nodes that the seeds name (R175, C18)."""
-KUBERNETES_FLOOR = 100
-"""The hard minimum that Kubernetes has."""
 
 _LOWEST_ADAPTIVE_PERCENTAGE = 5
 
@@ -46,26 +39,3 @@ def next_start(start: int, examined: int, nodes: int) -> int:
         nodes: length of the node order; 0 gives 0.
     """
     return (start + examined) % nodes if nodes else 0
-
-
-def interleaved(zones: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
-    """Return node indexes so that zones take turns, shape (nodes,) (R178).
-
-    Zones come in the order of their first node, nodes of a zone in the order given; a zone that
-    has no more nodes is passed over. Zones {1, 2, 3, 4} and {5, 6} give 1, 5, 2, 6, 3, 4.
-
-    Args:
-        zones: the zone of each node as a number, shape (nodes,).
-    """
-    column = np.asarray(zones)
-    if not len(column):
-        return np.empty(0, dtype=np.intp)
-    _, first, inverse, counts = np.unique(
-        column, return_index=True, return_inverse=True, return_counts=True
-    )
-    # Turn: a node's place within its zone; then zones within a turn by their first appearance.
-    by_zone = np.argsort(inverse, kind="stable")
-    turn = np.empty(len(column), dtype=np.intp)
-    starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-    turn[by_zone] = np.arange(len(column)) - np.repeat(starts, counts)
-    return np.lexsort((first[inverse], turn)).astype(np.intp, copy=False)

@@ -5,10 +5,10 @@ import pytest
 
 from clusterstate.admission.runtime_class import WAIT_GATE, provenance, resume
 from clusterstate.objects.errors import Forbidden
-from clusterstate.objects.matching import matches_required_node_affinity
 from clusterstate.objects.pod import Pod
 from tests.admission.context import Known, create, pod
 from tests.builders import make_node
+from tests.reference.node_affinity import required_match
 
 WINDOWS = {
     "metadata": {"name": "windows"},
@@ -157,4 +157,4 @@ def test_only_nodes_of_the_class_match(os, matches):
     """R43, R60."""
     admitted = create(pod({"runtimeClassName": "windows"}), _known()).manifest
     node = make_node("n").labelled({"kubernetes.io/os": os}).build()
-    assert matches_required_node_affinity(msgspec.convert(admitted, Pod), node) is matches
+    assert required_match(msgspec.convert(admitted, Pod), node) is matches

@@ -14,13 +14,13 @@ from api import clock
 from clusterstate import decisions, reservations, sql
 from clusterstate.actions import scheduler_configuration
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.queue import load_pending
 from scheduling.answers import questions
 from scheduling.worker import binding_cycle, profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.api.conftest import TABLE
 from tests.builders import make_node, make_pod
 from tests.plugins.packages import OUTSIDE, install, on_path, write_guide
+from tests.rows import load_pending
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
 WAITING = "/apis/stowage.dev/v1/waitingpods"

@@ -11,11 +11,12 @@ from clusterstate import changes, sql
 from clusterstate.actions import history
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.queue import load_pending, pending_counts
+from clusterstate.queries.queue import pending_counts
 from scheduling.engine.queue import Stage
 from scheduling.worker import mirror, profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
+from tests.rows import load_pending
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
 

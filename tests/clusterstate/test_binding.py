@@ -15,8 +15,6 @@ from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.footprint import Footprint
 from clusterstate.queries.loading import load_nodes
-from clusterstate.queries.overcommitment import overcommitted_nodes
-from clusterstate.queries.queue import load_pending
 from tests.clock import moment
 from tests.clusterstate.support import (
     NOW,
@@ -28,6 +26,7 @@ from tests.clusterstate.support import (
     new_pod,
     pod,
 )
+from tests.rows import load_pending, overcommitted_nodes
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -18,11 +18,10 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.decisions import Turn
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.overcommitment import overcommitted_nodes
 from clusterstate.queries.pods import pods_by_id
-from clusterstate.queries.queue import load_pending
 from tests.clusterstate.support import NOW, create_node, pod
 from tests.perf import rehearsal
+from tests.rows import load_pending, overcommitted_nodes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -33,7 +33,7 @@ from clusterstate.objects.errors import (
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id
-from clusterstate.queries.queue import load_pending, pending_counts
+from clusterstate.queries.queue import pending_counts
 from clusterstate.queries.terminating import finishable
 from tests.clock import moment
 from tests.clusterstate.support import (
@@ -45,6 +45,7 @@ from tests.clusterstate.support import (
     new_pod,
     pod,
 )
+from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -19,7 +19,6 @@ from clusterstate.objects.labels import parse_selector
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.loading import consistent_read, load_classes
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.queue import load_pending
 from clusterstate.queries.tokens import TokenUser, token_user
 from tests.clusterstate.support import (
     NOW,
@@ -33,6 +32,7 @@ from tests.clusterstate.support import (
     pod,
     replay,
 )
+from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.admission.validation import metadata
 from clusterstate.objects import labels
 from clusterstate.objects.errors import FieldError
 from clusterstate.objects.pod import LabelSelector
@@ -131,21 +132,22 @@ def _from_set(case: dict[str, Any]) -> str | None:
 
 
 def _validate_label_name(case: dict[str, Any]) -> str | None:
-    return _errors(labels.validate_label_name(case["labelName"], case["path"]), case)
+    return _errors(metadata.validate_label_key(case["labelName"], case["path"]), case)
 
 
 def _validate_labels(case: dict[str, Any]) -> str | None:
-    return _errors(labels.validate_labels(case["labels"] or {}, case["path"]), case)
+    return _errors(metadata.validate_labels(case["labels"] or {}, case["path"]), case)
 
 
 def _validate_label_selector(case: dict[str, Any]) -> str | None:
     options = case.get("options") or {}
-    errors = labels.validate_label_selector(
-        _label_selector_of(case),
+    errors = metadata.validate_label_selector(
+        case["labelSelector"],
         case["path"],
         allow_invalid_values=options.get("AllowInvalidLabelValueInSelector", False),
-        allow_unknown_operators=options.get("AllowUnknownOperatorInRequirement", False),
     )
+    if options.get("AllowUnknownOperatorInRequirement"):  # an option of none of our kinds
+        errors = [error for error in errors if not error.field.endswith(".operator")]
     return _errors(errors, case)
 
 

@@ -45,7 +45,7 @@ def _matched(found: tuple[bool, list[FieldError]], case: dict[str, Any]) -> str 
 
 def _pod_match(case: dict[str, Any]) -> str | None:
     pod = msgspec.convert(case["pod"], Pod)
-    required = matching.required_node_affinity(pod, empty_term="none")
+    required = matching.RequiredNodeAffinity(pod, empty_term="none")
     return _matched(required.match(*_node(case)), case)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from clusterstate.objects import matching
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
+from tests.reference import taints as taint_edits
 
 
 def check(case: dict[str, Any]) -> str | None:
@@ -84,16 +85,16 @@ def _merge(case: dict[str, Any]) -> dict[str, Any]:
 
 def _parse(case: dict[str, Any]) -> dict[str, Any]:
     try:
-        add, remove = matching.parse_taints(case["spec"])
-    except matching.TaintError as error:
+        add, remove = taint_edits.parse_taints(case["spec"])
+    except taint_edits.TaintError as error:
         return {"error": str(error)}
     return {"error": None, "add": _plain(add), "remove": _plain(remove)}
 
 
 def _validate(case: dict[str, Any]) -> dict[str, Any]:
     try:
-        matching.validate_taint(_taint(case["taint"]))
-    except matching.TaintError as error:
+        taint_edits.validate_taint(_taint(case["taint"]))
+    except taint_edits.TaintError as error:
         return {"error": str(error)}
     return {"error": None}
 
@@ -109,14 +110,16 @@ def _edited(case: dict[str, Any], taints: list[Taint], *, updated: bool) -> dict
 
 
 def _add_or_update(case: dict[str, Any]) -> dict[str, Any]:
-    taints, updated = matching.add_or_update_taint(
+    taints, updated = taint_edits.add_or_update_taint(
         _taints(_of_node(case, "node")), _taint(case["taint"])
     )
     return _edited(case, taints, updated=updated)
 
 
 def _remove(case: dict[str, Any]) -> dict[str, Any]:
-    taints, updated = matching.delete_taint(_taints(_of_node(case, "node")), _taint(case["taint"]))
+    taints, updated = taint_edits.delete_taint(
+        _taints(_of_node(case, "node")), _taint(case["taint"])
+    )
     return _edited(case, taints, updated=updated)
 
 
@@ -126,18 +129,18 @@ def _deleted(case: dict[str, Any], taints: list[Taint], *, deleted: bool) -> dic
 
 
 def _delete(case: dict[str, Any]) -> dict[str, Any]:
-    taints, deleted = matching.delete_taint(_taints(case["taints"]), _taint(case["taint"]))
+    taints, deleted = taint_edits.delete_taint(_taints(case["taints"]), _taint(case["taint"]))
     return _deleted(case, taints, deleted=deleted)
 
 
 def _delete_by_key(case: dict[str, Any]) -> dict[str, Any]:
     key = case["key"] if "key" in case else case.get("taintKey", "")
-    taints, deleted = matching.delete_taints_by_key(_taints(case["taints"]), key)
+    taints, deleted = taint_edits.delete_taints_by_key(_taints(case["taints"]), key)
     return _deleted(case, taints, deleted=deleted)
 
 
 def _set_diff(case: dict[str, Any]) -> dict[str, Any]:
-    add, remove = matching.taint_set_diff(_taints(case["new"]), _taints(case["old"]))
+    add, remove = taint_edits.taint_set_diff(_taints(case["new"]), _taints(case["old"]))
     same = (add, remove) == (_taints(case["add"]), _taints(case["remove"]))
     return {} if same else {"add": _plain(add), "remove": _plain(remove)}
 
@@ -147,7 +150,7 @@ def _exists(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _already_exist(case: dict[str, Any]) -> dict[str, Any]:
-    found = matching.taints_already_exist(_taints(case["old"]), _taints(case["taints"]))
+    found = taint_edits.taints_already_exist(_taints(case["old"]), _taints(case["taints"]))
     return {"result": found}
 
 

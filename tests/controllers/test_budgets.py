@@ -5,7 +5,7 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects.errors import TooManyRequests
-from clusterstate.queries.eviction_timers import DURING_EXECUTION, count_timers, waiting_timers
+from clusterstate.queries.eviction_timers import DURING_EXECUTION, waiting_timers
 from clusterstate.queries.objects import get_manifest
 from scheduling.answers import questions
 from scheduling.controllers.budgets import statuses
@@ -25,6 +25,7 @@ from tests.controllers.support import (
     taint,
     terminating,
 )
+from tests.rows import count_timers
 
 pytestmark = pytest.mark.django_db
 

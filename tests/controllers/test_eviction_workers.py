@@ -4,11 +4,12 @@ import pytest
 
 from clusterstate import sql
 from clusterstate.actions import bootstrap
-from clusterstate.queries.eviction_timers import count_timers, timer_totals
+from clusterstate.queries.eviction_timers import timer_totals
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.evictions import firing, timekeeper, timers, workers
 from tests.controllers.support import NOW, after, make_node, make_pod, set_taints, taint, tolerates
+from tests.rows import count_timers
 
 PODS = 60
 

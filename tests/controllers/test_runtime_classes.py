@@ -10,9 +10,9 @@ from clusterstate.admission.runtime_class import WAIT_GATE
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.queue import load_pending
 from scheduling.controllers import runtime_classes
 from tests.controllers.support import NOW, after, make_pod
+from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db
 

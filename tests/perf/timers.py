@@ -15,9 +15,10 @@ from django.conf import settings
 from clusterstate import sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.queries.eviction_timers import count_timers, next_due
+from clusterstate.queries.eviction_timers import next_due
 from scheduling.controllers.evictions import timers, workers
 from tests.perf import rehearsal
+from tests.rows import count_timers
 
 _ON_A_NODE = 100
 _SPARSE = 200

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from clusterstate.objects.matching import (
     HARD_EFFECTS,
     find_untolerated,
-    matches_required_node_affinity,
 )
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.framework.configuration import default_configuration, load
 from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node
 from scheduling.plugins.queueing_hints import registrations
+from tests.reference.node_affinity import required_match
 
 ALL = registrations(default_configuration().profiles[0])
 
@@ -259,7 +259,7 @@ def rejections(target, on):
     found = set()
     if find_untolerated(on.spec.taints, target.spec.tolerations, HARD_EFFECTS):
         found.add("TaintToleration")
-    if not matches_required_node_affinity(target, on):
+    if not required_match(target, on):
         found.add("NodeAffinity")
     cpu = float(target.spec.containers[0].resources.requests["cpu"].rstrip("m"))
     if cpu / (1000 if cpu > 100 else 1) > float(on.status.allocatable["cpu"]):

@@ -17,9 +17,10 @@ from clusterstate.objects.matching import (
     EmptyTerm,
     NodeSelectorMatcher,
     PreferredTerms,
-    matches_required_node_affinity,
+    RequiredNodeAffinity,
     node_fields,
 )
+from clusterstate.objects.node import Node
 from clusterstate.objects.pod import NodeAffinity as NodeAffinitySpec
 from clusterstate.objects.pod import NodeSelector, Pod
 from tests.reference.cluster import Cluster, PlacedNode
@@ -33,6 +34,13 @@ from tests.reference.rule import (
     Verdict,
     normalize_by_highest,
 )
+
+
+def required_match(pod: Pod, node: Node, *, empty_term: EmptyTerm = "all") -> bool:
+    """Return whether the node satisfies the pod's ``nodeSelector`` and required affinity."""
+    return RequiredNodeAffinity(pod, empty_term=empty_term).matches(
+        node.metadata.labels, node_fields(node.metadata.name)
+    )
 
 
 class NodeAffinity(Rule[None, PreferredTerms]):
@@ -77,7 +85,7 @@ class NodeAffinity(Rule[None, PreferredTerms]):
         if not all(added.matches(node.labels, fields) for added in self.added_required):
             reason = "node(s) didn't match scheduler-enforced node affinity"
             return Verdict(UNRESOLVABLE, (reason,))
-        if not matches_required_node_affinity(pod, node.node, empty_term=self.empty_term):
+        if not required_match(pod, node.node, empty_term=self.empty_term):
             return Verdict(UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
         return PASS
 

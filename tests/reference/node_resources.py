@@ -17,7 +17,6 @@ from clusterstate.objects.resources import (
     CPU,
     DEFAULT_CPU_MILLI,
     DEFAULT_MEMORY_BYTES,
-    EPHEMERAL_STORAGE,
     MEMORY,
     PodResourcesOptions,
     non_zero_requests,
@@ -27,7 +26,7 @@ from clusterstate.objects.resources import (
 )
 from tests.reference.cluster import PlacedNode
 
-NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
+NATIVE = (CPU, MEMORY, "ephemeral-storage")
 """Resources with accounts of their own; ``pods`` is counted apart, all others are *scalar*."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from clusterstate.objects.pod import Pod
-from clusterstate.objects.resources import PODS, pod_request_ints
+from clusterstate.objects.resources import pod_request_ints
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.helpers import broken_linear
 from tests.reference.node_resources import (
@@ -118,7 +118,7 @@ class NodeResourcesFit(Rule[dict[str, int], dict[str, int]]):
         has, used = allocatable(node), requested(node)
         reasons = []
         code = UNSCHEDULABLE
-        if len(node.pods) + 1 > has.get(PODS, 0):
+        if len(node.pods) + 1 > has.get("pods", 0):
             reasons.append("Too many pods")
         wants = state or {}
         others = sorted(name for name in wants if self._accounted(name))

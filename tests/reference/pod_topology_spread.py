@@ -24,11 +24,11 @@ from clusterstate.objects.matching import (
     HARD_EFFECTS,
     EmptyTerm,
     find_untolerated,
-    matches_required_node_affinity,
 )
 from clusterstate.objects.pod import Pod, TopologySpreadConstraint
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.helpers import default_selector
+from tests.reference.node_affinity import required_match
 from tests.reference.rule import (
     ERROR,
     MAX_NODE_SCORE,
@@ -164,7 +164,7 @@ class PodTopologySpread(Rule[FilterState, ScoreState]):
 
     def _counts_for(self, constraint: Constraint, pod: Pod, node: PlacedNode) -> bool:
         """Return whether the constraint regards ``node`` as a place where the pod could run."""
-        if constraint.honor_affinity and not matches_required_node_affinity(
+        if constraint.honor_affinity and not required_match(
             pod, node.node, empty_term=self.empty_term
         ):
             return False

@@ -9,13 +9,13 @@ from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
 from clusterstate.actions.pods.create import create_pod
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
-from clusterstate.queries.queue import load_pending
 from scheduling.engine.queue import Backoff
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
 from scheduling.worker import node_admission
 from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
+from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db
 

@@ -50,11 +50,6 @@ def too_many(path: str, count: int, limit: int) -> FieldError:
     return FieldError(errors.TOO_MANY, path, count, f"must have at most {limit} items")
 
 
-def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    """Return the error of a value of the wrong JSON type."""
-    return FieldError(errors.TYPE_INVALID, path, value, detail)
-
-
 def invalid_each(path: str, value: Any, problems: Iterable[str]) -> Errors:
     """Return one `invalid` for each of ``problems``."""
     return [FieldError(errors.INVALID, path, value, problem) for problem in problems]

@@ -72,6 +72,11 @@ def validate_accessor_meta(meta: Manifest, path: str) -> Errors:
     return errors
 
 
+def validate_label_key(key: str, path: str) -> Errors:
+    """Return one error for each thing that is wrong with a label key."""
+    return invalid_each(path, key, formats.qualified_name(key))
+
+
 def validate_labels(labels: dict[str, str], path: str) -> Errors:
     """Return what is wrong with a map of labels (also a pod's ``nodeSelector``)."""
     errors: Errors = []
@@ -207,8 +212,7 @@ def validate_label_selector(
                 errors.append(forbidden(f"{where}.values", detail))
         else:
             errors.append(invalid(f"{where}.operator", operator, "not a valid selector operator"))
-        key = expression.get("key") or ""
-        errors += invalid_each(f"{where}.key", key, formats.qualified_name(key))
+        errors += validate_label_key(expression.get("key") or "", f"{where}.key")
         if not allow_invalid_values:
             for position, value in enumerate(values):
                 problems = formats.label_value(value)

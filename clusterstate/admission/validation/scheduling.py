@@ -20,9 +20,9 @@ from clusterstate.admission.validation.field import (
 from clusterstate.admission.validation.metadata import validate_label_selector
 from clusterstate.objects.errors import DUPLICATE, FieldError
 from clusterstate.objects.labels import parse_int64
+from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest
 
-TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 REQUIRED_REQUIRED: Final = "requiredDuringSchedulingRequiredDuringExecution"
 REQUIRED_IGNORED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -399,8 +399,8 @@ def validate_taint_effect(effect: str, path: str, *, allow_empty: bool = True) -
     """Return what is wrong with the effect of a taint or a toleration."""
     if not allow_empty and not effect:
         return [required(path)]
-    if effect not in TAINT_EFFECTS:
-        return [not_supported(path, effect, TAINT_EFFECTS)]
+    if effect not in EFFECTS:
+        return [not_supported(path, effect, EFFECTS)]
     return []
 
 

@@ -21,7 +21,7 @@ from enum import StrEnum
 import msgspec
 
 from clusterstate.objects import moments
-from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, same_taint
+from clusterstate.objects.matching import NO_EXECUTE, NO_SCHEDULE, taint_exists
 from clusterstate.objects.node import Node, NodeCondition, Taint
 from clusterstate.objects.node_taints import BY_CONDITION, NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
@@ -92,11 +92,9 @@ def with_condition_taints(node: Node) -> tuple[Taint, ...]:
     kept = [
         taint
         for taint in node.spec.taints
-        if taint.effect != NO_SCHEDULE
-        or taint.key not in _MANAGED
-        or any(same_taint(taint, other) for other in wanted)
+        if taint.effect != NO_SCHEDULE or taint.key not in _MANAGED or taint_exists(wanted, taint)
     ]
-    missing = [t for t in wanted if not any(same_taint(t, other) for other in kept)]
+    missing = [taint for taint in wanted if not taint_exists(kept, taint)]
     return (*kept, *missing)
 
 
