@@ -1,4 +1,4 @@
-"""What admission looks up, kept in memory and exact: namespaces, runtime and priority classes.
+"""What admission looks up, kept in memory and exact: namespaces, classes, limits, quotas' rules.
 
 These objects change rarely and are needed for every pod, so each process keeps them, together with
 the *admission epoch* at which it read them. The epoch is a sequence that every write of such an
@@ -16,8 +16,8 @@ per pod, and no pod ever slips into a namespace that is already being deleted.
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
@@ -26,6 +26,7 @@ from django.db import connection, transaction
 from clusterstate import changes, memory, sql
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects import document
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
@@ -37,19 +38,37 @@ EPOCH = (
 """Column of the gate CTE: the current epoch, read under the shared lock."""
 
 
+_NONE: Final[dict[str, tuple[str, int]]] = {}
+
+
 class _Objects:
-    """Objects of one kind by name, decoded when first asked for."""
+    """Objects of one kind by namespace and name, decoded when first asked for."""
 
     def __init__(self, rows: list[sql.Row]) -> None:
-        self._stored = {name: (text, revision) for name, text, revision in rows}
-        self._decoded: dict[str, Manifest] = {}
+        self._stored: dict[str, dict[str, tuple[str, int]]] = {}
+        for namespace, name, text, revision in rows:
+            self._stored.setdefault(namespace, {})[name] = (text, revision)
+        self._decoded: dict[tuple[str, str], Manifest] = {}
 
-    def get(self, name: str) -> Manifest | None:
+    def get(self, name: str, namespace: str = "") -> Manifest | None:
         """Return the manifest; it must not be changed."""
-        found = self._decoded.get(name)
-        if found is None and name in self._stored:
-            found = self._decoded[name] = document.decode(*self._stored[name])
+        found = self._decoded.get((namespace, name))
+        if found is None:
+            stored = self._stored.get(namespace, _NONE).get(name)
+            if stored is not None:
+                found = self._decoded[namespace, name] = document.decode(*stored)
         return found
+
+    def has(self, namespace: str) -> bool:
+        """Return whether a namespace has any."""
+        return namespace in self._stored
+
+    def of(self, namespace: str) -> Sequence[Manifest]:
+        """Return the manifests of a namespace, ordered by name; they must not be changed."""
+        if namespace not in self._stored:
+            return ()
+        found = (self.get(name, namespace) for name in sorted(self._stored[namespace]))
+        return [one for one in found if one is not None]
 
 
 class Catalogue:
@@ -89,6 +108,10 @@ class Catalogue:
     def namespace(self, name: str) -> Manifest | None:
         """Return the Namespace called ``name``."""
         return self._objects["Namespace"].get(name)
+
+    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
+        """Return the LimitRanges of a namespace, ordered by name."""
+        return self._objects["LimitRange"].of(namespace)
 
     def node(self, name: str) -> Manifest | None:
         """Return the Node called ``name``. Queries once."""
@@ -144,7 +167,7 @@ def is_current(context: Catalogue) -> bool:
 
 
 def reload() -> Catalogue:
-    """Read the catalogue and remember it. Queries four times.
+    """Read the catalogue and remember it. Queries once for each kind in it, and twice more.
 
     What is read may be newer than the epoch read before it, never older: too new costs one reload
     more, too old would let a stale rule through.
@@ -154,8 +177,8 @@ def reload() -> Catalogue:
     _memory.belongs_to(row[1], row[0])
     objects = {
         kind.name: sql.fetch(
-            f"SELECT t.name, d.text, t.revision FROM {kind.rows} t"
-            " JOIN document d ON d.id = t.document_id"
+            f"SELECT {_namespace(kind)}, t.name, d.text, t.revision"
+            f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id"
         )
         for kind in ALL_KINDS
         if kind.in_catalogue
@@ -167,6 +190,10 @@ def reload() -> Catalogue:
     if not _written_here():
         remember(found)
     return found
+
+
+def _namespace(kind: Kind) -> str:
+    return "t.namespace" if kind.namespaced else "''"
 
 
 def admission_settings() -> AdmissionSettings:

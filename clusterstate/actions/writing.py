@@ -134,7 +134,9 @@ class Writer:
                     kind,
                     [one.admitted.manifest for one in prepared],
                     now=now,
-                    epoch=None if writes_catalogue else context.epoch,
+                    # The lock keeps the epoch as it is; what was read before may be older, and
+                    # then the namespace may be about to go.
+                    epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
                 )
             except AlreadyExists as error:
                 taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])

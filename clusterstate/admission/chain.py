@@ -9,6 +9,7 @@ from clusterstate.admission import (
     default_toleration_seconds,
     extended_resource_toleration,
     limit_pod_hard_anti_affinity_topology,
+    limit_ranger,
     match_label_keys,
     namespace_lifecycle,
     node_restriction,
@@ -128,6 +129,8 @@ def run_mutating(request: Request) -> None:
     namespace_lifecycle.admit(request)
     kind = request.kind
     if kind == "Pod":
+        if settings.limit_ranger:
+            limit_ranger.admit(request)
         if settings.node_restriction:
             node_restriction.admit(request)
         if request.subresource:
@@ -158,6 +161,8 @@ def run_mutating(request: Request) -> None:
 def run_validating(request: Request) -> None:
     """Run the plugins that only look, after validation."""
     settings = request.context.settings
+    if settings.limit_ranger and request.kind in ("Pod", "PersistentVolumeClaim"):
+        limit_ranger.validate(request)
     if request.kind == "Pod" and not request.subresource:
         affinity = (request.manifest.get("spec") or {}).get("affinity")
         if affinity and limit_pod_hard_anti_affinity_topology.is_enabled(request):

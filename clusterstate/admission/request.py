@@ -1,5 +1,6 @@
 """What admission is asked: the request, who asks, and what may be looked up."""
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -49,6 +50,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     extended_resource_toleration: bool = False
     pod_toleration_restriction: bool = False
     dedicated_nodes: bool = True
+    limit_ranger: bool = True
     node_restriction: bool = True
     taint_nodes_by_condition: bool = True
     priority: bool = True
@@ -59,7 +61,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(Protocol):
-    """What plugins may look up. Every method returns the stored manifest, or ``None`` if absent."""
+    """What plugins may look up: stored manifests, ``None`` for one that is absent."""
 
     @property
     def settings(self) -> AdmissionSettings:
@@ -73,6 +75,9 @@ class Context(Protocol):
 
     def default_priority_class(self) -> Manifest | None:
         """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
+
+    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
+        """Return the LimitRanges of a namespace, ordered by name."""
 
     def namespace(self, name: str) -> Manifest | None:
         """Return the Namespace called ``name``."""

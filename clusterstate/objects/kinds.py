@@ -171,6 +171,7 @@ _ALL: Final = (
         wire_type=wire_types.LimitRange,
         table="limit_range",
         short_names=("limits",),
+        in_catalogue=True,
     ),
     Kind(
         name="Deployment",

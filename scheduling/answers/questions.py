@@ -144,6 +144,10 @@ class LiveBase(TimedBase):
         """Return the PriorityClass of pods that name none, if there is one."""
         return self._catalogue.default_priority_class()
 
+    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
+        """Return the LimitRanges of a namespace."""
+        return self._catalogue.limit_ranges(namespace)
+
     def pod_key(self, namespace: str, name: str) -> Hashable | None:
         """Return the id of a pod that is on a node. Queries once."""
         found = find_pod_id(namespace, name)

@@ -6,7 +6,7 @@ would have given them. A PodDisruptionBudget without ``status.disruptionsAllowed
 every pod on a node counting as healthy.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -98,6 +98,10 @@ class Base:
         """Return the PriorityClass of pods that name none, if there is one."""
         return None
 
+    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
+        """Return the LimitRanges of a namespace."""
+        return ()
+
     def pod_key(self, namespace: str, name: str) -> Hashable | None:
         """Return the snapshot's key of a pod on a node, ``None`` when there is none."""
         return None
@@ -156,6 +160,10 @@ class World:
         if of_base is not None and ("PriorityClass", "", name_of(of_base)[1]) not in self._own:
             found.append(of_base)
         return min(found, key=lambda m: (m.get("value", 0), name_of(m)[1]), default=None)
+
+    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
+        """Return the LimitRanges of a namespace; documents have none of their own."""
+        return self.base.limit_ranges(namespace)
 
     def namespace(self, name: str) -> Manifest | None:
         """Return the Namespace called ``name``; in an open world there is every one."""

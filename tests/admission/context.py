@@ -16,6 +16,7 @@ class Known:
         *,
         runtime_classes: tuple[Manifest, ...] = (),
         priority_classes: tuple[Manifest, ...] = (),
+        limit_ranges: tuple[Manifest, ...] = (),
         namespaces: dict[str, Manifest | None] | None = None,
         nodes: tuple[Manifest, ...] = (),
         pods: tuple[Manifest, ...] = (),
@@ -23,6 +24,7 @@ class Known:
     ) -> None:
         self._runtime_classes = _by_name(runtime_classes)
         self._priority_classes = _by_name(priority_classes)
+        self._limit_ranges = limit_ranges
         self._namespaces = namespaces or {}
         self._nodes = _by_name(nodes)
         self._pods = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
@@ -37,6 +39,9 @@ class Known:
     def default_priority_class(self) -> Manifest | None:
         classes = [c for c in self._priority_classes.values() if c.get("globalDefault")]
         return min(classes, key=lambda c: c["value"], default=None)
+
+    def limit_ranges(self, namespace: str) -> tuple[Manifest, ...]:
+        return self._limit_ranges
 
     def namespace(self, name: str) -> Manifest | None:
         return self._namespaces.get(name, {"metadata": {"name": name}})

@@ -54,6 +54,9 @@ class CaseContext:
         defaults = [c for c in self.known.get("priorityClasses") or () if c.get("globalDefault")]
         return min(defaults, key=lambda c: c.get("value", 0), default=None)
 
+    def limit_ranges(self, namespace: str) -> tuple[dict[str, Any], ...]:
+        return ()
+
     def namespace(self, name: str) -> dict[str, Any] | None:
         return self.known.get("namespace")
 
