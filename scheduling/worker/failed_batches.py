@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which
 from scheduling.engine.queue import PendingPod
-from scheduling.worker.mirror import NAME
+from scheduling.worker.mirror.loading import NAME
 
 
 class BatchSize:

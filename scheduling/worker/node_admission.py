@@ -37,7 +37,8 @@ from scheduling.framework.types import PodRecord
 from scheduling.framework.vectors import required_affinity_mask
 from scheduling.plugins import node_affinity
 from scheduling.plugins.node_ports import NodePorts
-from scheduling.worker.mirror import ADMISSION, Mirror
+from scheduling.worker.mirror import Mirror
+from scheduling.worker.mirror.loading import ADMISSION
 
 logger = structlog.get_logger(__name__)
 

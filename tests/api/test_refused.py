@@ -13,7 +13,8 @@ from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.queue import pending_counts
 from scheduling.engine.queue import Stage
-from scheduling.worker import mirror, profiles
+from scheduling.worker import profiles
+from scheduling.worker.mirror import refused
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.rows import load_pending
@@ -219,7 +220,7 @@ def test_room_that_was_freed_meanwhile_wakes_who_waited_for_it(api, runner):
 
 
 def test_what_refused_pods_are_told_themselves_does_not_count(api, runner, monkeypatch):
-    monkeypatch.setattr(mirror, "_REPLAYED", 2)
+    monkeypatch.setattr(refused, "_REPLAYED", 2)
     create(api, 100)
     runner.turn()
     add_node(api, "n2", disk="ssd")
@@ -305,11 +306,11 @@ def test_where_it_is_not_known_what_happened_they_are_tried_again(api, runner, w
         }
         api.put(CONFIGURATION, document).ok()
     elif why == "long":
-        monkeypatch.setattr(mirror, "_REPLAYED", 2)
+        monkeypatch.setattr(refused, "_REPLAYED", 2)
         for number in range(2, 5):
             add_node(api, f"n{number}")
     elif why == "far":
-        monkeypatch.setattr(mirror, "_LOOKED_THROUGH", 5)
+        monkeypatch.setattr(refused, "_LOOKED_THROUGH", 5)
     else:
         known = 0 if why == "unknown" else changes.watermark() + 1_000_000
         items = [

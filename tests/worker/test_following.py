@@ -16,7 +16,7 @@ from clusterstate.objects.errors import Expired, StatusError
 from scheduling.engine.queue import Backoff
 from scheduling.framework.types import PodInfo
 from scheduling.worker import mirror as mirrors
-from scheduling.worker.mirror import FOLLOWED, Mirror
+from scheduling.worker.mirror import FOLLOWED, Mirror, one_by_one
 from tests.clock import after
 from tests.controllers.support import NOW, make_node, pod_manifest
 
@@ -172,7 +172,7 @@ def test_following_in_columns_or_rows_gives_what_loading_gives(
         monkeypatch.setattr(mirrors, "_FEW", 100_000)
         by_rows.refresh(SECONDS)
         monkeypatch.setattr(mirrors, "_FEW", 1)
-        monkeypatch.setattr(mirrors, "_TOGETHER", cluster.random.choice((1, 4)))
+        monkeypatch.setattr(one_by_one, "TOGETHER", cluster.random.choice((1, 4)))
         monkeypatch.setattr(mirrors, "_READ_AT_ONCE", cluster.random.choice((3, 7, 5000)))
         by_columns.refresh(SECONDS)
         assert told(by_columns) == told(by_rows)

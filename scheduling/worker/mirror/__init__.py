@@ -1,0 +1,100 @@
+"""The cluster in memory, kept up with the change log: news in, snapshot deltas and queue moves out.
+
+``Mirror`` owns the warm state of one scheduling worker: the snapshot of nodes and placed pods, and
+the queue of pending ones. ``load`` builds both from the rows; ``refresh`` applies what was
+committed since. The mirror is a cache: throw it away at any moment, load again, and the next cycle
+decides the same. It never writes. Its class is written down in parts::
+
+    __init__      Mirror: load once, then refresh
+    loading       Loading: everything from the rows; reservations; what a standby reads again
+    refused       RefusedPods: pods that were refused before a restart
+    in_columns    ManyChanges: thousands of changes of pods, sorted by pod_news
+    one_by_one    SingleChanges: each kind of change
+    state         WarmState: snapshot, queue, classes, what could not be taken over
+
+Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
+states the last state of one object. A pod that this worker assumed is confirmed by its own change;
+a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge,
+and in ``homeless`` as long as that node does not exist.
+Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
+"""
+
+import structlog
+
+from clusterstate import changes, pod_log
+from clusterstate.objects.errors import Expired
+from scheduling.engine.queue import (
+    Backoff,
+    PreEnqueue,
+    Registrations,
+    SortKey,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.worker.mirror.in_columns import ManyChanges
+from scheduling.worker.mirror.loading import Loading
+
+logger = structlog.get_logger(__name__)
+
+FOLLOWED = (
+    "Pod",
+    "Node",
+    "Namespace",
+    "PodDisruptionBudget",
+    "Service",
+    "ReplicationController",
+    "ReplicaSet",
+    "StatefulSet",
+)
+"""Kinds whose changes matter to scheduling."""
+
+_DOCUMENTED = tuple(kind for kind in FOLLOWED if kind != "Pod")
+"""Those of them whose documents are read along."""
+_FEW = 128
+"""So many changes are read as rows; where there are more, the others come as columns."""
+_READ_AT_ONCE = 5000
+
+
+class Mirror(Loading, ManyChanges):
+    """Snapshot and queue, following the change log from ``cursor``."""
+
+    def __init__(
+        self,
+        registrations: Registrations,
+        backoff: Backoff,
+        *,
+        sort_key: SortKey = priority_sort,
+        pre_enqueue: PreEnqueue = scheduling_gates,
+    ) -> None:
+        super().__init__(registrations, backoff, sort_key=sort_key, pre_enqueue=pre_enqueue)
+
+    def refresh(self, now: float, *, mark: int | None = None) -> int:
+        """Apply what was committed since the cursor; return how many changes. Queries twice.
+
+        Up to the present watermark, or to ``mark``, one that the caller knows.
+        When the log no longer reaches back to the cursor, everything is loaded again.
+        """
+        applied = 0
+        try:
+            news = changes.read_since(
+                self.cursor, mark=mark, kinds=FOLLOWED, limit=_FEW, documents=_DOCUMENTED
+            )
+            applied += len(news.items)
+            self._learn_classes(
+                change.class_id for change in news.items if change.class_id is not None
+            )
+            self._apply_all(news.items, now)
+            self.snapshot.revision = self.cursor = news.cursor
+            more = news.more
+            while more:
+                many = pod_log.read_since(
+                    self.cursor, mark=news.mark, others=_DOCUMENTED, limit=_READ_AT_ONCE
+                )
+                applied += len(many.pods) + len(many.others)
+                self._apply_many(many, now)
+                self.snapshot.revision = self.cursor = many.cursor
+                more = many.more
+        except Expired:
+            logger.warning("mirror_behind_history", cursor=self.cursor)
+            self.load(now)
+        return applied

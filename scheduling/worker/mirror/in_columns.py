@@ -1,0 +1,101 @@
+"""Many changes of pods at once, in columns."""
+
+import numpy as np
+
+from clusterstate import pod_log
+from clusterstate.changes import Change
+from scheduling.framework.events import Action, Resource
+from scheduling.worker.mirror import one_by_one, pod_news
+from scheduling.worker.mirror.one_by_one import SingleChanges
+
+
+class ManyChanges(SingleChanges):
+    """Applies changes of pods that follow each other together."""
+
+    def _apply_many(self, news: pod_log.News, now: float) -> None:
+        """Apply changes in order, those of pods that follow each other together."""
+        class_ids = np.unique(news.pods.classes).tolist()
+        self._learn_classes(class_id for class_id in class_ids if class_id)
+        for one in news.in_order():
+            if isinstance(one, Change):
+                self._apply_all([one], now)
+            elif len(one) < one_by_one.TOGETHER:
+                self._apply_all(map(one.change, range(len(one))), now)
+            else:
+                self._apply_pods(one, now)
+        self._tell_confirmed(now)
+
+    def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
+        """Apply changes of pods, as one after the other; waiting pods hear of each class once."""
+        found = pod_news.sort_out(pods, self.snapshot, self._classes)
+        self._stay(pods, found.same)
+        self._leave(found.left, now)
+        self._come(pods, found.came, now)
+        self._wait(pods, found, now)
+        self._apply_all(map(pods.change, found.rest), now)
+
+    def _stay(self, pods: pod_log.PodChanges, same: pod_news.Pods) -> None:
+        """Confirm pods on nodes; most are what this worker assumed."""
+        snapshot = self.snapshot
+        started = pod_news.seconds(pods, same)
+        assumed = snapshot.confirm_all(same.ids, same.slots, started)
+        for info in snapshot.infos_of(same.slots[assumed]):
+            self._confirmed[info.index] = info
+        self._leave_queue_all(same.ids)
+
+    def _come(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
+        """Count pods that others put on nodes."""
+        if not came.ids:
+            return
+        names = pods.names
+        self.snapshot.add_pods(
+            came.ids,
+            came.classes,
+            came.rows,
+            started=pod_news.seconds(pods, came),
+            names=[names[number] for number in came.numbers],
+        )
+        self._leave_queue_all(came.ids)
+        pending = pods.pending[came.numbers].tolist()
+        self.arrivals.update(
+            dict.fromkeys(one for one, waits in zip(came.ids, pending, strict=True) if waits)
+        )
+        for index in np.unique(came.classes).tolist():
+            self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=self.snapshot.classes[index].pod)
+
+    def _leave(self, left: pod_news.Pods, now: float) -> None:
+        """Count pods no longer that were deleted, or finished."""
+        if not left.ids:
+            return
+        infos = self.snapshot.infos_of(left.slots)
+        for pod_id in left.ids:
+            self.snapshot.remove_pod(pod_id)
+        self._leave_queue_all(left.ids)
+        if self.arrivals or self.homeless:
+            for pod_id in left.ids:
+                self._is_judged(pod_id)
+        for info in infos:
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod)
+
+    def _wait(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
+        """Take pods that are on no node into the queue, at the time of their first change."""
+        waiting = found.waiting
+        at = pods.at[found.first[waiting.numbers]].tolist()
+        class_ids = pods.classes[waiting.numbers].tolist()
+        judged = bool(self.arrivals or self.homeless)
+        for number, pod_id, class_id, since in zip(
+            waiting.numbers, waiting.ids, class_ids, at, strict=True
+        ):
+            try:
+                if judged:
+                    self._is_judged(pod_id)
+                self._join_queue(pod_id, class_id, since, now)
+            except Exception as error:  # noqa: BLE001  # kept in indigestible, or raised again
+                self._give_up(pods.change(number), error)
+
+    def _leave_queue_all(self, pod_ids: list[int]) -> None:
+        for pod_id in self.queue.present(pod_ids):
+            self.queue.delete(pod_id)
+        if self.snapshot.nominations.node_of:
+            for pod_id in pod_ids:
+                self.snapshot.unnominate(pod_id)

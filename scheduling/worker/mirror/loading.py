@@ -1,0 +1,194 @@
+"""Building the mirror from the rows, and reading some of the rows again."""
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import numpy as np
+import structlog
+
+from clusterstate import bulk, reservations
+from clusterstate.actions import aside
+from clusterstate.actions.aside import Which
+from clusterstate.aside import objects as objects_aside
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.loading import consistent_read, load_nodes
+from clusterstate.queries.queue import (
+    WaitingPod,
+    load_arrivals,
+    load_nominations,
+    load_waiting,
+)
+from clusterstate.reservations import Reservation
+from scheduling.engine.queue import Backoff, PendingPod, Registrations
+from scheduling.engine.snapshot import Snapshot
+from scheduling.worker.mirror.refused import RefusedPods
+from scheduling.worker.mirror.state import OTHERS, decode_node
+
+logger = structlog.get_logger(__name__)
+
+NAME = "scheduler"
+"""Under this name objects are set aside that scheduling goes on without."""
+ADMISSION = "node-admission"
+"""Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
+
+
+class Loading(RefusedPods):
+    """Reads nodes, bound pods, the queue and reservations."""
+
+    def load(self, now: float) -> None:
+        """Build everything from the rows. Queries a dozen times, in one database snapshot."""
+        self.snapshot = Snapshot()
+        self.queue = self._new_queue()
+        self.arrivals.clear()
+        self._confirmed.clear()
+        self.homeless.clear()
+        self._classes.clear()
+        self._unread.clear()
+        self._shut.clear()
+        with consistent_read() as revision:
+            row_of_node: dict[int, int] = {}
+            for node in load_nodes():
+                with self._digesting(Which("Node", node.id)):
+                    row_of_node[node.id] = self.snapshot.set_node(decode_node(node.manifest))
+            for kind in ("Namespace", *OTHERS):
+                for manifest in list_page(kind).items:
+                    with self._digesting(kind, manifest):
+                        self._set_other(kind, manifest)
+            self._load_bound(bulk.bound_pods(), row_of_node)
+            self._set_aside(reservations.everything())
+            self._load_pending(now, revision)
+            self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
+        self.snapshot.revision = self.cursor = revision
+        logger.info(
+            "mirror_loaded",
+            revision=revision,
+            nodes=self.snapshot.node_count,
+            pods=self.snapshot.pod_total,
+            pending=len(self.queue),
+        )
+
+    def _readable(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> bulk.BoundPods:
+        """Return the pods whose class can be read; nodes that have others are shut."""
+        bad = np.isin(bound.classes, np.array(list(self._unread), np.int64))
+        pairs = zip(bound.ids[bad].tolist(), bound.classes[bad].tolist(), strict=True)
+        for pod_id, class_id in pairs:
+            self.indigestible.append((aside.pod(pod_id), self._unread[class_id]))
+        for row in {row_of_node.get(node_id) for node_id in bound.nodes[bad].tolist()} - {None}:
+            self._shut.add(self.snapshot.node(cast(int, row)).metadata.name)
+        return bulk.BoundPods(
+            **{name: getattr(bound, name)[~bad] for name in bulk.BoundPods.__struct_fields__}
+        )
+
+    def _load_bound(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> None:
+        """Add all pods on nodes: those on existing nodes as columns, the few others one by one."""
+        class_ids, class_numbers = np.unique(bound.classes, return_inverse=True)
+        self._learn_classes(class_ids.tolist())
+        if self._unread:
+            bound = self._readable(bound, row_of_node)
+            class_ids, class_numbers = np.unique(bound.classes, return_inverse=True)
+        node_ids, node_numbers = np.unique(bound.nodes, return_inverse=True)
+        indices = np.array([self._classes[i].index for i in class_ids.tolist()], np.int32)
+        rows = np.array([row_of_node.get(i, -1) for i in node_ids.tolist()], np.int32)
+        row_of_pod = rows[node_numbers]
+        known = row_of_pod >= 0
+        self.snapshot.add_pods(
+            bound.ids[known].tolist(),
+            indices[class_numbers][known],
+            row_of_pod[known],
+            started=bound.started[known],
+            terminating=bound.terminating[known],
+        )
+        others = np.flatnonzero(~known).tolist()
+        if others:
+            names = bulk.node_names_of_pods(bound.ids[others].tolist())
+            for number in others:
+                pod_id = int(bound.ids[number])
+                self.snapshot.add_pod(
+                    pod_id,
+                    self._classes[int(bound.classes[number])],
+                    names[pod_id],
+                    start_time=None
+                    if np.isnan(bound.started[number])
+                    else bound.started.item(number),
+                    terminating=bool(bound.terminating[number]),
+                )
+        for name in self._shut:
+            self.snapshot.remove_node(name)
+
+    def _load_pending(self, now: float, revision: int) -> None:
+        """Fill the queue from its rows, as of ``revision``."""
+        rows = load_waiting()
+        self._learn_classes({row.class_id for row in rows})
+        left_out = objects_aside(NAME)
+        fit: list[tuple[WaitingPod, PendingPod]] = []
+        for row in rows:
+            if row.leaves or row.scheduler_name not in self._registrations:
+                continue
+            if left_out and left_out.get(("Pod", row.id)) == row.revision:
+                continue
+            if row.class_id in self._unread:
+                self.indigestible.append((aside.pod(row.id), self._unread[row.class_id]))
+                continue
+            fit.append((row, self._pending_pod(row.id, row.class_id)))
+        kept = self._take_in(fit, revision, now)
+        logger.info("queue_loaded", pods=len(self.queue), refusals_kept=kept)
+
+    def reconfigure(
+        self, revision: int, registrations: Registrations, backoff: Backoff, now: float
+    ) -> None:
+        """Take over another configuration: the queue is filled again from its rows."""
+        self.configuration = revision
+        self._registrations = registrations
+        self._backoff = backoff
+        self.queue = self._new_queue()
+        self.reserved = {one.pod_id: one for one in reservations.everything()}
+        self._load_pending(now, self.cursor)
+
+    def take_in_again(self, rows: Iterable[WaitingPod], now: float) -> None:
+        """Put pods of the queue where their rows say now, as of ``cursor``.
+
+        Somebody else works with the queue and wrote the rows; what the log has told since then is
+        taken into account. Rows of pods that are not in the queue (any more) are passed over.
+        """
+        fit = [(row, self.queue.pod(row.id)) for row in rows if row.id in self.queue]
+        if not fit:
+            return
+        mine, self.queue = self.queue, self._new_queue()
+        try:
+            self._take_in(fit, self.cursor, now)
+        finally:
+            again, self.queue = self.queue, mine
+        self.queue.adopt(again, now)
+
+    def take_over(self, now: float) -> None:
+        """Learn what only the one who works needs to know. Queries twice; looks at all pods."""
+        self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
+        self.homeless.clear()
+        nominated = load_nominations()
+        for pod_id in self.snapshot.nominations.node_of.keys() - nominated.keys():
+            self.snapshot.unnominate(pod_id)
+        for pod_id, node_name in nominated.items():
+            if pod_id in self.queue and self.snapshot.nominated_node_of(pod_id) != node_name:
+                info = self.info(self.queue.pod(pod_id).class_id)
+                self.snapshot.nominate(pod_id, info, node_name)
+
+    def _set_aside(self, found: Iterable[Reservation]) -> None:
+        """Take over the reservations, and count their pods where they are to go."""
+        self.reserved = {one.pod_id: one for one in found}
+        waiting = [one for one in self.reserved.values() if one.alive and one.is_held]
+        self._learn_classes(one.class_id for one in waiting)
+        for one in waiting:
+            row = self.snapshot.row_of(one.node_name)
+            if row is not None and self.snapshot.node_of(one.pod_id) is None:
+                self.snapshot.assume(one.pod_id, self._classes[one.class_id], row)
+
+    def follow_reservations(self) -> None:
+        """Count the pods that are reserved now, and no longer those that were. Queries once.
+
+        For whoever does not reserve; to be called before ``refresh``, so that a pod whose
+        reservation ended by its binding is never missing.
+        """
+        before = self.reserved
+        self._set_aside(reservations.everything())
+        for pod_id in before.keys() - self.reserved.keys():
+            self.snapshot.forget(pod_id)

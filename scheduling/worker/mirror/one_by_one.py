@@ -1,0 +1,193 @@
+"""Changes one after the other, and what each means: a node, a pod, something that is looked up."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import numpy as np
+
+from clusterstate import changes
+from clusterstate.actions.aside import Which, is_an_objects_fault
+from clusterstate.changes import Change
+from clusterstate.objects.document import SLOT
+from scheduling.framework.events import Action, Resource, diff_node, diff_pod
+from scheduling.framework.types import PodInfo
+from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
+
+TOGETHER = 16
+"""From so many pods on it is faster to add them at once."""
+
+
+class SingleChanges(WarmState):
+    """Applies changes in order."""
+
+    def _apply_all(self, news: Iterable[Change], now: float) -> None:
+        """Apply changes in order; pods that arrive on nodes one after the other, together."""
+        arriving: dict[int, Change] = {}
+        for change in news:
+            if change.object_id not in arriving and self._is_arrival(change):
+                arriving[change.object_id] = change
+                continue
+            if arriving:
+                self._arrive(arriving, now)
+            try:
+                self._apply(change, now)
+            except Exception as error:  # noqa: BLE001  # kept in indigestible, or raised again
+                self._give_up(change, error)
+        self._arrive(arriving, now)
+        self._tell_confirmed(now)
+
+    def _give_up(self, change: Change, error: Exception) -> None:
+        """Do without an object whose change could not be applied."""
+        if not is_an_objects_fault(error):
+            raise error
+        self.indigestible.append((Which(change.kind, change.object_id), error))
+        if change.kind == "Node":
+            self.snapshot.remove_node(change.name)
+        elif change.kind == "Pod":
+            self._leave_queue(change.object_id)
+            if change.node_name and change.verb != changes.DELETED:
+                self._shut_node(change.node_name)
+
+    def _tell_confirmed(self, now: float) -> None:
+        """Wake who waited for pods that this worker placed; one of a class speaks for all."""
+        confirmed, self._confirmed = self._confirmed, {}
+        if self.queue.has_waiting:
+            for info in confirmed.values():
+                event = self._cluster_event(Resource.ASSIGNED_POD, Action.ADD, new=info.pod)
+                self.queue.move_on_event(event, now, seen=True)
+
+    def _is_arrival(self, change: Change) -> bool:
+        """Whether a change tells of a pod on a known node that was on none."""
+        return (
+            change.kind == "Pod"
+            and change.node_name is not None
+            and change.verb != changes.DELETED
+            and change.phase not in FINISHED
+            and change.deletion_at is None
+            and not self.snapshot.knows(change.object_id)
+            and change.class_id in self._classes
+            and self.snapshot.row_of(change.node_name) is not None
+        )
+
+    def _arrive(self, arriving: dict[int, Change], now: float) -> None:
+        """Apply arrivals, which are known no longer afterwards."""
+        came = list(arriving.values())
+        arriving.clear()
+        if len(came) < TOGETHER:
+            for change in came:
+                self._apply_pod(change, now)
+            return
+        infos = [self._classes[change.class_id] for change in came if change.class_id is not None]
+        at = [change.scheduled_at for change in came]
+        self.snapshot.add_pods(
+            [change.object_id for change in came],
+            np.array([info.index for info in infos], np.int32),
+            np.array([self.snapshot.row_of(c.node_name or "") for c in came], np.int32),
+            started=np.array([np.nan if t is None else t.timestamp() for t in at], np.float64),
+            names=[change.name for change in came],
+        )
+        for change, info in zip(came, infos, strict=True):
+            if change.object_id in self.queue:
+                self.queue.delete(change.object_id)
+            if change.phase == "Pending":
+                self.arrivals[change.object_id] = None
+            if len(self.queue):
+                self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
+
+    def _apply(self, change: Change, now: float) -> None:
+        if change.kind == "Pod":
+            self._apply_pod(change, now)
+        elif change.kind == "Node":
+            self._apply_node(change, now)
+        elif change.verb == changes.DELETED:
+            self._remove_other(change)
+        elif change.text is not None:
+            self._set_other(change.kind, change.text.replace(SLOT, ""))
+            if change.kind == "Namespace":
+                self._move(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
+
+    def _apply_node(self, change: Change, now: float) -> None:
+        row = self.snapshot.row_of(change.name)
+        old = None if row is None else self.snapshot.node(row)
+        if change.verb == changes.DELETED:
+            self.snapshot.remove_node(change.name)
+            self._move(Resource.NODE, Action.DELETE, now, old=old)
+            return
+        if change.text is None:  # trimmed while it was read; a later change tells the rest
+            return
+        if change.name in self._shut:
+            return
+        new = decode_node(change.text.replace(SLOT, ""))
+        row = self.snapshot.set_node(new)
+        if old is None and self.homeless:
+            here = {one.key for one in self.snapshot.pods_on(row)}
+            self.arrivals |= dict.fromkeys(one for one in self.homeless if one in here)
+            self.homeless.difference_update(self.arrivals)
+        action = Action.ADD if old is None else diff_node(old, new)
+        if action:
+            self._move(Resource.NODE, action, now, old=old, new=new)
+
+    def _apply_pod(self, change: Change, now: float) -> None:
+        pod_id, class_id = change.object_id, change.class_id
+        assert class_id is not None, f"change {change.revision} of a pod names no class"
+        gone = change.verb == changes.DELETED or change.phase in FINISHED
+        if change.node_name and not gone:
+            self._place(change, self.info(class_id), change.node_name, now)
+            return
+        known = self.snapshot.pod(pod_id)
+        if known is not None and not self.snapshot.is_assumed(pod_id):
+            self.snapshot.remove_pod(pod_id)
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
+        self._is_judged(pod_id)
+        if gone or change.deletion_at is not None:
+            self._leave_queue(pod_id)
+        elif known is None:
+            self._join_queue(pod_id, class_id, change.at.timestamp(), now)
+        elif known.info is not self.info(class_id):
+            self._change_assumed(pod_id, known.row, class_id, now)
+
+    def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
+        """Count an assumed pod as what it became since; if it comes back, it is that in the queue.
+
+        Its bind is refused if it was decided as of another class (``actions.pods.bind``).
+        """
+        pod = self._pending_pod(pod_id, class_id)
+        self.snapshot.forget(pod_id)
+        self.snapshot.assume(pod_id, self._classes[class_id], row)
+        if pod_id in self.queue:
+            self.queue.update(pod, now)
+
+    def _place(self, change: Change, info: PodInfo, node_name: str, now: float) -> None:
+        """Apply a change of a pod that is on a node; most are what this worker assumed."""
+        pod_id, snapshot = change.object_id, self.snapshot
+        started, terminating = _seconds(change.scheduled_at), change.deletion_at is not None
+        assumed = snapshot.is_assumed(pod_id)
+        if snapshot.confirm(pod_id, info, node_name, start_time=started, terminating=terminating):
+            if assumed:
+                self._confirmed[info.index] = info
+            self._leave_queue(pod_id)
+            return
+        known = snapshot.pod(pod_id)
+        snapshot.add_pod(
+            pod_id,
+            info,
+            node_name,
+            start_time=started,
+            terminating=terminating,
+            name=change.name,
+        )
+        self._leave_queue(pod_id)
+        if change.phase != "Pending":
+            self._is_judged(pod_id)
+        if known is None:
+            if change.phase == "Pending" and not terminating:
+                self.arrivals[pod_id] = None
+            self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
+        elif known.info is not info:
+            action = diff_pod(known.info.pod, info.pod)
+            if action:
+                self._move(Resource.ASSIGNED_POD, action, now, old=known.info.pod, new=info.pod)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()

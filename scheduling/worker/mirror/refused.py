@@ -1,0 +1,177 @@
+"""Pods that were refused before a restart: they go on waiting, unless something happened since.
+
+A refused pod's row says up to which revision the refusal had read the log. The pod waits where its
+row says, and what the log tells since then moves it as it would have moved it in the queue.
+Where the log is too long, or trimmed, or another configuration is in force, the pod is tried again.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import msgspec
+
+from clusterstate import changes
+from clusterstate.changes import Change
+from clusterstate.objects.document import SLOT
+from clusterstate.objects.node import Node
+from clusterstate.queries.queue import WaitingPod
+from scheduling.engine.queue import PendingPod, Place, Stage
+from scheduling.framework.events import (
+    NOTHING,
+    Action,
+    ClusterEvent,
+    Resource,
+    diff_node,
+    diff_pod,
+)
+from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
+
+_REPLAYED = 20_000
+"""So many of the last changes are read again for pods that were refused before them."""
+_LOOKED_THROUGH = 1_000_000
+"""So many revisions before the present one are looked through for these."""
+
+
+class RefusedPods(WarmState):
+    """Puts pods into the queue at the places that their rows tell."""
+
+    def _take_in(
+        self, rows: Iterable[tuple[WaitingPod, PendingPod]], revision: int, now: float
+    ) -> int:
+        """Add pods to the queue at the places that their rows tell.
+
+        Returns how many go on waiting because a refusal still holds.
+        """
+        refused: list[tuple[int, PendingPod, Place]] = []
+        for row, pod in rows:
+            since = row.since.timestamp()
+            place = Place(
+                pod_id=row.id,
+                stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
+                attempts=row.attempts,
+                queued_at=since,
+                since=since,
+                not_before=0.0 if row.not_before is None else row.not_before.timestamp(),
+                rejected_by=tuple(row.rejected_by),
+            )
+            if row.id in self.reserved:
+                self.queue.restore_parked(pod, place)
+                continue
+            if (
+                row.stage == Stage.UNSCHEDULABLE
+                and place.rejected_by
+                and row.refused_under == self.configuration
+                and max(revision - _LOOKED_THROUGH, 0) < row.refused_revision <= revision
+            ):
+                refused.append((row.refused_revision, pod, place))
+            else:
+                self.queue.restore(pod, place, now)
+            if row.nominated_node_name:
+                self.snapshot.nominate(row.id, self.info(pod.class_id), row.nominated_node_name)
+        refused.sort(key=lambda one: (one[0], one[1].pod_id))
+        return self._restore_refused(refused, revision, now)
+
+    def _restore_refused(
+        self, refused: Sequence[tuple[int, PendingPod, Place]], revision: int, now: float
+    ) -> int:
+        """Let refused pods wait, and move those that something happened to, or for, since then.
+
+        ``refused``: in the order of the revisions up to which their decisions had read the log.
+        Returns how many were let wait; the others are tried again.
+        """
+        if not refused:
+            return 0
+        known_since, happened = self._happened(refused[0][0], revision)
+        kept = [one for one in refused if one[0] >= known_since]
+        for _, pod, place in refused[: len(refused) - len(kept)]:
+            self.queue.restore(pod, place, now)
+        refused = kept
+        mine = {pod.pod_id for _, pod, _ in refused}
+        ahead = iter(refused)
+        following = next(ahead, None)
+        # The same happens to many pods of a class: once is enough until others wait for it.
+        seen: set[tuple[object, ...]] = set()
+        for change in happened:
+            while following is not None and following[0] < change.revision:
+                self._let_wait(following, now)
+                following = next(ahead, None)
+                seen.clear()
+            if change.object_id in mine and change.kind == "Pod":
+                if change.class_id != change.previous_class_id:
+                    self.queue.activate([change.object_id], now)
+                continue
+            event = self._event_of(change, seen)
+            if event is not None:
+                self.queue.move_on_event(event, now)
+        while following is not None:
+            self._let_wait(following, now)
+            following = next(ahead, None)
+        return len(kept)
+
+    def _let_wait(self, refused: tuple[int, PendingPod, Place], now: float) -> None:
+        _, pod, place = refused
+        # The flush counts from the refusal, which is when its backoff began.
+        at = place.not_before - self._backoff.after(place.attempts) if place.not_before else now
+        place = msgspec.structs.replace(place, stage=Stage.UNSCHEDULABLE, queued_at=at)
+        self.queue.restore(pod, place, now)
+
+    def _happened(self, since: int, until: int) -> tuple[int, list[Change]]:
+        """Return what happened up to a revision, and the revision from which on that is all."""
+        since, found = changes.read_placements(since, until, most=_REPLAYED)
+        class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
+        class_ids.discard(None)
+        self._learn_classes(cast("set[int]", class_ids))
+        # What a class was that no pod has any more is not known; what came after it is.
+        for number in range(len(found) - 1, -1, -1):
+            if not {found[number].class_id, found[number].previous_class_id} <= (
+                self._classes.keys() | {None}
+            ):
+                return found[number].revision, found[number + 1 :]
+        return since, found
+
+    def _event_of(self, change: Change, seen: set[tuple[object, ...]]) -> ClusterEvent | None:
+        """Return what a change means for waiting pods; ``None`` if nothing, or nothing new."""
+        if change.kind == "Namespace":
+            return self._cluster_event(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL)
+        if change.kind == "Node":
+            old = _node_of(change.previous_text)
+            if change.verb == changes.DELETED:
+                return self._cluster_event(
+                    Resource.NODE, Action.DELETE, old=old or _node_of(change.text)
+                )
+            new = _node_of(change.text)
+            if new is None:  # trimmed while it was read; a later change tells the rest
+                return None
+            # Unchanged documents are not repeated.
+            same = change.previous_document_id == change.document_id
+            if old is None and not same:
+                return self._cluster_event(Resource.NODE, Action.ADD, new=new)
+            action = NOTHING if old is None else diff_node(old, new)
+            return self._cluster_event(Resource.NODE, action, old=old, new=new) if action else None
+        assert change.class_id is not None
+        gone = change.verb == changes.DELETED or change.phase in FINISHED
+        was_on = bool(change.previous_node_name) and change.previous_phase not in FINISHED
+        is_on = bool(change.node_name) and not gone
+        before = self._classes[change.previous_class_id or change.class_id].pod
+        after = self._classes[change.class_id].pod
+        action = NOTHING
+        if was_on and not is_on:
+            action = Action.DELETE
+        elif is_on and not was_on:
+            action = Action.ADD
+        elif is_on and change.class_id != change.previous_class_id:
+            action = diff_pod(before, after)
+        told = (action, change.previous_class_id, change.class_id)
+        if not action or told in seen:
+            return None
+        seen.add(told)
+        return self._cluster_event(
+            Resource.ASSIGNED_POD,
+            action,
+            old=None if action == Action.ADD else before,
+            new=None if action == Action.DELETE else after,
+        )
+
+
+def _node_of(text: str | None) -> Node | None:
+    return None if text is None else decode_node(text.replace(SLOT, ""))

@@ -1,0 +1,221 @@
+"""The warm state of one scheduling worker, and what each change of it means to waiting pods."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
+
+from clusterstate.actions.aside import Which, is_an_objects_fault
+from clusterstate.changes import Change
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from clusterstate.queries.loading import load_classes
+from clusterstate.queries.objects import decode_object
+from clusterstate.reservations import Reservation
+from scheduling.engine.queue import (
+    Backoff,
+    PendingPod,
+    PreEnqueue,
+    PriorityQueue,
+    Registrations,
+    SortKey,
+)
+from scheduling.engine.requirements import from_class
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.events import Action, ClusterEvent, Resource
+from scheduling.framework.types import PodInfo
+
+OTHERS: Mapping[str, type] = {
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "Service": Service,
+    "ReplicationController": ReplicationController,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+}
+FINISHED = ("Succeeded", "Failed")
+decode_node = msgspec.json.Decoder(Node).decode
+_decode_namespace = msgspec.json.Decoder(Namespace).decode
+
+
+class WarmState:
+    """Snapshot and queue, the classes that were read, and what could not be taken over."""
+
+    def __init__(
+        self,
+        registrations: Registrations,
+        backoff: Backoff,
+        *,
+        sort_key: SortKey,
+        pre_enqueue: PreEnqueue,
+    ) -> None:
+        self._registrations = registrations
+        self._backoff = backoff
+        self._sort_key = sort_key
+        self._pre_enqueue = pre_enqueue
+        self.reserved: dict[int, Reservation] = {}
+        self.configuration = 0
+        """Revision of the configuration in force, by which refusals hold."""
+        self.cursor = -1
+        self.snapshot = Snapshot()
+        self.queue = self._new_queue()
+        self.arrivals: dict[int, None] = {}
+        # Pods that were assumed and are bound, by class, until waiting ones are told.
+        self._confirmed: dict[int, PodInfo] = {}
+        self.homeless: set[int] = set()
+        self._classes: dict[int, PodInfo] = {}
+        self.indigestible: list[tuple[Which, Exception]] = []
+        """What could not be taken over, and why, until somebody sets it aside."""
+        self._unread: dict[int, Exception] = {}
+        self._shut: set[str] = set()
+
+    def _new_queue(self) -> PriorityQueue:
+        return PriorityQueue(
+            registrations=self._registrations,
+            backoff=self._backoff,
+            sort_key=self._sort_key,
+            pre_enqueue=self._pre_enqueue,
+        )
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is something to refresh."""
+        return self.cursor >= 0
+
+    # --- classes ---------------------------------------------------------------------------------
+
+    def _learn_classes(self, class_ids: Iterable[int]) -> None:
+        unknown = sorted(set(class_ids) - self._classes.keys())
+        if not unknown:
+            return
+        for row in load_classes(unknown):
+            try:
+                info = from_class(row.id.to_bytes(8, "big"), row.spec)
+                self._classes[row.id] = self.snapshot.intern(info)
+            except Exception as error:  # noqa: BLE001  # told of each pod that has this class
+                self._unread[row.id] = error
+
+    def info(self, class_id: int) -> PodInfo:
+        """Return the requirements of a class; queries when it was never met."""
+        if class_id not in self._classes:
+            self._learn_classes((class_id,))
+            if class_id in self._unread:
+                raise ValueError(f"scheduling class {class_id}") from self._unread[class_id]
+        return self._classes[class_id]
+
+    def _pending_pod(self, pod_id: int, class_id: int) -> PendingPod:
+        info = self.info(class_id)
+        return PendingPod(pod_id, class_id, info.pod, info.priority)
+
+    # --- what cannot be taken over ---------------------------------------------------------------
+
+    @contextmanager
+    def _digesting(self, which: Which | str, manifest: bytes = b"") -> Iterator[None]:
+        """Note what fails inside, and go on without it.
+
+        ``which`` is the object, or its kind, when ``manifest`` tells the rest.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not is_an_objects_fault(error):
+                raise
+            if isinstance(which, str):
+                metadata = decode_object(manifest)["metadata"]
+                namespace, name = metadata.get("namespace") or "", metadata["name"]
+                which = Which(which, namespace=namespace, name=name)
+            self.indigestible.append((which, error))
+
+    def _shut_node(self, name: str) -> None:
+        """Do without a node, some pod of which cannot be counted: it is loaded again with all."""
+        self._shut.add(name)
+        self.snapshot.remove_node(name)
+
+    # --- the queue -------------------------------------------------------------------------------
+
+    def _join_queue(self, pod_id: int, class_id: int, since: float, now: float) -> None:
+        pod = self._pending_pod(pod_id, class_id)
+        if pod.spec.spec.scheduler_name not in self._registrations:
+            return
+        if pod_id in self.queue:
+            self.queue.update(pod, now)
+            return
+        self.queue.add(pod, since)
+
+    def _leave_queue(self, pod_id: int) -> None:
+        self.queue.delete(pod_id)
+        self.snapshot.unnominate(pod_id)
+
+    def _is_judged(self, pod_id: int) -> None:
+        """Note that the node's admission has no more to say: the pod runs, or went."""
+        self.arrivals.pop(pod_id, None)
+        self.homeless.discard(pod_id)
+
+    def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
+        """Wake the pods that may find room where these (by id) were to go; not they themselves."""
+        for info in {id(info): info for info in pods.values()}.values():
+            self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod, but_not=pods.keys())
+
+    def _move(
+        self,
+        resource: Resource,
+        action: Action,
+        now: float,
+        *,
+        old: Node | Pod | None = None,
+        new: Node | Pod | None = None,
+        but_not: Collection[int] = (),
+    ) -> None:
+        if len(self.queue) == 0:
+            return
+        event = self._cluster_event(resource, action, old=old, new=new)
+        self.queue.move_on_event(event, now, but_not=but_not)
+
+    def _cluster_event(
+        self,
+        resource: Resource,
+        action: Action,
+        *,
+        old: Node | Pod | None = None,
+        new: Node | Pod | None = None,
+    ) -> ClusterEvent:
+        subject = new or old
+        labels = None
+        if isinstance(subject, Pod):
+            known = self.snapshot.namespace_labels(subject.metadata.namespace)
+            labels = None if known is None else dict(known)
+        return ClusterEvent(
+            resource=resource, action=action, old=old, new=new, namespace_labels=labels
+        )
+
+    # --- what else scheduling looks up -----------------------------------------------------------
+
+    def _set_other(self, kind: str, manifest: bytes | str) -> None:
+        if kind == "Namespace":
+            namespace = _decode_namespace(manifest)
+            self.snapshot.set_namespace(namespace.metadata.name, namespace.metadata.labels)
+            return
+        value: object = msgspec.json.decode(manifest, type=OTHERS[kind])
+        if isinstance(value, PodDisruptionBudget):
+            self.snapshot.set_budget(value)
+        elif isinstance(value, Service):
+            self.snapshot.set_service(value)
+        elif isinstance(value, ReplicationController | ReplicaSet | StatefulSet):
+            self.snapshot.set_controller(value)
+
+    def _remove_other(self, change: Change) -> None:
+        if change.kind == "Namespace":
+            self.snapshot.remove_namespace(change.name)
+        elif change.kind == "PodDisruptionBudget":
+            self.snapshot.remove_budget(change.namespace, change.name)
+        elif change.kind == "Service":
+            self.snapshot.remove_service(change.namespace, change.name)
+        else:
+            self.snapshot.remove_controller(change.kind, change.namespace, change.name)
