@@ -31,10 +31,11 @@ def _nudged(loop: str) -> bool:
 
 @shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
 def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
-    """Run scheduling cycles, lingering for more work; see ``worker.scheduler``."""
-    from scheduling.worker import scheduler
+    """Run scheduling cycles, lingering for more work; see ``worker.loop``."""
+    from scheduling.worker import loop
+    from scheduling.worker.scheduler import NAME
 
-    return 0 if _nudged(scheduler.NAME) else scheduler.run(longest=longest, stopping=_stopping)
+    return 0 if _nudged(NAME) else loop.run(longest=longest, stopping=_stopping)
 
 
 @shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)

@@ -2,7 +2,7 @@
 
 ::
 
-    scheduler worker    ``scheduler.run``      decide and bind
+    scheduler worker    ``loop.run``           decide and bind
     timers worker       ``timekeeper.run``     evict what is due
     worker              ``_controllers``       everything that looks once a second
 
@@ -130,11 +130,11 @@ def _hang_up() -> None:
 
 def _schedule(loop: Loop) -> None:
     # With NumPy and the compiled loops, which the other processes do without.
-    from scheduling.worker import scheduler
+    from scheduling.worker import loop as worker
 
-    scheduler.run(stopping=loop.stopping)
-    while scheduler.stand_by(stopping=loop.stopping, pause=loop.pause):
-        scheduler.run(stopping=loop.stopping)
+    worker.run(stopping=loop.stopping)
+    while worker.stand_by(stopping=loop.stopping, pause=loop.pause):
+        worker.run(stopping=loop.stopping)
 
 
 def _evict(loop: Loop) -> None:

@@ -2,7 +2,8 @@
 
 ::
 
-    scheduler          the loop: refresh, decide a batch, write what was decided, wait
+    loop               cycle after cycle under a lock; waits where there is nothing to do
+    scheduler          a cycle: refresh, decide a batch, write what was decided
     standby            keeps the mirror of a second worker up to date until that one takes over
     mirror             the cluster in memory: snapshot and queue, kept up with the change log
     binder             binds batches in a thread while the next batch is decided

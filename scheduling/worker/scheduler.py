@@ -1,40 +1,27 @@
-"""The loop of the scheduling worker: keep up, decide, write, wait.
+"""The warm state of the scheduling worker and the cycle over it: keep up, decide, write a batch.
 
-``run`` is what the scheduling worker's loop calls (``scheduling.processes``); it works until the
-process is asked to stop. One runner works at a time in the whole system: it holds a session
-advisory lock, taken without waiting, so a second one finds it taken and leaves. The lock is lost
-together with the session, as when the process was stopped for long (``clusterstate.sessions``);
-then the next statement fails. Everything else is safe without the lock too: a bind is conditional.
-The warm state lives in this module between runs, and is thrown away whenever anything about it is
-in doubt.
-
-    loop    refresh the mirror from the log            (mirror)
+    cycle   take over another configuration            (profiles)
+            refresh the mirror from the log            (mirror)
+            judge pods that a client put on a node     (node_admission)
             see what became of reserved pods           (reservations)
             pop a batch from the queue                 (engine.queue)
             decide it, assuming each decision          (engine.cycle)
             write: reserve, bind in a thread, refuse   (reservations, binder)
-            nothing to do: tell events, then wait for a wake-up, or for the next backoff
 
-After each cycle the loop gives a sign of life (``heartbeats``), and once a second it writes how far
-it is (``actions.progress``). Nothing in it waits for Redis.
+``worker.loop`` calls it again and again. Nothing in it waits for Redis.
 """
 
-import math
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 import structlog
-from django.db import Error as DatabaseError
-from django.db import connection
 
-from clusterstate import changes, collector, heartbeats, sql, wake
-from clusterstate.actions import progress
+from clusterstate import collector, heartbeats, sql
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.footprint import Footprint
-from scheduling.engine import class_cache, reliance
+from scheduling.engine import reliance
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import (
     Options,
@@ -63,37 +50,23 @@ from scheduling.worker.binder import Binder
 from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.reservations import Reservations
-from scheduling.worker.standby import Standby
 
 logger = structlog.get_logger(__name__)
 
 NAME = "scheduler"
 """The loop's name in heartbeats, and of its row of progress."""
-STANDBY = "standby"
-"""The loop's name in heartbeats while another process works."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
+LOAD_SECONDS = 600.0
+"""What loading the cluster, or compiling for the first time, may take on a slow machine."""
+CYCLE_SECONDS = 120.0
+"""What one batch may take: a worker that takes longer counts as hung."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks for another configuration."""
 _batch_size = BatchSize(BATCH)
-_LONGEST_WAIT = 1.0
-_NEWS_AFTER = 0.05
-"""Seconds without a pod after which there is time to tell what happened."""
-_NEWS_AT_LATEST = 2.0
-"""Seconds after which it is told in any case, between the batches of a backlog."""
-_NEWS_AT_ONCE = 200
-"""Decisions, or events, that are told at a time: no pod waits for a long list."""
 _RECORDED_AT_ONCE = 2 * BATCH
 """Decisions that are recorded with each batch of a backlog, once very many wait for it."""
 _MOST_FOOTPRINTS = 100_000
-_LAST_NEWS = 1.0
-"""Seconds for what is left to be told at the end: another runner waits for its turn."""
-_LOAD_SECONDS = 600.0
-"""What loading the cluster, or compiling for the first time, may take on a slow machine."""
-_CYCLE_SECONDS = 120.0
-"""What one batch may take; nobody who is faster than that is taken for hung."""
-_TURN_EVERY = 0.1
-"""Seconds between two looks whether the scheduler that works is still there."""
-_LOOK_EVERY = 1.0
-"""Seconds between two looks for another configuration."""
 _SLOW = 1.0
 """Seconds after which a call of a plugin is worth a line in the log: all pods waited for it."""
 _SLOW_AGAIN = 60.0
@@ -112,7 +85,7 @@ class SlowPlugins:
 
         That a plugin returned is a sign of life: a batch may ask one for every node.
         """
-        heartbeats.beat(NAME, _CYCLE_SECONDS)
+        heartbeats.beat(NAME, CYCLE_SECONDS)
         if seconds < _SLOW:
             return
         now = self.clock()
@@ -238,7 +211,7 @@ class Scheduler:
 
     def _follow_configuration(self, now: float) -> None:
         """Take over the configuration in force when another one was stored; looks once a second."""
-        if 0 <= now - self._looked_at < _LOOK_EVERY:
+        if 0 <= now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
         revision, configuration = profiles.in_force()
@@ -257,7 +230,7 @@ class Scheduler:
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
         self._starts, self._caches, self._footprints = {}, {}, {}
-        with sql.patience(_LOAD_SECONDS):  # the whole queue is read again
+        with sql.patience(LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.reservations.load(now)
         logger.info(
@@ -457,167 +430,3 @@ def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[Pending
         run.append(pod)
     if run:
         yield name, run
-
-
-_warm: dict[str, Scheduler] = {}
-_standing_by: dict[str, Standby] = {}
-
-
-def _scheduler() -> Scheduler:
-    if "scheduler" not in _warm:
-        class_cache.warm()
-        revision, configuration = profiles.in_force()
-        _warm["scheduler"] = Scheduler(
-            configuration, lambda: secrets.randbits(63), revision=revision
-        )
-    return _warm["scheduler"]
-
-
-def discard() -> None:
-    """Throw the warm state away; the next run loads it again."""
-    _standing_by.clear()
-    scheduler = _warm.pop("scheduler", None)
-    if scheduler is not None:
-        scheduler.binder.close()
-
-
-def run(
-    *,
-    longest: float = math.inf,
-    clock: Callable[[], float] = time.time,
-    stopping: Callable[[], bool] = lambda: False,
-) -> int:
-    """Schedule until ``longest`` seconds are over; return how many pods were decided.
-
-    Returns at once when another runner works, and when the database failed. ``stopping`` says that
-    the process was asked to end: then what is left waits for the next runner.
-    """
-    if not _lock():
-        return 0
-    decided = 0
-    reporter = progress.Reporter(NAME)
-    try:
-        with wake.Subscription(wake.SCHEDULER) as subscription:
-            with heartbeats.patience(NAME, _LOAD_SECONDS):
-                scheduler = _scheduler()
-                if (standby := _standing_by.pop("scheduler", None)) is not None:
-                    began = time.monotonic()
-                    rows = standby.take_over(clock())
-                    scheduler.begin(clock())
-                    seconds = round(time.monotonic() - began, 3)
-                    logger.warning("scheduler_takes_over", seconds=seconds, rows=rows)
-                elif not scheduler.mirror.loaded:
-                    scheduler.load(clock())
-            # A clock that is set must not silence the news: these moments are monotonic.
-            end = time.monotonic() + longest
-            busy_at = told_at = time.monotonic()
-            while (moment := time.monotonic()) < end and not stopping():
-                heartbeats.beat(NAME, _CYCLE_SECONDS)
-                now = clock()
-                count = scheduler.cycle(now)
-                decided += count
-                reporter.note(scheduler.mirror.cursor)
-                if count:
-                    busy_at = moment
-                if not scheduler.binder.has_news:
-                    told_at = moment
-                elif moment >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
-                    scheduler.binder.tell(now, _NEWS_AT_ONCE)
-                    continue
-                if count:
-                    continue
-                wait = _wait_for(scheduler, now, end - time.monotonic())
-                heartbeats.beat(NAME)
-                subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
-            _tell_the_rest(scheduler, clock)
-        # What was announced between the last look and the end of the subscription.
-        while not stopping() and scheduler.cycle(clock()):
-            pass
-        _tell_the_rest(scheduler, clock)
-    except DatabaseError:
-        logger.exception("cycle_failed")
-        discard()
-        connection.close()
-    except BaseException:
-        discard()
-        raise
-    finally:
-        changes.give_back(changes.CYCLE_LOCK)
-    return decided
-
-
-def stand_by(
-    *,
-    stopping: Callable[[], bool],
-    pause: Callable[[float], None],
-    clock: Callable[[], float] = time.time,
-) -> bool:
-    """Keep the warm state up to date while another scheduler works (``worker.standby``).
-
-    Returns True when that one's lock is free: call ``run`` at once. False, when it was free from
-    the beginning, or the process was asked to end.
-
-    Raises:
-        django.db.Error: the database failed.
-    """
-    if _is_free():
-        return False
-    discard()
-    try:
-        looked_at = -math.inf
-        while not stopping():
-            if _is_free():
-                return True
-            moment = time.monotonic()
-            if "scheduler" not in _standing_by:
-                with heartbeats.patience(NAME, _LOAD_SECONDS):
-                    standby = _standing_by["scheduler"] = Standby(_scheduler().mirror)
-                    standby.load(clock())
-                    collector.calm()
-            elif moment - looked_at >= _LOOK_EVERY:
-                looked_at = moment
-                if not _scheduler().is_configured:
-                    discard()
-                    continue
-            with heartbeats.patience(NAME, _CYCLE_SECONDS):
-                _standing_by["scheduler"].follow(clock())
-            heartbeats.beat(STANDBY)
-            pause(_TURN_EVERY)
-    except BaseException:
-        discard()
-        raise
-    finally:
-        heartbeats.rest(STANDBY)
-    return False
-
-
-def _is_free() -> bool:
-    """Return whether no scheduler works. Queries once; holds the lock for that statement only."""
-    row = sql.fetch_one(
-        "SELECT pg_try_advisory_lock(k) AND pg_advisory_unlock(k) FROM (SELECT %s::bigint) i(k)",
-        (changes.CYCLE_LOCK,),
-    )
-    return bool(row and row[0])
-
-
-def _tell_the_rest(scheduler: Scheduler, clock: Callable[[], float]) -> None:
-    """Write refusals and news before the runner leaves, as many as there is time for."""
-    end = time.monotonic() + _LAST_NEWS
-    while scheduler.binder.write_refused(clock()) and time.monotonic() < end:
-        pass
-    while scheduler.binder.has_news and time.monotonic() < end:
-        scheduler.binder.tell(clock(), _NEWS_AT_ONCE)
-
-
-def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
-    """Return how long nothing is due: until the next backoff, at most a second."""
-    wait = min(_LONGEST_WAIT, left)
-    for due in (scheduler.mirror.queue.next_due(now), scheduler.reservations.next_due()):
-        if due is not None:
-            wait = min(wait, due - now)
-    return max(0.0, wait)
-
-
-def _lock() -> bool:
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.CYCLE_LOCK,))
-    return bool(row and row[0])

@@ -6,7 +6,7 @@ import pytest
 from django.db import DataError
 
 from clusterstate import sql
-from scheduling.worker import scheduler
+from scheduling.worker import loop
 from tests.controllers.support import make_node, make_pod, pod, tolerate_too, tolerates
 from tests.followers.test_aside import kept, spoil, told_of
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def fresh():
     yield
-    scheduler.discard()
+    loop.discard()
 
 
 def spoil_class(name: str, spec: str) -> None:
@@ -46,7 +46,7 @@ def run(times: int = 1) -> None:
     """Let the runner work as its loop does: what it raises is logged, and it begins again."""
     for _ in range(times):
         with contextlib.suppress(DataError):
-            scheduler.run(longest=0.2)
+            loop.run(longest=0.2)
 
 
 @pytest.fixture
