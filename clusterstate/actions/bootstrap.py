@@ -6,7 +6,7 @@ from typing import Any
 from django.db import transaction
 
 from clusterstate import lineage, sql
-from clusterstate.actions import default_roles, objects
+from clusterstate.actions import default_roles, objects, users
 from clusterstate.objects.errors import AlreadyExists
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -33,7 +33,7 @@ def ensure(*, now: datetime) -> list[str]:
     Must not be called in a transaction: revisions are reserved in one of their own.
     """
     lineage.establish()
-    return [*add_missing(now=now), *default_roles.reconcile(now=now)]
+    return [*add_missing(now=now), *default_roles.reconcile(now=now), *users.ensure_groups()]
 
 
 def add_missing(*, now: datetime) -> list[str]:

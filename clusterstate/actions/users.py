@@ -1,7 +1,10 @@
-"""People who log in to the admin."""
+"""People who log in to the admin, and the groups that the default roles are bound to."""
+
+from typing import Final
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import Group
 from django.db import transaction
 
 
@@ -22,3 +25,12 @@ def ensure_administrator(*, name: str, password: str) -> bool:
             },
         )
     return created
+
+
+GROUPS: Final = ("stowage:viewer", "stowage:operator", "stowage:administrator")
+"""Groups of people: who reads everything, who runs workloads and nodes, who may everything."""
+
+
+def ensure_groups() -> list[str]:
+    """Create the groups that are missing; return their names."""
+    return [name for name in GROUPS if Group.objects.get_or_create(name=name)[1]]

@@ -13,6 +13,7 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
+from clusterstate.admin import roles
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
 
@@ -68,10 +69,7 @@ def display(*, description: str, ordering: str | None = None) -> Callable[[Metho
 
 def requester(request: HttpRequest) -> User:
     """Return the logged-in person as admission sees them; permissions were checked before."""
-    groups = ["system:authenticated"]
-    if getattr(request.user, "is_superuser", False):
-        groups.insert(0, "system:masters")
-    return User(name=request.user.get_username(), groups=tuple(groups))
+    return roles.user_of(request.user)
 
 
 class _CommonAdmin(ModelAdmin[Object]):

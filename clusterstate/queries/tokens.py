@@ -32,15 +32,15 @@ def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
 
     A token that names groups belongs to these alone; one that names none belongs to those of its
-    user in the admin, each as ``stowage:NAME``. Queries once.
+    user in the admin, but for those called ``system:...``. Queries once.
     """
     row = sql.fetch_one(
         """
         SELECT coalesce(u.username, t.identity),
                CASE WHEN cardinality(t.groups) > 0 THEN t.groups ELSE ARRAY(
-                   SELECT 'stowage:' || g.name FROM auth_group g
+                   SELECT g.name::text FROM auth_group g
                    JOIN auth_user_groups m ON m.group_id = g.id
-                   WHERE m.user_id = u.id ORDER BY g.name) END,
+                   WHERE m.user_id = u.id AND g.name NOT LIKE 'system:%%' ORDER BY g.name) END,
                coalesce(u.id::text, '')
         FROM api_token t LEFT JOIN auth_user u ON u.id = t.user_id
         WHERE t.digest = %s AND coalesce(u.is_active, t.identity <> '')

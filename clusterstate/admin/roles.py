@@ -1,0 +1,76 @@
+"""What people may see and change in the admin: what their roles let them do by the API.
+
+A person is the user of that name, in the groups that the admin keeps (those called ``system:...``
+excepted, since these are the cluster's own to give), and in ``system:masters`` as a superuser. Each
+permission of a screen is a question to `clusterstate.access`, about all namespaces, for a screen
+shows them all. Permissions that were given in the admin hold beside it.
+"""
+
+from typing import Any, Final
+
+from django.contrib.auth.backends import BaseBackend
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import User as Person
+
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects.kinds import ALL_KINDS
+
+_APP: Final = "clusterstate"
+_VERBS: Final = {"view": "list", "add": "create", "change": "update", "delete": "delete"}
+_OTHERS: Final = {
+    "schedulerconfiguration": ("stowage.dev", "schedulerconfiguration"),
+    "evictiontimer": ("stowage.dev", "evictions"),
+}
+"""Screens that are of no kind: group and resource that the API asks about."""
+_INTERNAL: Final = "internal.stowage.dev"
+"""The group of tables that the API does not serve: only who may everything has rights on it."""
+
+
+def user_of(person: AbstractBaseUser | AnonymousUser) -> User:
+    """Return a logged-in person as access and admission see them. Queries once for each request."""
+    if not isinstance(person, Person) or not person.is_active:
+        return User()
+    known: User | None = getattr(person, "_stowage_user", None)
+    if known is None:
+        groups = [
+            name
+            for name in person.groups.order_by("name").values_list("name", flat=True)
+            if not name.startswith("system:")
+        ]
+        if person.is_superuser:
+            groups.insert(0, authorizer.MASTERS)
+        groups.append(authorizer.AUTHENTICATED)
+        known = User(name=person.get_username(), groups=tuple(groups), uid=str(person.pk))
+        person._stowage_user = known  # type: ignore[attr-defined]  # lives as long as the request
+    return known
+
+
+class RolesBackend(BaseBackend):
+    """Answers Django's questions about permissions from roles and bindings."""
+
+    def has_perm(
+        self, user_obj: AbstractBaseUser | AnonymousUser, perm: str, obj: Any = None
+    ) -> bool:
+        """Return whether a person's roles allow what a permission stands for."""
+        app, _, code = perm.partition(".")
+        action, _, model = code.partition("_")
+        if app != _APP or action not in _VERBS:
+            return False
+        user = user_of(user_obj)
+        if not user.name:
+            return False
+        group, resource = _resources().get(model, (_INTERNAL, model))
+        return authorizer.decide(user, Attributes(_VERBS[action], group, resource)).allowed
+
+    def has_module_perms(self, user_obj: AbstractBaseUser | AnonymousUser, app_label: str) -> bool:
+        """Return whether a person may see any object of the cluster."""
+        return app_label == _APP and any(
+            self.has_perm(user_obj, f"{_APP}.view_{model}") for model in _resources()
+        )
+
+
+def _resources() -> dict[str, tuple[str, str]]:
+    """Return group and resource by the name of the model that has the rows."""
+    return {**{kind.name.lower(): (kind.group, kind.plural) for kind in ALL_KINDS}, **_OTHERS}
