@@ -33,7 +33,18 @@ def ensure(*, now: datetime) -> list[str]:
     Must not be called in a transaction: revisions are reserved in one of their own.
     """
     lineage.establish()
-    return [*add_missing(now=now), *default_roles.reconcile(now=now), *users.ensure_groups()]
+    return add_missing(now=now)
+
+
+def ensure_access(*, now: datetime) -> list[str]:
+    """Create what is missing of the default roles, their bindings and the groups of people.
+
+    Returns the groups, and how many roles and bindings. Safe to call at any time, by several.
+    """
+    created = users.ensure_groups()
+    if roles := default_roles.reconcile(now=now):
+        created.append(f"{len(roles)} default roles and bindings")
+    return created
 
 
 def add_missing(*, now: datetime) -> list[str]:

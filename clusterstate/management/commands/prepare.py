@@ -15,7 +15,7 @@ from clusterstate.local import preparation
 class Command(BaseCommand):
     """Migrates and creates what every cluster has. Safe to repeat, and by several at once."""
 
-    help = "Migrate the database and create the system namespaces and priority classes."
+    help = "Migrate the database and create system namespaces, priority classes and roles."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the one option."""
@@ -37,7 +37,7 @@ class Command(BaseCommand):
             preparation.require_known_migrations()
             call_command(migrate.Command(), interactive=False, verbosity=options["verbosity"])
             now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
-            for name in bootstrap.ensure(now=now):
+            for name in (*bootstrap.ensure(now=now), *bootstrap.ensure_access(now=now)):
                 if say is not None:
                     say(f"created {name}")
             if options["new_history"]:
