@@ -31,6 +31,9 @@ DEBUG = environment.flag("STOWAGE_DEBUG", default=False)
 MAX_BODY_BYTES = environment.integer(
     "STOWAGE_MAX_BODY", 32 << 20, at_least=1 << 10, at_most=1 << 30
 )
+# Sizes are seen to before a body is read (``api.serving``); Django's own limit, of 2.5 MiB for
+# everything, is out of the way.
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 # What a web process holds at most of bodies being read or answered and of answers being sent.
 MAX_HELD_BYTES = environment.integer(
     "STOWAGE_MAX_HELD", 8 * MAX_BODY_BYTES, at_least=2 * MAX_BODY_BYTES, at_most=64 << 30

@@ -129,7 +129,16 @@ def test_unknown_fields_are_refused_when_strict(api):
 def test_too_large_an_object_is_refused(api):
     body = pod()
     body["metadata"]["annotations"] = {"a": "x" * (3 << 20)}
-    api.post(PODS, body).fails(413, "RequestEntityTooLarge")
+    status = api.post(PODS, body).fails(413, "RequestEntityTooLarge")
+    assert str(3 << 20) in status["message"]
+
+
+def test_a_list_may_be_larger_than_an_object(api):
+    items = [pod(f"p{number}") for number in range(40)]
+    for item in items:
+        item["metadata"]["annotations"] = {"a": "x" * (200 << 10)}
+    made = api.post(PODS, {"kind": "PodList", "apiVersion": "v1", "items": items}).ok(201)
+    assert len(made["items"]) == 40
 
 
 # ---------------------------------------------------------------------------- who and where
