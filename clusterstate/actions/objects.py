@@ -18,6 +18,7 @@ from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
 from clusterstate.actions.pods.writer import PodWriter
 from clusterstate.actions.roles import BindingWriter, RoleWriter
+from clusterstate.actions.services import ServiceWriter
 from clusterstate.actions.storing import Deleted, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
@@ -35,6 +36,7 @@ _WRITERS: Final[dict[str, Writer]] = {
     "Pod": PodWriter(),
     "Role": RoleWriter(),
     "RoleBinding": BindingWriter(),
+    "Service": ServiceWriter(),
 }
 _ANY: Final = Writer()
 

@@ -18,6 +18,7 @@ from clusterstate.objects.strategies import (
     NamespaceStrategy,
     NodeStrategy,
     PodStrategy,
+    ServiceStrategy,
 )
 
 METADATA_FIELDS: Final[Mapping[str, str]] = {"metadata.name": "", "metadata.namespace": ""}
@@ -136,6 +137,8 @@ _ALL: Final = (
         short_names=("svc",),
         categories=("all",),
         subresources=("status",),
+        selectable={"spec.clusterIP": "", "spec.type": ""},
+        strategy=ServiceStrategy(),
         new_status={"loadBalancer": {}},
     ),
     Kind(

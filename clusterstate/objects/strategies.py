@@ -7,6 +7,7 @@ Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, an
 
 from typing import Final
 
+from clusterstate.objects import addresses
 from clusterstate.objects.errors import NOT_SUPPORTED, FieldError, Invalid
 from clusterstate.objects.labels import is_valid_label_value
 from clusterstate.objects.meta import Manifest
@@ -222,3 +223,16 @@ class CertificateStrategy(Strategy):
         if decided or others:
             status["conditions"] = [*decided, *others]
         new["status"] = status
+
+
+class ServiceStrategy(Strategy):
+    """``pkg/registry/core/service/strategy.go``: a Service keeps the address that it got."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """No balancer has taken it up yet."""
+        new["status"] = {"loadBalancer": {}}
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """A client that leaves the address out does not mean that it shall go."""
+        if not subresource:
+            new["spec"] = addresses.keep_allocated(new.get("spec") or {}, old.get("spec") or {})

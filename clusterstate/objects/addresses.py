@@ -1,0 +1,174 @@
+"""Which cluster IP and which node ports a Service gets; pure.
+
+A Service keeps what it once got. Addresses are of ``NETWORK``, whose first one belongs to
+``default/kubernetes``; node ports are of ``NODE_PORTS``. Rules:
+pkg/registry/core/service/storage/alloc.go and pkg/registry/core/service/strategy.go, v1.36.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from clusterstate.objects.errors import INVALID, FieldError, Invalid
+from clusterstate.objects.meta import Manifest
+
+NETWORK: Final = ipaddress.ip_network("10.96.0.0/12")
+"""Kubernetes' usual ``--service-cluster-ip-range``."""
+FIRST: Final = str(NETWORK[1])
+"""The address of the Service ``default/kubernetes``."""
+NODE_PORTS: Final = range(30000, 32768)
+HEADLESS: Final = "None"
+_ADDRESSED: Final = ("ClusterIP", "NodePort", "LoadBalancer")
+_WITH_PORTS: Final = ("NodePort", "LoadBalancer")
+
+
+def has_address(spec: Manifest) -> bool:
+    """Return whether a Service of this spec has a cluster IP of its own."""
+    return (spec.get("type") or "ClusterIP") in _ADDRESSED and spec.get("clusterIP") != HEADLESS
+
+
+def _has_ports(spec: Manifest) -> bool:
+    if spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
+        return False
+    return spec.get("type") in _WITH_PORTS
+
+
+def needs_anything(spec: Manifest) -> bool:
+    """Return whether an address or a port has still to be chosen."""
+    if has_address(spec) and not spec.get("clusterIP"):
+        return True
+    return _has_ports(spec) and any(not one.get("nodePort") for one in spec.get("ports") or ())
+
+
+def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
+    """Return the new spec with what the old one got and the client left out.
+
+    What the new type does not have is taken away.
+    """
+    spec = dict(new)
+    if has_address(spec) and has_address(old):
+        for name in ("clusterIP", "clusterIPs"):
+            if not spec.get(name) and old.get(name):
+                spec[name] = old[name]
+    elif not has_address(spec) and has_address(old) and spec.get("clusterIP") != HEADLESS:
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if spec.get(name) == old.get(name):
+                spec.pop(name, None)
+    given = {
+        (one.get("protocol") or "TCP", one.get("port")): one.get("nodePort")
+        for one in old.get("ports") or ()
+        if one.get("nodePort")
+    }
+    if given and spec.get("ports"):
+        spec["ports"] = [_port(one, given, keep=_has_ports(spec)) for one in spec["ports"]]
+    return spec
+
+
+def _port(port: Manifest, given: dict[Any, Any], *, keep: bool) -> Manifest:
+    former = given.get((port.get("protocol") or "TCP", port.get("port")))
+    if keep:
+        return {**port, "nodePort": former} if former and not port.get("nodePort") else port
+    if former and port.get("nodePort") == former:
+        return {key: value for key, value in port.items() if key != "nodePort"}
+    return port
+
+
+class Pool:
+    """The addresses and ports that are taken, from which the next Services get theirs.
+
+    ``choose`` returns a number below its argument, by chance: a name that comes back shall not meet
+    the clients of the one before.
+    """
+
+    def __init__(
+        self, addresses: Iterable[str], ports: Iterable[int], choose: Callable[[int], int]
+    ) -> None:
+        self._addresses = {FIRST, *addresses}
+        self._ports = set(ports)
+        self._choose = choose
+
+    def filled(self, service: Manifest, old: Manifest | None = None) -> Manifest:
+        """Return a Service with the address and the ports that it lacks.
+
+        Raises:
+            Invalid: it asks for an address or a port that is taken, or that is not of the range.
+        """
+        spec, before = dict(service.get("spec") or {}), (old or {}).get("spec") or {}
+        metadata = service.get("metadata") or {}
+        errors: list[FieldError] = []
+        if has_address(spec):
+            wanted = spec.get("clusterIP")
+            if not wanted:
+                wanted = self._address()
+            elif wanted != before.get("clusterIP"):
+                own = (metadata.get("namespace"), metadata.get("name")) == ("default", "kubernetes")
+                errors += self._claim(wanted, first=own)
+            spec["clusterIP"] = wanted
+            spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
+        elif spec.get("clusterIP") == HEADLESS:
+            spec["clusterIPs"] = spec.get("clusterIPs") or [HEADLESS]
+        if (spec.get("type") or "ClusterIP") in _ADDRESSED:
+            spec["ipFamilies"] = spec.get("ipFamilies") or ["IPv4"]
+            spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
+        if _has_ports(spec) and spec.get("ports"):
+            known = {one.get("nodePort") for one in before.get("ports") or ()}
+            spec["ports"] = [self._with_port(one, known, errors) for one in spec["ports"]]
+        if errors:
+            raise Invalid("Service", metadata.get("name") or "", errors)
+        return {**service, "spec": spec}
+
+    def _address(self) -> str:
+        size = NETWORK.num_addresses - 2
+        start = self._choose(size)
+        for step in range(size):
+            found = str(NETWORK[1 + (start + step) % size])
+            if found not in self._addresses:
+                self._addresses.add(found)
+                return found
+        raise Invalid("Service", "", [FieldError(INVALID, "spec.clusterIPs", [], "range is full")])
+
+    def _claim(self, wanted: str, *, first: bool) -> list[FieldError]:
+        try:
+            inside = ipaddress.ip_address(wanted) in NETWORK
+        except ValueError:
+            detail = "must be empty, 'None', or a valid IP address"
+            return [FieldError(INVALID, "spec.clusterIPs[0]", wanted, detail)]
+        problem = ""
+        if not inside:
+            problem = (
+                f"the provided IP ({wanted}) is not in the valid range. The range of valid IPs is"
+                f" {NETWORK}"
+            )
+        elif wanted in self._addresses and not (first and wanted == FIRST):
+            problem = "provided IP is already allocated"
+        self._addresses.add(wanted)
+        if not problem:
+            return []
+        detail = f"failed to allocate IP {wanted}: {problem}"
+        return [FieldError(INVALID, "spec.clusterIPs", [wanted], detail)]
+
+    def _with_port(self, port: Manifest, known: set[Any], errors: list[FieldError]) -> Manifest:
+        wanted = port.get("nodePort")
+        if wanted:
+            if wanted not in known:
+                errors += self._claim_port(wanted)
+            return port
+        start = self._choose(len(NODE_PORTS))
+        for step in range(len(NODE_PORTS)):
+            found = NODE_PORTS[(start + step) % len(NODE_PORTS)]
+            if found not in self._ports:
+                self._ports.add(found)
+                return {**port, "nodePort": found}
+        errors.append(FieldError(INVALID, "spec.ports", [], "all node ports are allocated"))
+        return port
+
+    def _claim_port(self, wanted: int) -> list[FieldError]:
+        problem = ""
+        if wanted not in NODE_PORTS:
+            ends = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+            problem = f"provided port is not in the valid range. The range of valid ports is {ends}"
+        elif wanted in self._ports:
+            problem = "provided port is already allocated"
+        self._ports.add(wanted)
+        path = "spec.ports[0].nodePort"
+        return [FieldError(INVALID, path, wanted, problem)] if problem else []

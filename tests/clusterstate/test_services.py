@@ -1,0 +1,116 @@
+"""A Service gets an address of its own and keeps it."""
+
+import threading
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.objects import addresses
+from clusterstate.objects.errors import Invalid
+from tests.clusterstate.support import NOW, Worker, manifest
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PORTS = [{"port": 80}]
+
+
+def create(name, **spec):
+    body = {"metadata": {"name": name}, "spec": {"ports": PORTS, **spec}}
+    objects.create("Service", "default", body, now=NOW)
+    return manifest("Service", "default", name)["spec"]
+
+
+def update(name, change):
+    def changed(old):
+        return {**old, "spec": change(dict(old["spec"]))}
+
+    objects.update("Service", "default", name, changed, now=NOW)
+    return manifest("Service", "default", name)["spec"]
+
+
+def test_addresses_are_of_the_network_and_nobody_has_the_same():
+    specs = [create(f"s{number}") for number in range(5)]
+    found = [spec["clusterIP"] for spec in specs]
+    assert len(set(found)) == 5
+    for spec in specs:
+        assert spec["clusterIPs"] == [spec["clusterIP"]]
+        assert addresses.ipaddress.ip_address(spec["clusterIP"]) in addresses.NETWORK
+        assert (spec["ipFamilies"], spec["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
+    assert addresses.FIRST not in found
+
+
+def test_services_that_are_created_at_once_get_different_addresses():
+    barrier = threading.Barrier(4)
+
+    def make(number):
+        barrier.wait()
+        wanted = [
+            (
+                "Service",
+                "default",
+                {"metadata": {"name": f"w{number}-{i}"}, "spec": {"ports": PORTS}},
+            )
+            for i in range(5)
+        ]
+        objects.create_all(wanted, now=NOW)
+
+    for worker in [Worker(lambda n=n: make(n)) for n in range(4)]:
+        worker.result(60)
+    names = [f"w{number}-{i}" for number in range(4) for i in range(5)]
+    found = {manifest("Service", "default", name)["spec"]["clusterIP"] for name in names}
+    assert len(found) == 20
+
+
+def test_an_address_stays_whatever_else_changes():
+    address = create("s")["clusterIP"]
+
+    def without(spec):
+        del spec["clusterIP"], spec["clusterIPs"]
+        return {**spec, "selector": {"a": "b"}}
+
+    assert update("s", without)["clusterIP"] == address
+    with pytest.raises(Invalid, match="may not change once set"):
+        update("s", lambda spec: {**spec, "clusterIP": "10.96.7.7", "clusterIPs": ["10.96.7.7"]})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ("10.96.0.9", "provided IP is already allocated"),
+        ("10.96.0.1", "provided IP is already allocated"),
+        ("192.168.0.1", "not in the valid range. The range of valid IPs is 10.96.0.0/12"),
+        ("pear", "must be empty, 'None', or a valid IP address"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_refused_and_named(wanted, why):
+    create("first", clusterIP="10.96.0.9")
+    with pytest.raises(Invalid, match=why) as caught:
+        create("second", clusterIP=wanted)
+    assert wanted in str(caught.value)
+    assert create("third", clusterIP="10.96.0.10")["clusterIP"] == "10.96.0.10"
+
+
+def test_headless_and_external_services_have_none():
+    assert create("headless", clusterIP="None")["clusterIPs"] == ["None"]
+    external = create("external", type="ExternalName", externalName="example.org")
+    assert "clusterIP" not in external
+    address = create("turned")["clusterIP"]
+    turned = update(
+        "turned", lambda spec: {**spec, "type": "ExternalName", "externalName": "example.org"}
+    )
+    assert "clusterIP" not in turned
+    back = update("turned", lambda spec: {**spec, "type": "ClusterIP"})
+    assert back["clusterIP"] not in ("", address, "None")
+
+
+def test_node_ports_are_given_kept_and_taken_away():
+    first = create("a", type="NodePort", ports=[{"port": 80}, {"name": "b", "port": 81}][:1])
+    (port,) = first["ports"]
+    assert port["nodePort"] in addresses.NODE_PORTS
+    kept = update("a", lambda spec: {**spec, "ports": [{"port": 80, "targetPort": 8080}]})
+    assert kept["ports"][0]["nodePort"] == port["nodePort"]
+    with pytest.raises(Invalid, match="provided port is already allocated"):
+        create("b", type="NodePort", ports=[{"port": 80, "nodePort": port["nodePort"]}])
+    with pytest.raises(Invalid, match="The range of valid ports is 30000-32767"):
+        create("b", type="NodePort", ports=[{"port": 80, "nodePort": 80}])
+    plain = update("a", lambda spec: {**spec, "type": "ClusterIP"})
+    assert "nodePort" not in plain["ports"][0]
