@@ -12,7 +12,9 @@ from django.conf import settings
 
 from clusterstate import changes, sql
 
-FOLLOWERS: Final = ("evictions", "disruption", "garbage", "runtime-classes", "workloads")
+FOLLOWERS: Final = (
+    "evictions", "disruption", "garbage", "namespace-defaults", "runtime-classes", "workloads",
+)  # fmt: skip
 """Those who keep a cursor in a row and act on what comes after it (``controller_cursor``)."""
 LAG_SECONDS: Final = 30.0
 """A follower lags whose first change that it has not acted on is older."""

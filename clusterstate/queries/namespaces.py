@@ -2,8 +2,71 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from clusterstate import lineage, sql
 from clusterstate.objects.kinds import KINDS
+
+
+class Belongings(msgspec.Struct, frozen=True):
+    """Which of the objects that every namespace has a namespace has."""
+
+    namespace: str
+    has_account: bool
+    has_authority: bool
+    is_current: bool
+    """Whether the certificate authority stands in its ConfigMap."""
+    has_service: bool
+
+
+_BELONGINGS = f"""
+SELECT n.name,
+       EXISTS (SELECT 1 FROM generic_object o WHERE o.kind = {KINDS["ServiceAccount"].code}
+               AND o.namespace = n.name AND o.name = %s),
+       m.id IS NOT NULL, coalesce(position(%s IN d.text) > 0, false),
+       EXISTS (SELECT 1 FROM service s WHERE s.namespace = n.name AND s.name = %s)
+FROM namespace n
+LEFT JOIN generic_object m ON m.kind = {KINDS["ConfigMap"].code}
+     AND m.namespace = n.name AND m.name = %s
+LEFT JOIN document d ON d.id = m.document_id
+WHERE n.deletion_at IS NULL AND (%s::text[] IS NULL OR n.name = ANY(%s::text[]))
+ORDER BY n.name
+"""
+
+
+def belongings(
+    names: Sequence[str] | None, *, account: str, authority: tuple[str, str], service: str
+) -> list[Belongings]:
+    """Return what the namespaces ``names`` have, of all if ``None``; not of those being deleted.
+
+    Asked for are a ServiceAccount, a ConfigMap and what shall stand in it, and a Service, by name.
+    Queries once.
+    """
+    which = None if names is None else sql.Texts(list(names))
+    config_map, text = authority
+    held = msgspec.json.encode(text).decode()
+    rows = sql.fetch(_BELONGINGS, (account, held, service, config_map, which, which))
+    return [Belongings(*row) for row in rows]
+
+
+def namespaces_with_changes(cursor: int, mark: int, names: Sequence[str]) -> list[str] | None:
+    """Return namespaces that changed, or in which accounts, maps or Services ``names`` did.
+
+    ``None``: no longer known. Queries up to twice, by index.
+    """
+    if cursor < lineage.kept_after():
+        return None
+    rows = sql.fetch(
+        f"SELECT DISTINCT CASE WHEN kind = {KINDS['Namespace'].code} THEN name ELSE namespace END"
+        " FROM change WHERE revision > %s::bigint AND revision <= %s::bigint"
+        f" AND (kind = {KINDS['Namespace'].code} OR kind = ANY(%s) AND name = ANY(%s))",
+        (
+            cursor, mark,
+            sql.Int4s([KINDS[one].code for one in ("ServiceAccount", "ConfigMap", "Service")]),
+            sql.Texts(list(names)),
+        ),
+    )  # fmt: skip
+    return [row[0] for row in rows]
 
 
 def terminating_namespaces() -> list[str]:

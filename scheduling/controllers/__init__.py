@@ -8,6 +8,7 @@
     pods               pods that no agent ends, and pods of nodes that are gone
     workloads          Deployments, ReplicaSets and the like, brought to what they ask for
     garbage            dependents of owners that are gone
+    namespace_defaults what every namespace has: an account, the certificate authority
     runtime_classes    the gate of pods that wait for their RuntimeClass
     manager            runs those that need a look once a second
 

@@ -18,7 +18,7 @@ from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
-from scheduling.controllers import garbage, runtime_classes
+from scheduling.controllers import garbage, namespace_defaults, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
@@ -60,6 +60,9 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     workloads.NAME: Controller(
         workloads.follow,
         lambda seen, now: seen.is_behind(workloads.NAME) or workloads.must_look_again(seen, now),
+    ),
+    namespace_defaults.NAME: Controller(
+        namespace_defaults.follow, lambda seen, now: namespace_defaults.has_work(seen)
     ),
     garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
     podgc.NAME: Controller(podgc.collect, podgc.has_work),

@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection
 from clusterstate import sql
 from clusterstate.actions import evictions, objects, usage
 from clusterstate.queries.lists import list_page
-from scheduling.controllers import garbage, manager, runtime_classes
+from scheduling.controllers import garbage, manager, namespace_defaults, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.pods import podgc
 from scheduling.controllers.workloads import follower as workloads
@@ -57,7 +57,9 @@ def test_nobody_looks_when_nothing_happened():
     assert _looked(after(60)) == []
     make_node("n")
     make_pod("p", "n")
-    followers = [statuses.NAME, runtime_classes.NAME, workloads.NAME, garbage.NAME]
+    followers = [
+        statuses.NAME, runtime_classes.NAME, workloads.NAME, namespace_defaults.NAME, garbage.NAME,
+    ]  # fmt: skip
     assert _looked(after(61)) == followers
     assert _looked(after(62)) == []
     objects.create("Namespace", "", {"metadata": {"name": "old", "finalizers": ["a/b"]}}, now=NOW)

@@ -1,0 +1,147 @@
+"""Makes what every namespace has, and makes it again when somebody deletes it.
+
+Each namespace has the ServiceAccount ``default`` and the ConfigMap ``kube-root-ca.crt`` with the
+certificate authority of this service; ``default`` has the Service ``kubernetes``, under which
+programs look for the API. Clients wait for these before they do anything. Rules:
+pkg/controller/serviceaccount/serviceaccounts_controller.go,
+pkg/controller/certificates/rootcacertpublisher/publisher.go and
+pkg/controlplane/controller/kubernetesservice/controller.go, v1.36.
+
+They are made by a follower of the log, so that creating a namespace, or a pod, waits for none of
+them. Where this service has no certificate authority of its own, because something before it ends
+TLS, there is no ConfigMap.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import structlog
+from django.conf import settings
+
+from clusterstate import changes, memory
+from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions.aside import Which
+from clusterstate.objects.addresses import FIRST
+from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.controllers import PendingWork
+from clusterstate.queries.namespaces import Belongings, belongings, namespaces_with_changes
+
+logger = structlog.get_logger(__name__)
+
+NAME: Final = "namespace-defaults"
+ACCOUNT: Final = "default"
+AUTHORITY: Final = "kube-root-ca.crt"
+SERVICE: Final = "kubernetes"
+_NOTE: Final = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
+    " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
+    " guaranteed across distributions of Kubernetes clusters."
+)
+_published: list[str] = []
+"""The certificate authority with which this process last looked at all namespaces."""
+memory.when_replaced(_published.clear)
+
+
+def has_work(seen: PendingWork) -> bool:
+    """Return whether anything was written, or this process has not looked at all yet."""
+    return not _published or seen.is_behind(NAME)
+
+
+def follow(now: datetime) -> int:
+    """Make what namespaces lack; return how many objects were made or changed."""
+    cursor, mark = evictions.cursor(NAME), changes.watermark()
+    authority = _authority()
+    everywhere = cursor is None or _published != [authority]
+    if not everywhere and cursor is not None and mark <= cursor:
+        return 0
+    names = None
+    if not everywhere and cursor is not None:
+        names = namespaces_with_changes(cursor, mark, (ACCOUNT, AUTHORITY, SERVICE))
+    made = 0
+    if names != []:
+        found = _belongings(names, authority)
+
+        def complete(several: Sequence[Belongings]) -> int:
+            return sum(_complete(one, authority, now) for one in several)
+
+        parts = aside.each(
+            NAME, found, complete, which=lambda one: Which("Namespace", name=one.namespace), now=now
+        )
+        made = sum(parts)
+        if made:
+            logger.info("namespaces_completed", objects=made)
+    evictions.set_cursor(NAME, mark)
+    _published[:] = [authority]
+    return made
+
+
+def _authority() -> str:
+    """Return the certificate authority of this service, empty where it has none."""
+    try:
+        return (settings.STATE_DIR / "ca.crt").read_text()
+    except OSError:
+        return ""
+
+
+def _belongings(names: Sequence[str] | None, authority: str) -> list[Belongings]:
+    return belongings(names, account=ACCOUNT, authority=(AUTHORITY, authority), service=SERVICE)
+
+
+def _complete(one: Belongings, authority: str, now: datetime) -> int:
+    """Make what one namespace lacks."""
+    made = 0
+    if not one.has_account:
+        account: Manifest = {"metadata": {"name": ACCOUNT}}
+        made += _create("ServiceAccount", one.namespace, account, now)
+    if authority and not one.has_authority:
+        config_map: Manifest = {
+            "metadata": {
+                "name": AUTHORITY,
+                "annotations": {"kubernetes.io/description": _NOTE},
+            },
+            "data": {"ca.crt": authority},
+        }
+        made += _create("ConfigMap", one.namespace, config_map, now)
+    elif authority and not one.is_current:
+        made += _publish(one.namespace, authority, now)
+    if one.namespace == "default" and not one.has_service:
+        made += _create("Service", one.namespace, _service(), now)
+    return made
+
+
+def _publish(namespace: str, authority: str, now: datetime) -> int:
+    """Put the certificate authority back where something else stands in its ConfigMap."""
+    data = {"ca.crt": authority}
+
+    def change(old: Manifest) -> Manifest:
+        return old if old.get("data") == data else {**old, "data": data}
+
+    try:
+        return int(objects.update("ConfigMap", namespace, AUTHORITY, change, now=now).changed)
+    except NotFound:
+        return 0
+
+
+def _service() -> Manifest:
+    port = {"name": "https", "port": 443, "protocol": "TCP", "targetPort": settings.HTTPS_PORT}
+    return {
+        "metadata": {
+            "name": SERVICE,
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {"type": "ClusterIP", "clusterIP": FIRST, "ports": [port]},
+    }
+
+
+def _create(kind: str, namespace: str, manifest: Manifest, now: datetime) -> int:
+    try:
+        objects.create(kind, namespace, manifest, now=now)
+    except AlreadyExists:
+        return 0
+    except StatusError:
+        if not _belongings([namespace], ""):
+            return 0  # the namespace goes away, and what it has goes with it
+        raise
+    return 1
