@@ -16,6 +16,7 @@ from clusterstate.admission import (
     pod_toleration_restriction,
     priority,
     runtime_class,
+    service_account,
     taint_nodes_by_condition,
 )
 from clusterstate.admission.defaults import default_pod, set_defaults
@@ -135,6 +136,8 @@ def run_mutating(request: Request) -> None:
             node_restriction.admit(request)
         if request.subresource:
             return
+        if settings.service_account:
+            service_account.admit(request)
         if settings.priority:
             priority.admit(request)
         if settings.default_toleration_seconds:

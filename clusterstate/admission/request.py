@@ -54,6 +54,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_restriction: bool = True
     taint_nodes_by_condition: bool = True
     priority: bool = True
+    service_account: bool = True
     default_toleration_seconds: bool = True
     taint_toleration_comparison_operators: bool = False
     cluster_default_tolerations: tuple[Manifest, ...] | None = None

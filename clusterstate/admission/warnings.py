@@ -78,6 +78,17 @@ def pod_warnings(spec: Manifest, path: str, meta: Manifest) -> list[str]:
     for field in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(field) or ()):
             warnings += _container_warnings(container, f"{path}.{field}[{index}]")
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        if "persistentVolumeClaim" in volume or "ephemeral" in volume:
+            warnings.append(
+                f"{path}.volumes[{index}]: volumes are not acted upon, so the pod is placed "
+                "without regard to where its volume can be"
+            )
+    if spec.get("resourceClaims"):
+        warnings.append(
+            f"{path}.resourceClaims: claims are not acted upon, so the pod is placed without "
+            "regard to where its devices are"
+        )
     if spec.get("nodeName") and spec.get("nodeSelector"):
         warnings.append(
             f"{path}.nodeName: the scheduler is bypassed, so that nodeSelector, affinity and "
