@@ -58,7 +58,7 @@ class ServiceWriter(Writer):
             filled: dict[int, tuple[str, Manifest, User]] = {}
             for place, (namespace, manifest, user) in enumerate(wanted):
                 try:
-                    filled[place] = (namespace, pool.filled(manifest), user)
+                    filled[place] = (namespace, pool.filled(manifest, namespace=namespace), user)
                 except StatusError as error:
                     if all_or_nothing:
                         raise

@@ -87,8 +87,12 @@ class Pool:
         self._ports = set(ports)
         self._choose = choose
 
-    def filled(self, service: Manifest, old: Manifest | None = None) -> Manifest:
+    def filled(
+        self, service: Manifest, old: Manifest | None = None, *, namespace: str = ""
+    ) -> Manifest:
         """Return a Service with the address and the ports that it lacks.
+
+        ``namespace`` is where it will be, should it not say so itself.
 
         Raises:
             Invalid: it asks for an address or a port that is taken, or that is not of the range.
@@ -101,7 +105,8 @@ class Pool:
             if not wanted:
                 wanted = self._address()
             elif wanted != before.get("clusterIP"):
-                own = (metadata.get("namespace"), metadata.get("name")) == ("default", "kubernetes")
+                place = metadata.get("namespace") or namespace
+                own = (place, metadata.get("name")) == ("default", "kubernetes")
                 errors += self._claim(wanted, first=own)
             spec["clusterIP"] = wanted
             spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
