@@ -219,6 +219,66 @@ def groups() -> dict[str, Any]:
     }
 
 
+def aggregated(version: str, *, core: bool) -> dict[str, Any]:
+    """Return the ``APIGroupDiscoveryList`` of the core group, or of all others.
+
+    It says in one answer what the documents of all groups and versions say. Shape: k8s.io/api
+    ``apidiscovery/v2/types.go``, v1.36.
+    """
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for (group, group_version), entries in group_versions().items():
+        if (group == "") is core:
+            by_group.setdefault(group, []).append(
+                {
+                    "version": group_version,
+                    "resources": _aggregated(group, group_version, entries),
+                    "freshness": "Current",
+                }
+            )
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [
+            {"metadata": {"name": name, "creationTimestamp": None}, "versions": versions}
+            for name, versions in sorted(by_group.items())
+        ],
+    }
+
+
+def _aggregated(group: str, version: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return resources with their subresources below them."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        name, _, subresource = entry["name"].partition("/")
+        response = {
+            "group": entry.get("group", group),
+            "version": entry.get("version", version),
+            "kind": entry["kind"],
+        }
+        if subresource:
+            found.setdefault(name, {}).setdefault("subresources", []).append(
+                {
+                    "subresource": subresource,
+                    "responseKind": response,
+                    "verbs": entry["verbs"],
+                }
+            )
+            continue
+        resource = found.setdefault(name, {})
+        resource |= {
+            "resource": name,
+            "responseKind": response,
+            "scope": "Namespaced" if entry["namespaced"] else "Cluster",
+            "singularResource": entry["singularName"],
+            "verbs": entry["verbs"],
+        }
+        for member in ("shortNames", "categories"):
+            if member in entry:
+                resource[member] = entry[member]
+    return [resource for resource in found.values() if "resource" in resource]
+
+
 def core_versions(server_address: str) -> dict[str, Any]:
     """Return the ``APIVersions`` of the core group; ``server_address`` is ``host:port``."""
     return {
@@ -236,5 +296,14 @@ def paths() -> dict[str, list[str]]:
         f"/apis/{group}/{version}" if group else f"/api/{version}"
         for group, version in group_versions()
     ]
-    other = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/readyz"]
+    other = [
+        "/api",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+    ]
     return {"paths": sorted([*served, *other, "/version"])}

@@ -31,6 +31,17 @@ class DocumentView(viewsets.StatusView):
             body = replies.pretty(body)
         return replies.reply(body)
 
+    def aggregated(self, request: Request, *, core: bool) -> HttpResponse | None:
+        """Return the resources of all groups if the client wants them in one answer, else None."""
+        version = negotiation.discovery_version(request.META.get("HTTP_ACCEPT", ""))
+        if version is None:
+            return None
+        response = replies.reply(wire.encode(discovery.aggregated(version, core=core)))
+        response["Content-Type"] = (
+            f"application/json;g={negotiation.DISCOVERY};v={version};as=APIGroupDiscoveryList"
+        )
+        return response
+
 
 class RootView(DocumentView):
     """``/``: the paths that are served."""
@@ -52,8 +63,10 @@ class CoreVersionsView(DocumentView):
     """``/api``."""
 
     def get(self, request: Request) -> HttpResponse:
-        """Return the versions of the core group."""
-        return self.reply(request, discovery.core_versions(request.get_host()))
+        """Return the versions of the core group, or in one answer all of its resources."""
+        return self.aggregated(request, core=True) or self.reply(
+            request, discovery.core_versions(request.get_host())
+        )
 
 
 class CoreView(viewsets.MixedListView, DocumentView):
@@ -70,8 +83,8 @@ class GroupsView(DocumentView):
     """``/apis``."""
 
     def get(self, request: Request) -> HttpResponse:
-        """Return the groups."""
-        return self.reply(request, discovery.groups())
+        """Return the groups, or in one answer all of their resources."""
+        return self.aggregated(request, core=False) or self.reply(request, discovery.groups())
 
 
 class GroupView(DocumentView):

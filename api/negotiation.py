@@ -20,6 +20,8 @@ TABLE = "table"
 PARTIAL = "partial"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
+DISCOVERY = "apidiscovery.k8s.io"
+
 _JSON = ("application/json", "*/*", "application/*")
 _SHAPES = {
     "Table": TABLE,
@@ -64,6 +66,20 @@ def form(accept: str) -> str:
     if found is None:
         raise not_acceptable()
     return PLAIN if found == PROTOBUF else found
+
+
+def discovery_version(accept: str) -> str | None:
+    """Return in which version a client wants discovery in one answer; None if it does not."""
+    for clause in accept.split(","):
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        values = dict(p.split("=", 1) for p in parameters if "=" in p)
+        if media.lower() != "application/json":
+            continue
+        if values.get("as") != "APIGroupDiscoveryList" or values.get("g") != DISCOVERY:
+            return None
+        if values.get("v") in ("v2", "v2beta1"):
+            return values["v"]
+    return None
 
 
 def wants_protobuf(accept: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import auth, errors
+from api import auth, descriptions, errors
 from clusterstate.access.rules import Attributes
 from clusterstate.objects import wire_types
 from clusterstate.objects.kind import Kind
@@ -53,7 +53,8 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 # ------------------------------------------------------------------------------- the document
 
 
-def _gvk(group: str, version: str, kind: str) -> Json:
+def gvk(group: str, version: str, kind: str) -> Json:
+    """Return what ``x-kubernetes-group-version-kind`` holds."""
     return {"group": group, "version": version, "kind": kind}
 
 
@@ -63,12 +64,26 @@ def _roots() -> Iterator[tuple[type, str, str, str]]:
     yield from _POSTED
 
 
-class _Definitions:
-    """Collects one definition per wire type, under Kubernetes' names."""
+class Definitions:
+    """Collects one definition per wire type, under Kubernetes' names, in the words of version 2."""
+
+    place = "#/definitions/"
 
     def __init__(self) -> None:
         self.found: Json = {}
         self._names: dict[type, str] = {}
+
+    def reference(self, name: str) -> Json:
+        """Return what refers to a definition."""
+        return {"$ref": f"{self.place}{name}"}
+
+    def quantity(self) -> Json:
+        """Return the schema of a quantity, which is given out as text."""
+        return {"type": "string"}
+
+    def number_or_text(self) -> Json:
+        """Return the schema of a value that is either."""
+        return {"type": "string", "format": "int-or-string"}
 
     def add(self, struct: type) -> str:
         """Return the definition's name."""
@@ -76,6 +91,7 @@ class _Definitions:
             return self._names[struct]
         own = struct.__name__
         name = self._names[struct] = _NAMES.get(own, f"dev.stowage.{own}")
+        self.found[name] = {}
         info = msgspec.inspect.type_info(struct)
         assert isinstance(info, msgspec.inspect.StructType)
         rules = wire_types.PATCH.get(struct.__name__, {})
@@ -87,8 +103,14 @@ class _Definitions:
                 schema["x-kubernetes-patch-merge-key"] = key
             if strategy:
                 schema["x-kubernetes-patch-strategy"] = strategy
+            if "$ref" not in schema:
+                schema["description"] = descriptions.of_field(own, field.encode_name, _word(schema))
             properties[field.encode_name] = schema
-        self.found[name] = {"type": "object", "properties": properties}
+        self.found[name] = {
+            "type": "object",
+            "description": descriptions.of_kind(own),
+            "properties": properties,
+        }
         return name
 
     def _schema(self, info: msgspec.inspect.Type) -> Json:
@@ -97,12 +119,12 @@ class _Definitions:
             members = [m for m in info.types if not isinstance(m, inspect.NoneType)]
             kinds = {type(member) for member in members}
             if {inspect.FloatType, inspect.StrType} <= kinds:
-                return {"type": "string"}  # a quantity
+                return self.quantity()
             if {inspect.IntType, inspect.StrType} <= kinds:
-                return {"type": "string", "format": "int-or-string"}
+                return self.number_or_text()
             return self._schema(members[0])
         if isinstance(info, inspect.StructType):
-            return {"$ref": "#/definitions/" + self.add(info.cls)}
+            return self.reference(self.add(info.cls))
         if isinstance(info, inspect.ListType):
             return {"type": "array", "items": self._schema(info.item_type)}
         if isinstance(info, inspect.DictType):
@@ -121,6 +143,22 @@ class _Definitions:
                 **({"format": _PATTERNS[info.pattern]} if info.pattern else {}),
             }
         return {"type": "object"}
+
+
+_SHAPES = {
+    "string": "a text",
+    "integer": "a number",
+    "number": "a number",
+    "boolean": "yes or no",
+    "array": "a list",
+}
+
+
+def _word(schema: Json) -> str:
+    """Return what people call the type of a schema."""
+    if schema.get("format") == "date-time":
+        return "a time"
+    return _SHAPES.get(schema.get("type", ""), "an object")
 
 
 def _collection_path(kind: Kind) -> str:
@@ -148,19 +186,19 @@ def _patch_operation(kind: Kind) -> Json:
             }
         ],
         "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-group-version-kind": _gvk(kind.group, kind.version, kind.name),
+        "x-kubernetes-group-version-kind": gvk(kind.group, kind.version, kind.name),
     }
 
 
 @cache
 def document() -> Json:
     """Return the document as JSON."""
-    definitions = _Definitions()
+    definitions = Definitions()
     for struct, group, version, kind in _roots():
         name = definitions.add(struct)
         definition = definitions.found[name]
         key = "x-kubernetes-group-version-kind"
-        definition.setdefault(key, []).append(_gvk(group, version, kind))
+        definition.setdefault(key, []).append(gvk(group, version, kind))
     return {
         "swagger": "2.0",
         "info": {"title": "Stowage", "version": "v1"},

@@ -5,8 +5,9 @@ import re
 
 import pytest
 from django.http import HttpRequest
+from django.urls import get_resolver, resolve
 
-from api import health, openapi
+from api import descriptions, health, openapi, openapi3
 from clusterstate import progress, sql
 from clusterstate.actions.progress import Reporter
 from clusterstate.objects import wire_types
@@ -58,6 +59,144 @@ def test_subresources_say_what_they_speak(api):
     apps = {entry["name"]: entry for entry in api.get("/apis/apps/v1").ok()["resources"]}
     scale = apps["deployments/scale"]
     assert (scale["kind"], scale["group"], scale["version"]) == ("Scale", "autoscaling", "v1")
+
+
+AGGREGATED = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [(AGGREGATED, "v2"), (AGGREGATED.split(",")[0], "v2"), (AGGREGATED.split(",")[1], "v2beta1")],
+)
+def test_discovery_in_one_answer_says_what_all_documents_say(api, accept, version):
+    for path, root in (("/api", "/api"), ("/apis", "/apis")):
+        answer = api.get(path, accept=accept)
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == (
+            f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+        )
+        listed = json.loads(answer.raw)
+        assert listed["apiVersion"] == f"apidiscovery.k8s.io/{version}"
+        for group in listed["items"]:
+            name = group["metadata"]["name"]
+            for one in group["versions"]:
+                place = f"{root}/{name}/{one['version']}" if name else f"{root}/{one['version']}"
+                said = {e["name"]: e for e in api.get(place).ok()["resources"]}
+                found = {}
+                for entry in one["resources"]:
+                    found[entry["resource"]] = entry
+                    for sub in entry.get("subresources", ()):
+                        found[f"{entry['resource']}/{sub['subresource']}"] = sub
+                assert found.keys() == said.keys()
+                for resource, entry in found.items():
+                    assert entry["verbs"] == said[resource]["verbs"]
+                    assert entry["responseKind"]["kind"] == said[resource]["kind"]
+    names = {group["metadata"]["name"] for group in listed["items"]}
+    assert names == {group["name"] for group in api.get("/apis").ok()["groups"]}
+
+
+def test_each_document_of_openapi_v3_is_where_the_index_says(api):
+    index = api.get("/openapi/v3").ok()["paths"]
+    versions = {"api/v1"} | {
+        f"apis/{version['groupVersion']}"
+        for group in api.get("/apis").ok()["groups"]
+        for version in group["versions"]
+    }
+    assert index.keys() == versions
+    named = set()
+    for key, place in index.items():
+        answer = api.get(place["serverRelativeURL"])
+        assert answer.headers["Cache-Control"] == "public, immutable"
+        again = api.get(f"/openapi/v3/{key}", HTTP_IF_NONE_MATCH=answer.headers["ETag"])
+        assert (again.status, again.raw) == (304, b"")
+        document = answer.ok()
+        assert document["openapi"] == "3.0.0"
+        schemas = document["components"]["schemas"]
+        assert set(re.findall(r'"#/components/schemas/([^"]+)"', answer.raw.decode())) <= set(
+            schemas
+        )
+        for path, item in document["paths"].items():
+            given = {one["name"] for one in item["parameters"] if one["in"] == "path"}
+            assert given == set(re.findall(r"{(\w+)}", path))
+            for method, operation in item.items():
+                if method != "parameters":
+                    assert operation["operationId"] not in named
+                    named.add(operation["operationId"])
+    api.get("/openapi/v3/apis/none/v1").fails(404, "NotFound")
+    api.get("/openapi/v3", token="").fails(401, "Unauthorized")
+    asked = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+    api.get("/openapi/v3/api/v1", accept=asked).fails(406, "NotAcceptable")
+
+
+def test_openapi_v3_has_every_operation_of_every_kind():
+    for kind in ALL_KINDS:
+        paths = openapi3.document(kind.group, kind.version)["paths"]
+        found = {path: item.keys() - {"parameters"} for path, item in paths.items()}
+        root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+        base = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
+        assert found[f"{root}/{kind.plural}"] >= {"get"}
+        assert found[f"{base}/{kind.plural}"] == {"get", "post", "delete"}
+        assert found[f"{base}/{kind.plural}/{{name}}"] == {"get", "put", "patch", "delete"}
+        for subresource in kind.subresources:
+            assert found[f"{base}/{kind.plural}/{{name}}/{subresource}"]
+        patch = paths[f"{base}/{kind.plural}/{{name}}"]["patch"]
+        assert patch["x-kubernetes-group-version-kind"] == {
+            "group": kind.group, "version": kind.version, "kind": kind.name,
+        }  # fmt: skip
+        assert {"dryRun", "fieldValidation"} <= {one["name"] for one in patch["parameters"]}
+
+
+def test_openapi_v3_has_the_paths_of_stowage_dev_that_are_served():
+    """Each path of the document leads to a view, and each view of the group has a path."""
+    paths = openapi3.document("stowage.dev", "v1")["paths"]
+    views = {
+        str(pattern.pattern): pattern
+        for pattern in get_resolver().url_patterns
+        if "stowage\\.dev" in str(pattern.pattern)
+    }
+    reached = set()
+    for path, item in paths.items():
+        filled = re.sub(r"{\w+}", "x", path)
+        view = resolve(filled)
+        reached.add(view.route)
+        methods = {method for method in item if method != "parameters"}
+        assert methods <= set(view.func.view_class.http_method_names), path
+    assert reached == views.keys()
+
+
+def test_openapi_v3_has_the_same_patch_rules_as_version_2():
+    """kubectl from 1.27 on patches by version 3, and would keep what was removed without them."""
+    old = {
+        (name, field): {key: value for key, value in schema.items() if "patch" in key}
+        for name, definition in openapi.document()["definitions"].items()
+        for field, schema in definition["properties"].items()
+    }
+    seen = set()
+    for kind in ALL_KINDS:
+        document = openapi3.document(kind.group, kind.version)
+        for name, schema in document["components"]["schemas"].items():
+            for field, member in schema.get("properties", {}).items():
+                if (name, field) in old:
+                    rules = {key: value for key, value in member.items() if "patch" in key}
+                    assert rules == old[name, field], (name, field)
+                    seen.add(name)
+    assert "io.k8s.api.core.v1.PodSpec" in seen
+
+
+def test_every_kind_and_every_field_is_explained():
+    for kind in ALL_KINDS:
+        schemas = openapi3.document(kind.group, kind.version)["components"]["schemas"]
+        for name, schema in schemas.items():
+            assert schema["description"].endswith("."), name
+            if name.endswith("List"):
+                continue
+            if name != "io.k8s.apimachinery.pkg.apis.meta.v1.Status":
+                for field, member in schema.get("properties", {}).items():
+                    assert member["description"].endswith("."), (name, field)
+    assert descriptions.of_field("X", "hostIPs", "a list") == "Host IPs: a list."
 
 
 ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
