@@ -16,6 +16,10 @@ from clusterstate.objects.meta import Manifest
 
 DIGEST_SIZE: Final = 16
 
+ANNOTATIONS: Final = "scheduling.stowage.dev/"
+"""How annotations begin that plugins may decide by (R27). Others say nothing to scheduling: tools
+write them into every pod, and each value would make a class of its own."""
+
 _SPEC_FIELDS: Final = (
     "schedulerName",
     "priority",
@@ -45,6 +49,12 @@ def reduce(manifest: Manifest) -> Manifest:
     kept_metadata: Manifest = {"namespace": metadata.get("namespace") or "default"}
     if labels := metadata.get("labels"):
         kept_metadata["labels"] = labels
+    if annotations := {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key.startswith(ANNOTATIONS)
+    }:
+        kept_metadata["annotations"] = annotations
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
             kept = {field: owner.get(field, "") for field in _OWNER_FIELDS}

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from clusterstate.objects import scheduling_class
+from clusterstate.objects.pod import Pod
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision
 from scheduling.engine.requirements import from_pod
@@ -262,6 +265,41 @@ def test_a_filter_for_single_nodes_rejects_with_its_reasons() -> None:
     decision = decide(framework({"filter": [OnlyB()]}))
     assert decision.node_name == "node-b"
     assert [(r.status.reasons, r.nodes) for r in decision.rejections] == [(("not b",), 2)]
+
+
+class AffinityByAnnotation:
+    """Lets an annotation replace what the pod's own affinity says about racks."""
+
+    name = "AffinityByAnnotation"
+    key = f"{scheduling_class.ANNOTATIONS}nodes"
+
+    def filter_node(self, pod: Any, node: Any) -> Status | None:
+        wanted = pod.pod.metadata.annotations.get(self.key, "")
+        if not wanted or node.metadata.name in wanted.split(","):
+            return None
+        return unschedulable("annotation")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "node_name"),
+    [
+        ({AffinityByAnnotation.key: "node-c"}, "node-c"),
+        ({AffinityByAnnotation.key: "node-b"}, "node-b"),
+        ({AffinityByAnnotation.key: "elsewhere"}, ""),
+    ],
+)
+def test_annotations_can_add_affinity_rules(annotations: dict[str, str], node_name: str) -> None:
+    """R27: a plugin takes them into account, and pods that differ in them are decided apart."""
+    run = framework({"filter": [AffinityByAnnotation()]})
+    snapshot = cluster()
+    plain = {"metadata": {"name": "p"}, "spec": {}}
+    stored = {**plain, "metadata": {"name": "p", "annotations": {**annotations, "tool.dev/x": "1"}}}
+    digest, text = scheduling_class.encode(stored)
+    assert digest != scheduling_class.encode(plain)[0]
+    assert "tool.dev" not in text
+    pod = msgspec.json.decode(text, type=Pod)
+    decision = schedule_pod(snapshot, run, PodToPlace("default/p", snapshot.intern(from_pod(pod))))
+    assert decision.node_name == node_name
 
 
 @pytest.mark.parametrize(
