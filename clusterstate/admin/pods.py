@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 from django.contrib import admin, messages
 from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
@@ -13,6 +14,8 @@ from clusterstate.admin import look
 from clusterstate.admin.base import ObjectAdmin, display, requester
 from clusterstate.admin.clock import now
 from clusterstate.models import Node, Pod
+from clusterstate.objects import resources
+from clusterstate.objects.pod import Pod as PodObject
 from clusterstate.queries.objects import find_object
 
 _COLOURS = {
@@ -70,7 +73,7 @@ class PodAdmin(ObjectAdmin[Pod]):
     list_fullwidth = True
     fields = readonly_fields = (
         "name", "namespace", "state", "node", "reason", "queue", "rejected_by", "attempt_number",
-        "next_try", "priority", "scheduler_name", "created", "manifest",
+        "next_try", "priority", "scheduler_name", "control_group", "created", "manifest",
     )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
@@ -150,6 +153,17 @@ class PodAdmin(ObjectAdmin[Pod]):
         if pod.stage == "unschedulable":
             return "on a change"
         return look.EMPTY
+
+    @display(description="On its node")
+    def control_group(self, pod: Pod) -> str:
+        """Return what the node's agent allows the pod's processes, overhead included (R146)."""
+        found = find_object("Pod", pod.namespace, pod.name)
+        if found is None:
+            return look.EMPTY
+        group = resources.control_group(msgspec.json.decode(found, type=PodObject))
+        memory = "no limit" if group.memory_bytes is None else f"{group.memory_bytes} bytes"
+        quota = "" if group.cpu_quota_us is None else f", {group.cpu_quota_us} us in each 100000"
+        return f"memory: {memory}; cpu: {group.cpu_shares} shares{quota}"
 
     @display(description="Manifest")
     def manifest(self, pod: Pod) -> SafeString | str:

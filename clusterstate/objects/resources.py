@@ -242,6 +242,41 @@ def pod_limits(pod: Pod, options: PodResourcesOptions = _DEFAULT_OPTIONS) -> Res
     return total
 
 
+class ControlGroup(msgspec.Struct, frozen=True):
+    """What a node's agent writes for the group of a pod's processes; None: without a limit.
+
+    ``cpu_shares`` is the weight against other pods, ``cpu_quota_us`` the time in each 100,000
+    microseconds, ``memory_bytes`` the most memory.
+    """
+
+    cpu_shares: int
+    cpu_quota_us: int | None
+    memory_bytes: int | None
+
+
+def control_group(pod: Pod) -> ControlGroup:
+    """Return the size of a pod's control group: limits, and shares from requests, with overhead.
+
+    Rule: ``ResourceConfigForPod``, pkg/kubelet/cm/helpers_linux.go, v1.36.
+
+    Raises:
+        QuantityError: a resource is not a quantity.
+    """
+    requests, limits = pod_requests(pod), pod_limits(pod)
+    milli = -(-requests[CPU].nano // 10**6) if CPU in requests else 0
+    limited = [
+        {name for name in (CPU, MEMORY) if name in container.resources.limits}
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+    ]
+    has_cpu = all(CPU in one for one in limited) and CPU in limits
+    has_memory = all(MEMORY in one for one in limited) and MEMORY in limits
+    return ControlGroup(
+        cpu_shares=min(max(milli * 1024 // 1000, 2), 262_144),
+        cpu_quota_us=max(-(-limits[CPU].nano // 10**6) * 100, 1000) if has_cpu else None,
+        memory_bytes=-(-limits[MEMORY].nano // 10**9) if has_memory else None,
+    )
+
+
 # Integers for the scheduler -------------------------------------------------------------------
 
 _STATUS_OPTIONS: Final = PodResourcesOptions(use_status_resources=True)

@@ -54,6 +54,29 @@ def test_a_pod_in_backoff_tells_when_it_is_tried_again(administrator: Client) ->
     assert "Attempts 3" in page
 
 
+def test_a_pod_shows_what_its_node_allows_it_with_the_overhead(administrator: Client) -> None:
+    """R146: limits and overhead are 335544320 bytes; the shares come from requests and overhead."""
+    limits = [{"cpu": "500m", "memory": "100Mi"}, {"cpu": "1500m", "memory": "100Mi"}]
+    overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+    runtime = {"metadata": {"name": "kata-fc"}, "handler": "kata-fc", "overhead": overhead}
+    objects.create("RuntimeClass", "", runtime, now=NOW)
+    body = {
+        "metadata": {"name": "test-pod"},
+        "spec": {
+            "runtimeClassName": "kata-fc",
+            "containers": [
+                {"name": f"c{number}", "image": "i", "resources": {"limits": one}}
+                for number, one in enumerate(limits)
+            ],
+        },
+    }
+    objects.create("Pod", "default", body, now=NOW)
+    page = text(administrator.get(pod_page("test-pod")))
+    assert "memory: 335544320 bytes; cpu: 2304 shares, 225000 us in each 100000" in page
+    new_pod("free")
+    assert "memory: no limit" in text(administrator.get(pod_page("free")))
+
+
 def test_a_pod_shows_its_document_as_yaml(administrator: Client) -> None:
     new_pod("p1", nodeSelector={"disktype": "ssd"})
     response = administrator.get(pod_page("p1"))

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
+from clusterstate import sql
 from clusterstate.actions import objects, tokens
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pod
@@ -16,6 +17,7 @@ from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.labels import parse_selector
+from clusterstate.queries import lists
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.loading import consistent_read, load_classes
 from clusterstate.queries.pods import find_pod_id
@@ -270,3 +272,20 @@ def test_a_token_stands_for_its_user_until_it_expires() -> None:
     assert token_user(hashlib.sha256(b"old").digest(), now=NOW) is None
     get_user_model().objects.update(is_active=False)
     assert token_user(digest, now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_indexed"),
+    [("a=1", True), ("a in (1,2)", True), ("a", True), ("a!=1", False), ("!a", False)],
+)
+def test_selectors_that_name_a_label_are_looked_up_in_the_index(
+    selector: str, is_indexed: bool
+) -> None:
+    """R38: where nothing else is possible, PostgreSQL reads the index of labels for them."""
+    where = lists._Where()
+    lists._label_conditions(where, "t.labels", parse_selector(selector).requirements)
+    with transaction.atomic():
+        sql.run("SET LOCAL enable_seqscan = off")
+        statement = f"EXPLAIN SELECT t.id FROM node t WHERE {where.text()}"
+        plan = "\n".join(row[0] for row in sql.fetch(statement, where.parameters))
+    assert ("Index Scan on node_labels" in plan) is is_indexed, plan
