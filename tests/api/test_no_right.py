@@ -1,0 +1,75 @@
+"""Nothing is reached without a right: every path that is served, asked by somebody without one."""
+
+import re
+
+import pytest
+from django.urls import URLPattern
+
+from api import urls
+from api.viewsets import ResourceView, StatusView
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.api.conftest import Api, make_token
+from tests.api.test_dry_run import collection
+
+pytestmark = pytest.mark.django_db
+
+OPEN = re.compile(
+    r"^(?:/|/api|/apis|/version|/openapi/v[23].*|/api/v1|/apis/[^/]+|/apis/[^/]+/v1"
+    r"|/apis/authorization\.k8s\.io/v1/selfsubject(?:access|rules)reviews"
+    r"|/apis/authentication\.k8s\.io/v1/selfsubjectreviews)$"
+)
+"""What everybody with a token may ask: what is served, who they are, and what they may do."""
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+@pytest.fixture
+def nobody(api):
+    return Api(make_token("nobody", ["team"]))
+
+
+def filled(pattern):
+    """Return a path that a route of ``urls`` matches."""
+    path = re.sub(
+        r"\(\?P<(\w+)>[^()]*\)", lambda found: {"version": "v1"}.get(found[1], "x"), pattern
+    )
+    path = re.sub(r"\(\?:([^()|]*)(?:\|[^()]*)?\)\??", r"\1", path)
+    return "/" + path.replace("/?$", "").replace("\\.", ".").replace("[^/]+", "x").strip("^$")
+
+
+def test_no_object_of_any_kind(nobody):
+    for kind in ALL_KINDS:
+        many = collection(kind)
+        paths = {many, f"{many}/x", *(f"{many}/x/{one}" for one in kind.subresources)}
+        if kind.namespaced:
+            paths.add(many.replace("/namespaces/ns", ""))
+        for path in sorted(paths):
+            for method in METHODS:
+                body = None if method in ("GET", "DELETE") else {}
+                assert nobody.call(method, path, body).status == 403, (method, path)
+
+
+def test_no_path_of_a_view_of_its_own(nobody):
+    asked = 0
+    for entry in urls.urlpatterns:
+        view = getattr(getattr(entry, "callback", None), "cls", None)
+        if not isinstance(entry, URLPattern) or view is None or view is ResourceView:
+            continue
+        assert issubclass(view, StatusView)
+        path = filled(str(entry.pattern))
+        for method in METHODS:
+            if method.lower() not in view.http_method_names or not hasattr(view, method.lower()):
+                continue
+            answer = nobody.call(method, path, None if method == "GET" else {})
+            if OPEN.match(path):
+                assert answer.status != 403, (method, path)
+            else:
+                assert answer.status == 403, (method, path, answer.raw[:200])
+            asked += 1
+    assert asked > 20
+
+
+def test_no_page_and_no_metric(nobody):
+    nobody.get("/metrics").fails(403, "Forbidden")
+    for path in ("/", "/api", "/version", "/openapi/v2", "/metrics", "/apis/apps/v1/deployments"):
+        Api("").get(path).fails(401, "Unauthorized")
+        Api("wrong").get(path).fails(401, "Unauthorized")
