@@ -7,6 +7,8 @@ what is wanted out), and a module that carries them out::
     follower           which namespaces to look at, in which order, and when again
     deployments        deployment_rules      ReplicaSets by template: roll out, scale, forget
     replica_sets       replica_set_rules     as many pods as asked for; ReplicationControllers too
+    daemon_sets        daemon_set_rules      a pod on each node where it belongs
+    revisions          revision_rules        former templates, kept to be brought back
     hands              what all of them do: create and delete pods, adopt, write statuses, tell
     world              a namespace's workloads and their pods, as they are now
     pods               what a pod is to its owner: active, ready, available, worth keeping

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes
+from clusterstate import changes, memory
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
@@ -15,25 +16,46 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.workloads import namespaces_with
-from scheduling.controllers.workloads import deployments, replica_sets
+from scheduling.controllers.workloads import daemon_sets, deployments, replica_sets
+from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
 from scheduling.controllers.workloads.hands import Hands
-from scheduling.controllers.workloads.world import World
+from scheduling.controllers.workloads.world import World, daemon_nodes
 
 logger = structlog.get_logger(__name__)
 
 NAME: Final = "workloads"
+_CLUSTER: Final = ""
+"""The namespace, in the log, of objects that have none."""
 _ROUNDS: Final = 3
 """Steps in a pass: what a Deployment wants of a ReplicaSet is done before the next second."""
 
 _Sync = Callable[[Hands, Manifest], object]
-_STEPS: Final[Mapping[str, tuple[str, _Sync]]] = {
-    "deployment": ("Deployment", deployments.sync),
-    "replicaset": ("ReplicaSet", replica_sets.sync),
-    "replicationcontroller": ("ReplicationController", replica_sets.sync),
-}
-"""By the controller's name in the settings: its kind and what it does for one object, in order."""
-_READS: Final[Mapping[str, tuple[str, ...]]] = {"deployment": ("ReplicaSet",)}
-"""The kinds that a controller reads beside its own."""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """A controller: its name in the settings, its kind, what it does for one object of that.
+
+    ``reads`` are the kinds that it looks at besides.
+    """
+
+    name: str
+    kind: str
+    work: _Sync
+    reads: tuple[str, ...] = ()
+
+
+_STEPS: Final = (
+    _Step("deployment", "Deployment", deployments.sync, ("ReplicaSet",)),
+    _Step("replicaset", "ReplicaSet", replica_sets.sync),
+    _Step("replicationcontroller", "ReplicationController", replica_sets.sync),
+    _Step("daemonset", "DaemonSet", daemon_sets.sync, ("ControllerRevision",)),
+)
+"""In the order in which they work."""
+_DAEMONS: Final = "DaemonSet"
+
+_known_nodes: list[list[DaemonNode]] = []
+"""The nodes as the DaemonSets have seen them: none, or one list."""
+memory.when_replaced(_known_nodes.clear)
 
 
 def must_look_again(seen: PendingWork, now: datetime) -> bool:
@@ -45,15 +67,8 @@ def _due(kept: Mapping[str, str], now: datetime) -> list[str]:
     return [name for name, at in kept.items() if document.parse_time(at) <= now]
 
 
-def _kinds() -> list[str]:
-    """Return the kinds that are read: those of the controllers that work."""
-    found = [
-        kind
-        for name, (own, _) in _STEPS.items()
-        if name in settings.CONTROLLERS
-        for kind in (own, *_READS.get(name, ()))
-    ]
-    return list(dict.fromkeys(found))
+def _at_work() -> list[_Step]:
+    return [step for step in _STEPS if step.name in settings.CONTROLLERS]
 
 
 def follow(now: datetime) -> int:
@@ -72,12 +87,17 @@ def _pass(now: datetime) -> int:
     kept: dict[str, Any] = evictions.state(NAME)
     before = dict(kept)
     mark = changes.watermark()
-    kinds = _kinds()
+    kinds = [step.kind for step in _at_work()]
     present = set(namespaces_with(kinds))
-    if cursor is None or (found := changed_namespaces(cursor, mark, ("Pod", *kinds))) is None:
+    followed = ("Pod", "Node", *dict.fromkeys([*kinds, "ReplicaSet"]))
+    if cursor is None or (found := changed_namespaces(cursor, mark, followed)) is None:
         chosen = present
+        if _DAEMONS in kinds:
+            _are_nodes_others()
     else:
         chosen = present & {*found, *_due(kept, now)}
+        if _CLUSTER in found and _DAEMONS in kinds and _are_nodes_others():
+            chosen |= set(namespaces_with([_DAEMONS]))
     for namespace in sorted(chosen):
         done = aside.each(
             NAME,
@@ -97,6 +117,15 @@ def _pass(now: datetime) -> int:
     return len(chosen)
 
 
+def _are_nodes_others() -> bool:
+    """Return whether nodes came, went or changed in what matters to daemons, since last asked."""
+    found = daemon_nodes()
+    if _known_nodes == [found]:
+        return False
+    _known_nodes[:] = [found]
+    return True
+
+
 def sync(namespace: str, now: datetime) -> datetime | None:
     """Bring the workloads of a namespace to what they ask for.
 
@@ -104,11 +133,12 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     """
     due_at: datetime | None = None
     for _ in range(_ROUNDS):
-        hands = Hands(World(namespace, _kinds()), now)
-        for name, (kind, work) in _STEPS.items():
-            if name in settings.CONTROLLERS:
-                for owner in list(hands.world.owners[kind]):
-                    _alone(hands, owner, work)
+        steps = _at_work()
+        kinds = dict.fromkeys(kind for one in steps for kind in (one.kind, *one.reads))
+        hands = Hands(World(namespace, list(kinds)), now)
+        for step in steps:
+            for owner in list(hands.world.owners[step.kind]):
+                _alone(hands, owner, step.work)
         due_at = hands.finish()
         if not hands.wrote:
             break

@@ -16,6 +16,7 @@ from clusterstate import memory
 from clusterstate.objects import document
 from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
 from clusterstate.objects.meta import Manifest, OwnerReference
+from clusterstate.objects.node import Node
 from clusterstate.objects.pod import LabelSelector
 from clusterstate.queries.stays import class_specs
 from clusterstate.queries.workloads import (
@@ -23,10 +24,12 @@ from clusterstate.queries.workloads import (
     PodRow,
     classes_in,
     documents,
+    nodes,
     objects_in,
     pods_of_classes,
     without_agent,
 )
+from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
 from scheduling.controllers.workloads.pods import OwnedPod
 
 Value = TypeVar("Value")
@@ -91,12 +94,15 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_Document).decode
+_decode_node = msgspec.json.Decoder(Node).decode
 _decode_selector = msgspec.json.Decoder(LabelSelector).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 _classes: dict[int, _Class] = {}
 _facts: dict[int, _Facts] = {}
 _manifests: dict[int, Manifest] = {}
+_nodes: dict[int, DaemonNode] = {}
+memory.when_replaced(_nodes.clear)
 memory.when_replaced(_classes.clear)
 memory.when_replaced(_facts.clear)
 memory.when_replaced(_manifests.clear)
@@ -111,6 +117,7 @@ class World:
             kind: manifests(objects_in(kind, namespace)) for kind in kinds
         }
         self._pods: dict[str, list[OwnedPod]] = defaultdict(list)
+        self._nodes: list[DaemonNode] | None = None
         self._read_pods(set(kinds))
 
     def pods_of(self, owner: Manifest) -> list[OwnedPod]:
@@ -120,6 +127,12 @@ class World:
     def orphans(self) -> list[OwnedPod]:
         """Return pods without a managing owner whose labels some workload here selects."""
         return self._pods.get("", [])
+
+    def nodes(self) -> list[DaemonNode]:
+        """Return all nodes, as far as it matters to daemons."""
+        if self._nodes is None:
+            self._nodes = daemon_nodes()
+        return self._nodes
 
     def replace(self, kind: str, name: str, new: Manifest | None) -> None:
         """Take over an owner as it was written; ``None``: it is gone."""
@@ -180,6 +193,20 @@ def manifests(rows: Sequence[ObjectRow]) -> list[Manifest]:
 
     known = _remembered(_manifests, list(revisions), read)
     return [known[row.document_id] for row in rows if row.document_id in known]
+
+
+def daemon_nodes() -> list[DaemonNode]:
+    """Return all nodes, as far as it matters to daemons, by name. Queries once, rarely twice."""
+    found = _remembered(_nodes, [row.document_id for row in nodes()], _read_nodes)
+    return sorted(found.values(), key=lambda one: one.name)
+
+
+def _read_nodes(document_ids: Collection[int]) -> dict[int, DaemonNode]:
+    found = {}
+    for document_id, text in documents(document_ids).items():
+        node = _decode_node(text.replace(document.SLOT, ""))
+        found[document_id] = DaemonNode(node.metadata.name, node.metadata.labels, node.spec.taints)
+    return found
 
 
 def _remembered(

@@ -1,0 +1,100 @@
+"""DaemonSets: a pod on each node where it belongs, placed by the scheduler."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from clusterstate import memory
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads import daemon_set_rules as rules
+from scheduling.controllers.workloads import revisions
+from scheduling.controllers.workloads.hands import Hands, pod_of
+from scheduling.controllers.workloads.pods import OwnedPod
+from scheduling.controllers.workloads.revision_rules import HASH_LABEL, hash_of
+
+_LONGEST_REST: Final = 900.0
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """How often in a row a DaemonSet's pods ended on a node, and until when the last one stays."""
+
+    times: int
+    until: datetime
+
+
+_rests: dict[tuple[str, str], _Rest] = {}
+"""By uid of the DaemonSet and name of the node."""
+memory.when_replaced(_rests.clear)
+
+
+def sync(hands: Hands, daemon_set: Manifest) -> None:
+    """Bring a DaemonSet's pods to the nodes where they belong, update them, and count."""
+    if daemon_set["metadata"].get("deletionTimestamp"):
+        return
+    pods = hands.claim(daemon_set)
+    history = revisions.trace(hands, daemon_set)
+    if history is None:
+        return
+    hash_ = hash_of(history.current)
+    daemon = rules.Daemon(daemon_set["spec"]["template"])
+    verdicts = {one.name: daemon.judge(one) for one in hands.world.nodes()}
+    plan = rules.manage(
+        daemon_set, verdicts, pods, hash_=hash_, resting=_resting(hands, daemon_set), now=hands.now
+    )
+    rolled = rules.roll(daemon_set, verdicts, pods, hash_=hash_, managed=plan, now=hands.now)
+    plan.create += rolled.create
+    plan.delete += rolled.delete
+    _note_ended(daemon_set, plan.failed, hands.now)
+    for type_, reason, message in plan.events:
+        hands.tell(daemon_set, type_, reason, message)
+    left = _carry_out(hands, daemon_set, plan, pods, hash_)
+    live = {one.labels.get(HASH_LABEL, "") for one in left}
+    revisions.truncate(hands, daemon_set, history, live)
+    status, due_at = rules.status(daemon_set, verdicts, left, hash_=hash_, now=hands.now)
+    hands.write_status(daemon_set, status)
+    hands.look_again(due_at)
+
+
+def _carry_out(
+    hands: Hands, daemon_set: Manifest, plan: rules.Plan, pods: list[OwnedPod], hash_: str
+) -> list[OwnedPod]:
+    """Create and delete what is planned; return the pods without those that were deleted."""
+    template = daemon_set["spec"]["template"]
+    spec = template.get("spec") or {}
+    base = {**template, "spec": {**spec, "tolerations": rules.tolerations(spec)}}
+    wanted = [
+        pod_of(
+            daemon_set,
+            {**base, "spec": rules.pinned(base["spec"], node)},
+            labels={HASH_LABEL: hash_},
+        )
+        for node in plan.create[: rules.BURST]
+    ]
+    hands.create(daemon_set, wanted)
+    gone = plan.delete[: rules.BURST]
+    if hands.remove(daemon_set, gone):
+        return pods
+    going = {one.id for one in gone}
+    return [one for one in pods if one.id not in going]
+
+
+def _resting(hands: Hands, daemon_set: Manifest) -> set[str]:
+    uid = daemon_set["metadata"]["uid"]
+    found = set()
+    for (owner, node), rest in list(_rests.items()):
+        if owner == uid and hands.now < rest.until <= hands.now + timedelta(seconds=_LONGEST_REST):
+            found.add(node)
+            hands.look_again(rest.until)
+    return found
+
+
+def _note_ended(daemon_set: Manifest, nodes: list[str], now: datetime) -> None:
+    uid = daemon_set["metadata"]["uid"]
+    for node in nodes:
+        before = _rests.get((uid, node))
+        # As client-go's back-off: who behaved for twice the longest rest begins anew.
+        fresh = before is None or now - before.until > timedelta(seconds=2 * _LONGEST_REST)
+        times = 1 if before is None or fresh else before.times + 1
+        rest = min(_LONGEST_REST, 2.0 ** (times - 1))
+        _rests[uid, node] = _Rest(times, now + timedelta(seconds=rest))

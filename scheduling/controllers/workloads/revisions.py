@@ -1,0 +1,54 @@
+"""ControllerRevisions: carries out what ``revision_rules`` says of an owner's history."""
+
+from collections.abc import Collection
+
+from clusterstate.actions import objects
+from clusterstate.objects.errors import AlreadyExists
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object
+from scheduling.controllers.workloads import deployment_rules
+from scheduling.controllers.workloads import revision_rules as rules
+from scheduling.controllers.workloads.hands import Hands, reference
+
+KIND = "ControllerRevision"
+
+
+def trace(hands: Hands, owner: Manifest) -> rules.History | None:
+    """Return an owner's history with its present template in it.
+
+    ``None`` when the name of the new revision is somebody else's; the next one is another.
+    """
+    uid = owner["metadata"]["uid"]
+    mine = [
+        one
+        for one in hands.world.owners[KIND]
+        if any(
+            it.get("controller") and it.get("uid") == uid
+            for it in one["metadata"].get("ownerReferences") or ()
+        )
+    ]
+    history = rules.trace(owner, mine)
+    if history.raised:
+        number = history.current["revision"]
+        hands.write(history.current, lambda one: {**one, "revision": number})
+    if not history.created:
+        return history
+    wanted = history.current
+    metadata = {**wanted["metadata"], "ownerReferences": [reference(owner)]}
+    try:
+        stored = objects.create(
+            KIND, hands.world.namespace, {**wanted, "metadata": metadata}, now=hands.now
+        )
+    except AlreadyExists:
+        hands.write_status(owner, deployment_rules.collided(owner.get("status") or {}))
+        return None
+    hands.wrote = True
+    current = decode_object(stored.manifest)
+    hands.world.replace(KIND, metadata["name"], current)
+    return rules.History(current, history.old, created=True)
+
+
+def truncate(hands: Hands, owner: Manifest, history: rules.History, live: Collection[str]) -> None:
+    """Delete the old revisions beyond the owner's limit, but none that a pod is of."""
+    for one in rules.beyond(owner, history.old, live):
+        hands.delete(one)

@@ -1,0 +1,229 @@
+"""DaemonSets in the database, with the real scheduler: nodes come, go, get taints and labels."""
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest
+from scheduling.controllers.evictions import timers
+from scheduling.controllers.workloads import follower
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
+from tests.controllers.agents import make_agent, pods, report
+from tests.controllers.support import NOW, evict, make_node, set_labels, set_taints, taint
+
+pytestmark = pytest.mark.django_db
+
+
+def make_daemon_set(name="ds", *, image="agent:1", strategy=None, **spec):
+    labels = {"app": name}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": image}], **spec},
+            },
+            **({"updateStrategy": strategy} if strategy else {}),
+        },
+    }
+    objects.create("DaemonSet", "default", manifest, now=NOW)
+
+
+def get(name="ds"):
+    return get_manifest("DaemonSet", "default", name)
+
+
+def roll_to(image, name="ds"):
+    def change(manifest):
+        template = manifest["spec"]["template"]
+        containers = [{**template["spec"]["containers"][0], "image": image}]
+        spec = {**template["spec"], "containers": containers}
+        return {**manifest, "spec": {**manifest["spec"], "template": {**template, "spec": spec}}}
+
+    objects.update("DaemonSet", "default", name, change, now=NOW)
+
+
+def schedule():
+    scheduler = Scheduler(profiles.default(), lambda: 7)
+    scheduler.load(NOW.timestamp())
+    while scheduler.cycle(NOW.timestamp()):
+        scheduler.binder.settle(NOW.timestamp())
+    scheduler.binder.settle(NOW.timestamp())
+    scheduler.binder.tell(NOW.timestamp())
+
+
+def settle(rounds=12):
+    """Let controller, scheduler and agents act in turn until all is quiet."""
+    for _ in range(rounds):
+        follower.follow(NOW)
+        schedule()
+        busy = False
+        for pod in pods():
+            name, metadata = pod["metadata"]["name"], pod["metadata"]
+            if metadata.get("deletionTimestamp"):
+                objects.delete("Pod", "default", name, {"gracePeriodSeconds": 0}, now=NOW)
+                busy = True
+            elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                report(name)
+                busy = True
+        if not busy and not follower.follow(NOW):
+            return
+    raise AssertionError("never settled")
+
+
+def where():
+    """Return the nodes that have a daemon, with its image."""
+    return {
+        one["spec"].get("nodeName"): one["spec"]["containers"][0]["image"]
+        for one in pods()
+        if not one["metadata"].get("deletionTimestamp")
+    }
+
+
+def test_a_daemon_comes_with_each_node_and_goes_with_its_eligibility():
+    for name in ("a", "b"):
+        make_agent(name)
+    make_daemon_set(nodeSelector={"role": "worker"})
+    settle()
+    assert where() == {}
+    set_labels("a", role="worker")
+    settle()
+    assert list(where()) == ["a"]
+    make_agent("c", labels={"role": "worker"})
+    set_labels("b", role="worker")
+    settle()
+    assert sorted(where()) == ["a", "b", "c"]
+    assert get()["status"] == {
+        "currentNumberScheduled": 3,
+        "desiredNumberScheduled": 3,
+        "numberAvailable": 3,
+        "numberMisscheduled": 0,
+        "numberReady": 3,
+        "observedGeneration": 1,
+        "updatedNumberScheduled": 3,
+    }
+    set_labels("a", role="master")
+    settle()
+    assert sorted(where()) == ["b", "c"]
+
+
+def test_taints_keep_new_daemons_away_and_noexecute_sends_them_off():
+    make_agent("a")
+    make_agent("b", taints=[taint("own", "NoSchedule")])
+    make_daemon_set()
+    settle()
+    assert list(where()) == ["a"]
+    set_taints("a", taint("own", "NoSchedule"))
+    settle()
+    assert list(where()) == ["a"], "what is there may stay"
+    assert get()["status"]["numberMisscheduled"] == 1
+    set_taints("a", taint("own", "NoExecute"))
+    settle()
+    assert where() == {}
+    set_taints("a")
+    set_taints("b")
+    settle()
+    assert sorted(where()) == ["a", "b"]
+
+
+def test_r132_never_evicted_for_a_node_that_is_not_ready_or_unreachable():
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    (pod,) = pods()
+    found = {
+        (one["key"], one["effect"]): one.get("tolerationSeconds")
+        for one in pod["spec"]["tolerations"]
+    }
+    assert found["node.kubernetes.io/not-ready", "NoExecute"] is None
+    assert found["node.kubernetes.io/unreachable", "NoExecute"] is None
+    set_taints("a", taint("node.kubernetes.io/unreachable"), taint("node.kubernetes.io/not-ready"))
+    timers.follow(NOW)
+    assert evict(10**6) == []
+    settle()
+    assert list(where()) == ["a"]
+
+
+def test_the_scheduler_places_a_daemon_on_its_node_and_no_other():
+    """A node that is full keeps its daemon waiting, though another one has room."""
+    make_agent("free")
+    make_node("full")
+    objects.update(
+        "Node", "", "full",
+        lambda m: {**m, "status": {"allocatable": {"cpu": "1m", "memory": "1Mi", "pods": "0"}}},
+        subresource="status", now=NOW,
+    )  # fmt: skip
+    make_daemon_set()
+    settle()
+    assert where() == {"free": "agent:1", None: "agent:1"}
+    objects.delete("Node", "", "full", now=NOW)
+    settle()
+    assert where() == {"free": "agent:1"}
+
+
+def test_a_rolling_update_takes_one_node_at_a_time_and_leaves_a_revision():
+    for name in ("a", "b", "c"):
+        make_agent(name)
+    make_daemon_set()
+    settle()
+    roll_to("agent:2")
+    follower.follow(NOW)
+    leaving = [one for one in pods() if one["metadata"].get("deletionTimestamp")]
+    assert len(leaving) == 1
+    follower.follow(NOW)
+    assert len([one for one in pods() if one["metadata"].get("deletionTimestamp")]) == 1
+    settle()
+    assert where() == dict.fromkeys(("a", "b", "c"), "agent:2")
+    revisions = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    assert sorted(one["revision"] for one in revisions) == [1, 2]
+    assert {one["metadata"]["ownerReferences"][0]["name"] for one in revisions} == {"ds"}
+    roll_to("agent:1")
+    settle()
+    revisions = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    assert sorted(one["revision"] for one in revisions) == [2, 3]
+
+
+def test_a_surge_needs_no_node_without_a_daemon():
+    for name in ("a", "b"):
+        make_agent(name)
+    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    make_daemon_set(strategy=surge)
+    settle()
+    roll_to("agent:2")
+    follower.follow(NOW)
+    assert len(pods()) == 3
+    assert not any(one["metadata"].get("deletionTimestamp") for one in pods())
+    settle()
+    assert where() == {"a": "agent:2", "b": "agent:2"}
+
+
+def test_on_delete_waits_for_somebody_to_delete():
+    make_agent("a")
+    make_daemon_set(strategy={"type": "OnDelete"})
+    settle()
+    roll_to("agent:2")
+    settle()
+    assert where() == {"a": "agent:1"}
+    (pod,) = pods()
+    objects.delete("Pod", "default", pod["metadata"]["name"], now=NOW)
+    settle()
+    assert where() == {"a": "agent:2"}
+
+
+def test_a_heartbeat_is_no_reason_to_look_at_daemons():
+    make_agent("a")
+    make_daemon_set()
+    settle()
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    objects.update(
+        "Node", "", "a",
+        lambda m: {**m, "status": {**m["status"], "conditions": [condition]}},
+        subresource="status", now=NOW,
+    )  # fmt: skip
+    assert follower.follow(NOW) == 0
+    set_labels("a", some="label")
+    assert follower.follow(NOW) == 1
