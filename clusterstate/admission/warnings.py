@@ -23,6 +23,13 @@ _DEPRECATED_LABELS: Final = {
     ),
 }
 
+_JOB_FIELDS_WITHOUT_EFFECT = (
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "podFailurePolicy",
+    "successPolicy",
+)
+
 
 def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[str]:
     """Return the warnings for an object to be stored; an update of an unchanged spec has none."""
@@ -35,6 +42,12 @@ def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[st
         return _node_warnings(spec)
     not_done = KINDS[kind].not_done if old is None else ""
     warnings = [f"{kind} is stored and not acted upon: {not_done}"] if not_done else []
+    if kind == "Job":
+        warnings += [
+            f"spec.{field}: it is stored and not acted upon"
+            for field in _JOB_FIELDS_WITHOUT_EFFECT
+            if spec.get(field) is not None
+        ]
     template = spec.get("template")
     if isinstance(template, dict):
         meta = template.get("metadata") or {}

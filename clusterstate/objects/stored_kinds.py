@@ -70,7 +70,6 @@ STORED_KINDS: Final = (
         counts_generation=True,
         selectable={"status.successful": ""},
         strategy=JobStrategy(),
-        not_done="no controller here runs the pods of a Job",
     ),
     Kind(
         name="CronJob",

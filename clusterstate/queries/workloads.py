@@ -11,6 +11,7 @@ import msgspec
 
 from clusterstate import sql
 from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.stays import BOUND_AT
 from clusterstate.queries.terminating import WITH_AGENT
 
@@ -41,6 +42,22 @@ def namespaces_with(kinds: Sequence[str]) -> list[str]:
     """Return the namespaces with objects of any of these kinds. Queries once."""
     parts = [f"SELECT t.namespace FROM {KINDS[kind].rows} t" for kind in kinds]
     return [row[0] for row in sql.fetch(" UNION ".join(parts))] if parts else []
+
+
+def namespaces_of_pods_of(kind: str, cursor: int | None, mark: int) -> set[str]:
+    """Return the namespaces in which workloads of a kind changed, or may have, and left pods.
+
+    Those that the log names between two revisions; without a cursor those with scheduling classes
+    of such pods. Queries once or twice.
+    """
+    found = None if cursor is None else changed_namespaces(cursor, mark, (kind,))
+    if found is not None:
+        return set(found)
+    rows = sql.fetch(
+        "SELECT DISTINCT namespace FROM scheduling_class WHERE strpos(spec, %s) > 0",
+        (f'"kind":"{kind}"',),
+    )
+    return {row[0] for row in rows}
 
 
 def objects_in(kind: str, namespace: str) -> list[ObjectRow]:

@@ -15,8 +15,8 @@ from clusterstate.objects import document
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.namespaces import changed_namespaces
-from clusterstate.queries.workloads import namespaces_with
-from scheduling.controllers.workloads import daemon_sets, deployments, replica_sets
+from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
+from scheduling.controllers.workloads import daemon_sets, deployments, jobs, replica_sets
 from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
 from scheduling.controllers.workloads.hands import Hands
 from scheduling.controllers.workloads.world import World, daemon_nodes
@@ -42,6 +42,8 @@ class _Step(msgspec.Struct, frozen=True):
     kind: str
     work: _Sync
     reads: tuple[str, ...] = ()
+    before: Callable[[Hands], object] = lambda hands: None
+    """What it does for the namespace, before the objects."""
 
 
 _STEPS: Final = (
@@ -49,6 +51,7 @@ _STEPS: Final = (
     _Step("replicaset", "ReplicaSet", replica_sets.sync),
     _Step("replicationcontroller", "ReplicationController", replica_sets.sync),
     _Step("daemonset", "DaemonSet", daemon_sets.sync, ("ControllerRevision",)),
+    _Step("job", "Job", jobs.sync, before=jobs.release),
 )
 """In the order in which they work."""
 _DAEMONS: Final = "DaemonSet"
@@ -89,6 +92,8 @@ def _pass(now: datetime) -> int:
     mark = changes.watermark()
     kinds = [step.kind for step in _at_work()]
     present = set(namespaces_with(kinds))
+    if "Job" in kinds:  # its pods have to be let go after it, too
+        present |= namespaces_of_pods_of("Job", cursor, mark)
     followed = ("Pod", "Node", *dict.fromkeys([*kinds, "ReplicaSet"]))
     if cursor is None or (found := changed_namespaces(cursor, mark, followed)) is None:
         chosen = present
@@ -137,6 +142,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
         kinds = dict.fromkeys(kind for one in steps for kind in (one.kind, *one.reads))
         hands = Hands(World(namespace, list(kinds)), now)
         for step in steps:
+            step.before(hands)
             for owner in list(hands.world.owners[step.kind]):
                 _alone(hands, owner, step.work)
         due_at = hands.finish()

@@ -24,13 +24,15 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     ``owner`` is the uid of the managing owner, empty without one. ``ready_at`` is since when it is
     ready, ``None`` while it is not. ``is_assumed``: nobody reports for it, because its node has no
-    agent, so it counts as ready since it was bound. ``target`` is the node that its affinity names.
+    agent, so it counts as ready since it was bound. ``is_tracked``: a Job has not counted its end
+    yet. ``target`` is the node that its affinity names.
     """
 
     id: int
     uid: str
     name: str
     owner: str
+    owner_kind: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     phase: str = "Pending"
@@ -42,12 +44,18 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
     is_leaving: bool = False
     ready_at: datetime | None = None
     is_assumed: bool = False
+    is_tracked: bool = False
     restarts: int = 0
 
     @property
     def is_active(self) -> bool:
         """Whether it has not ended and nobody deleted it."""
         return not self.is_leaving and self.phase not in FINISHED
+
+    @property
+    def phase_is_final(self) -> bool:
+        """Whether it has ended."""
+        return self.phase in FINISHED
 
     @property
     def is_ready(self) -> bool:

@@ -30,6 +30,7 @@ from clusterstate.queries.workloads import (
     without_agent,
 )
 from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
+from scheduling.controllers.workloads.job_rules import JOB_LABEL, TRACKING
 from scheduling.controllers.workloads.pods import OwnedPod
 
 Value = TypeVar("Value")
@@ -66,6 +67,7 @@ class _Container(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 
 
@@ -87,6 +89,7 @@ class _Facts(msgspec.Struct, frozen=True):
     owner: str
     annotations: Mapping[str, str]
     is_reported: bool
+    is_tracked: bool
     ready_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
@@ -125,8 +128,19 @@ class World:
         return self._pods.get(owner["metadata"]["uid"], [])
 
     def orphans(self) -> list[OwnedPod]:
-        """Return pods without a managing owner whose labels some workload here selects."""
+        """Return pods without a managing owner that some workload here selects, or a Job had."""
         return self._pods.get("", [])
+
+    def without_owner(self, kind: str) -> list[OwnedPod]:
+        """Return the pods whose managing owner, of this kind, is not there."""
+        present = {one["metadata"]["uid"] for one in self.owners[kind]}
+        return [
+            pod
+            for uid, pods in self._pods.items()
+            if uid and uid not in present
+            for pod in pods
+            if pod.owner_kind == kind
+        ]
 
     def nodes(self) -> list[DaemonNode]:
         """Return all nodes, as far as it matters to daemons."""
@@ -146,6 +160,7 @@ class World:
             class_id: known
             for class_id, known in found.items()
             if known.owner_kind in kinds
+            or (not known.owner_kind and ("Job" in kinds and JOB_LABEL in known.labels))
             or (not known.owner_kind and any(one.matches(known.labels) for one in selectors))
         }
         rows = pods_of_classes(self.namespace, list(classes)) if classes else []
@@ -268,6 +283,7 @@ def _facts_of(text: str) -> _Facts:
     return _Facts(
         owner=owner,
         annotations=found.metadata.annotations,
+        is_tracked=TRACKING in found.metadata.finalizers,
         is_reported=ready is not None or found.status.phase not in ("", "Pending"),
         ready_at=_since(ready),
         started_at=_moment(found.status.start_time),
@@ -300,6 +316,7 @@ def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) ->
         uid=row.uid,
         name=row.name,
         owner=facts.owner,
+        owner_kind=known.owner_kind,
         labels=known.labels,
         annotations=facts.annotations,
         phase=row.phase,
@@ -311,5 +328,6 @@ def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) ->
         is_leaving=row.is_leaving,
         ready_at=row.bound_at if assumed else facts.ready_at,
         is_assumed=assumed,
+        is_tracked=facts.is_tracked,
         restarts=facts.restarts,
     )

@@ -1,0 +1,102 @@
+"""Jobs: carries out what ``job_rules`` plans for their pods."""
+
+from clusterstate.actions import jobs as actions
+from clusterstate.actions import objects
+from clusterstate.actions.storing import name_suffix
+from clusterstate.objects.errors import Conflict, NotFound
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads import job_rules as rules
+from scheduling.controllers.workloads.hands import Hands, pod_of
+
+KIND = "Job"
+
+
+def sync(hands: Hands, job: Manifest) -> None:
+    """Start and end a Job's pods, count those that ended, and say how it goes."""
+    if not rules.is_mine(job):
+        return
+    pods = hands.claim(job)
+    plan = rules.plan(job, pods, now=hands.now)
+    for type_, reason, message in plan.events:
+        hands.tell(job, type_, reason, message)
+    if plan.expired:
+        _delete(hands, job)
+        return
+    made = hands.create(job, [_pod(job, index) for index in plan.create])
+    hands.remove(job, plan.delete[: rules.BURST])
+    status = plan.status
+    missing = len(plan.create) - len(made.names)
+    if missing:
+        status = {**status, "active": status["active"] - missing}
+        if not status["active"]:
+            del status["active"]
+    if plan.count:
+        metadata = job["metadata"]
+        actions.count_pods(
+            hands.world.namespace,
+            metadata["name"],
+            metadata["uid"],
+            status,
+            [(one.name, one.uid) for one in plan.count],
+            finalizer=rules.TRACKING,
+            now=hands.now,
+        )
+        hands.wrote = True
+    else:
+        hands.write_status(job, status)
+    hands.look_again(plan.due_at)
+
+
+def release(hands: Hands) -> None:
+    """Let pods go whose Job is gone: nobody will count them."""
+    for pod in (*hands.world.without_owner(KIND), *hands.world.orphans()):
+        if pod.is_tracked:
+            actions.release_pod(
+                hands.world.namespace, pod.name, pod.uid, finalizer=rules.TRACKING, now=hands.now
+            )
+            hands.wrote = True
+
+
+def _delete(hands: Hands, job: Manifest) -> None:
+    metadata = job["metadata"]
+    options = {
+        "preconditions": {"uid": metadata["uid"]},
+        "propagationPolicy": "Foreground",
+    }
+    try:
+        objects.delete(KIND, metadata["namespace"], metadata["name"], options, now=hands.now)
+    except (NotFound, Conflict):
+        return
+    hands.wrote = True
+
+
+def _pod(job: Manifest, index: int | None) -> Manifest:
+    template = job["spec"]["template"]
+    name = ""
+    notes = {}
+    if index is not None:
+        notes = {rules.INDEX: str(index)}
+        base = f"{job['metadata']['name']}-{index}"
+        name = f"{base[:57]}-{name_suffix()}"
+        spec = template.get("spec") or {}
+        template = {
+            **template,
+            "spec": {
+                **spec,
+                "hostname": spec.get("hostname") or base[:63],
+                "containers": [_told(one) for one in spec.get("containers") or ()],
+            },
+        }
+    pod = pod_of(job, template, name=name, labels=notes, annotations=notes)
+    metadata = pod["metadata"]
+    metadata["finalizers"] = [*metadata.get("finalizers", ()), rules.TRACKING]
+    return pod
+
+
+def _told(container: Manifest) -> Manifest:
+    """Return a container that learns its completion index from its environment."""
+    env = container.get("env") or []
+    if any(one.get("name") == "JOB_COMPLETION_INDEX" for one in env):
+        return container
+    source = {"fieldRef": {"fieldPath": f"metadata.labels['{rules.INDEX}']"}}
+    return {**container, "env": [*env, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}]}

@@ -1,0 +1,179 @@
+"""Jobs in the database: pods are counted exactly once, and let go."""
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.queries.objects import find_object, get_manifest
+from scheduling.controllers import garbage
+from scheduling.controllers.workloads import follower
+from tests.controllers.agents import make_agent, pods, report, run_all
+from tests.controllers.support import NOW, after
+
+pytestmark = pytest.mark.django_db
+
+
+def make_job(name="j", **spec):
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "template": {
+                "spec": {
+                    "containers": [{"name": "main", "image": "busybox"}],
+                    "restartPolicy": "Never",
+                }
+            },
+            **spec,
+        },
+    }
+    objects.create("Job", "default", manifest, now=NOW)
+
+
+def get(name="j"):
+    return get_manifest("Job", "default", name)
+
+
+def conditions():
+    return {
+        one["type"]: one["reason"]
+        for one in get()["status"].get("conditions", ())
+        if one["status"] == "True"
+    }
+
+
+def finish(count=10**6, phase="Succeeded", now=NOW):
+    """Let so many running pods end."""
+    running = [one for one in pods() if one["status"]["phase"] == "Running"]
+    for pod in running[:count]:
+        report(pod["metadata"]["name"], phase, ready=False, now=now)
+
+
+def step(now=NOW):
+    follower.follow(now)
+    run_all(now=now)
+
+
+def test_a_job_runs_its_pods_and_completes():
+    make_agent("n")
+    make_job(completions=3, parallelism=2)
+    step()
+    assert len(pods()) == 2
+    (pod, _) = pods()
+    uid = get()["metadata"]["uid"]
+    assert pod["metadata"]["labels"] == {
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": "j",
+        "controller-uid": uid,
+        "job-name": "j",
+    }
+    assert pod["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    follower.follow(NOW)
+    assert get()["status"]["ready"] == 2
+    finish()
+    step()
+    assert len(pods()) == 3
+    follower.follow(NOW)
+    finish()
+    step()
+    status = get()["status"]
+    assert (status["succeeded"], status.get("active"), status.get("failed")) == (3, None, None)
+    assert conditions()["Complete"] == "CompletionsReached"
+    assert not any("finalizers" in one["metadata"] for one in pods())
+
+
+def test_a_counted_pod_may_go_and_is_not_run_again():
+    make_agent("n")
+    make_job(completions=2, parallelism=1)
+    step()
+    finish()
+    follower.follow(NOW)
+    done = [one for one in pods() if one["status"]["phase"] == "Succeeded"]
+    objects.delete("Pod", "default", done[0]["metadata"]["name"], now=NOW)
+    for _ in range(3):
+        step()
+    assert get()["status"]["succeeded"] == 1
+    assert len(pods()) == 1
+
+
+def test_a_pod_that_is_deleted_before_it_was_counted_stays_until_then():
+    make_agent("n")
+    make_job(completions=1)
+    step()
+    finish()
+    (pod,) = pods()
+    objects.delete("Pod", "default", pod["metadata"]["name"], {"gracePeriodSeconds": 0}, now=NOW)
+    assert len(pods()) == 1
+    follower.follow(NOW)
+    assert pods() == []
+    assert get()["status"]["succeeded"] == 1
+    assert "Complete" in conditions()
+
+
+def test_failures_beyond_the_limit_end_it():
+    make_agent("n")
+    make_job(backoffLimit=1)
+    for second in (0, 100, 200):
+        step(after(second))
+        finish(phase="Failed", now=after(second))
+    for _ in range(3):
+        step(after(300))
+    assert get()["status"]["failed"] == 2
+    assert conditions()["Failed"] == "BackoffLimitExceeded"
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+def test_pods_of_a_job_that_is_gone_are_let_go(policy):
+    make_agent("n")
+    make_job(completions=2, parallelism=2)
+    step()
+    objects.delete("Job", "default", "j", {"propagationPolicy": policy}, now=NOW)
+    for _ in range(6):
+        garbage.follow(NOW)
+        step()
+    assert find_object("Job", "default", "j") is None
+    left = pods()
+    assert len(left) == (2 if policy == "Orphan" else 0)
+    assert not any("finalizers" in one["metadata"] for one in left)
+
+
+def test_a_finished_job_goes_after_its_time_to_live():
+    make_agent("n")
+    make_job(ttlSecondsAfterFinished=10)
+    step()
+    finish()
+    for _ in range(3):
+        step()
+    for second in (9, 10, 11):
+        assert (find_object("Job", "default", "j") is None) == (second == 11)
+        step(after(second))
+        garbage.follow(after(second))
+    assert pods() == []
+
+
+def test_an_indexed_job_tells_each_pod_its_index():
+    make_agent("n")
+    make_job(completions=2, parallelism=2, completionMode="Indexed")
+    step()
+    first, second = sorted(pods(), key=lambda one: one["metadata"]["name"])
+    assert first["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "0"
+    assert second["metadata"]["name"].startswith("j-1-")
+    assert second["spec"]["hostname"] == "j-1"
+    assert first["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
+    finish()
+    step()
+    assert get()["status"]["completedIndexes"] == "0,1"
+    assert "Complete" in conditions()
+
+
+def test_suspending_ends_the_pods():
+    make_agent("n")
+    make_job(parallelism=2, completions=4)
+    step()
+    objects.update(
+        "Job", "default", "j", lambda m: {**m, "spec": {**m["spec"], "suspend": True}}, now=NOW
+    )
+    for _ in range(3):
+        step()
+    assert pods() == []
+    assert conditions()["Suspended"] == "JobSuspended"
