@@ -10,11 +10,12 @@ from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
-from scheduling.controllers import manager, replicas
+from scheduling.controllers import manager
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion
+from scheduling.controllers.workloads import follower as workloads
 from tests.clock import NOW, after
 from tests.controllers.support import (
     evict,
@@ -236,10 +237,10 @@ def test_an_owner_that_cannot_be_served_leaves_the_others() -> None:
     for name in ("a", "bad", "c"):
         make_owner("ReplicaSet", name, 2, app=name)
     spoil("ReplicaSet", "bad", '"replicas":2', '"replicas":"two"')
-    replicas.follow(NOW)
+    workloads.follow(NOW)
     rows = sql.fetch("SELECT name FROM pod ORDER BY name")
     assert sorted(row[0][0] for row in rows) == ["a", "a", "c", "c"]
-    assert kept("replicas") == [("ReplicaSet", "bad")]
+    assert kept("workloads") == [("ReplicaSet", "bad")]
 
 
 def test_readyz_and_metrics_tell_of_it_and_the_service_stays_ready() -> None:
