@@ -158,10 +158,11 @@ def _may_send(user: User, scope: Scope, policy: Policy | None) -> int:
     target = routes.of(scope).target
     if target is None:
         # What else there is asks by itself; only nodes and questions send it more than a few lines.
-        asks = scope["path"].rstrip("/") == SIMULATIONS and authorizer.decide(
-            user, Attributes("create", "stowage.dev", "simulations"), policy
-        )
-        return MAX_OBJECT_BYTES if auth.NODES in user.groups or asks else SMALL_BYTES
+        simulates = Attributes("create", "stowage.dev", "simulations")
+        if scope["path"].rstrip("/") == SIMULATIONS:
+            auth.require(user, simulates, policy)
+            return MAX_OBJECT_BYTES
+        return MAX_OBJECT_BYTES if auth.NODES in user.groups else SMALL_BYTES
     query = scope["query_string"]
     selector = parameters(scope).get("fieldSelector", "") if b"fieldSelector" in query else ""
     auth.require(user, auth.asked(method, target, selector), policy)

@@ -108,7 +108,7 @@ def account(token: str, audiences: Collection[str], *, now: datetime) -> Account
         unchecked = {f"verify_{claim}": False for claim in ("aud", "exp", "iat", "nbf")}
         options: Any = {"require": list(_ASSERTED), **unchecked}
         claims = jwt.decode(token, key, algorithms=[ALGORITHM], issuer=ISSUER, options=options)
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):  # the latter: JSON that is nested too deep
         return None
     moment = now.timestamp()
     if not claims["nbf"] <= moment < claims["exp"]:

@@ -185,6 +185,7 @@ def test_what_the_cluster_did_not_sign_is_not_good(api, robot):
                    {"kid": key.id}),
         jwt.encode({k: v for k, v in claims.items() if k != "exp"}, key.private_key, "ES256",
                    {"kid": key.id}),
+        f"{base64.urlsafe_b64encode(b'[' * 30_000).decode().rstrip('=')}.{token.split('.', 1)[1]}",
         f"{token}.x", token[:-4], "a.b.c", "..", f"{pem.decode()[:9].strip()}..",
     ):  # fmt: skip
         assert not works(bad), bad

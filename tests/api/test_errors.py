@@ -197,7 +197,7 @@ def test_access_reviews_say_what_the_views_do(request, who, verb, allowed):
     review = caller.post(path, body).ok(201)
     assert review["status"]["allowed"] is allowed
     assert review["spec"] == body["spec"]
-    caller.post(path, {}).fails(400, "BadRequest")
+    caller.post(path, {}).fails(422, "Invalid")
 
 
 @pytest.mark.parametrize(

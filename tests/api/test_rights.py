@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.test_watch import Stream
 from tests.live import Service, pod
+from tests.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"
 SOON = 15.0
@@ -88,6 +89,36 @@ def test_a_watch_ends_when_its_client_may_not_watch_any_more(
     assert (seen[0], seen[1]["metadata"]["name"]) == ("ADDED", name), "others' watches go on"
     other.close()
     live.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+
+def test_a_watch_ends_with_the_binding_that_allowed_it(live: Service, somebody: Somebody) -> None:
+    somebody.run(
+        "UPDATE api_token SET groups = '{team}' WHERE user_id ="
+        " (SELECT id FROM auth_user WHERE username = %s)", somebody.name,
+    )  # fmt: skip
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    subjects = [{"kind": "User", "name": somebody.name}]
+    body = {"metadata": {"name": somebody.name}, "roleRef": role, "subjects": subjects}
+    assert live.request("POST", path, body)[0] == 201
+    revision = live.request("GET", PODS)[1]["metadata"]["resourceVersion"]
+    watch = f"{PODS}?watch=true&timeoutSeconds=60&resourceVersion={revision}"
+    stream = until(lambda: _opened(somebody, watch), what="the right to hold in each web process")
+    began = time.monotonic()
+    assert live.request("DELETE", f"{path}/{somebody.name}")[0] == 200
+    ((kind, status),) = stream.events()
+    assert time.monotonic() - began < SOON
+    assert (kind, status["code"]) == ("ERROR", 403)
+    assert f'User "{somebody.name}" cannot watch resource "pods"' in status["message"]
+
+
+def _opened(somebody: Any, path: str) -> Stream | None:
+    """Return a watch, None while its client may not have it."""
+    stream = Stream(somebody, path)
+    if stream.answer.status == 200:
+        return stream
+    stream.close()
+    return None
 
 
 def test_a_read_that_waits_ends_too(live: Service, somebody: Somebody) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from scheduling.answers import questions
+from tests.api.conftest import Api, make_token
 from tests.builders import make_node, make_pod
 
 SIMULATIONS = "/apis/stowage.dev/v1/simulations"
@@ -86,8 +87,11 @@ def test_bad_questions_name_the_field(api):
     assert fields == {"spec.pod", "spec.limit"}
 
 
-def test_readers_may_not_ask(reader):
-    reader.post(SIMULATIONS, {"spec": {}}).fails(403, "Forbidden")
+def test_who_may_read_everything_may_ask_what_would_happen(reader):
+    reader.post(SIMULATIONS, {"spec": {}}).ok(201)
+    stranger = Api(make_token("stranger", ["team"]))
+    stranger.post(SIMULATIONS, {"spec": {}}).fails(403, "Forbidden")
+    stranger.post(HEADROOM, {}).fails(403, "Forbidden")
 
 
 def test_headroom_counts_and_says_what_blocks_the_next(cluster):

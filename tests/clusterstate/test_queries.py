@@ -264,9 +264,9 @@ def test_the_queue_comes_by_priority_and_then_by_age() -> None:
 
 def test_a_token_stands_for_its_user_until_it_expires() -> None:
     digest = hashlib.sha256(b"secret").digest()
-    get_user_model().objects.create_user("ada")
+    ada = get_user_model().objects.create_user("ada")
     tokens.create_token(user="ada", secret="secret", now=NOW, groups=["team"])
-    assert token_user(digest, now=NOW) == TokenUser("ada", ("team",))
+    assert token_user(digest, now=NOW) == TokenUser("ada", ("team",), str(ada.pk))
     past = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
     tokens.create_token(user="ada", secret="old", now=past, expires_at=past)
     assert token_user(hashlib.sha256(b"old").digest(), now=NOW) is None
