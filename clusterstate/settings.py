@@ -109,7 +109,8 @@ LARGE_CLUSTER_SIZE = environment.integer(
 EXTERNAL_CLOUD_PROVIDER = environment.flag("STOWAGE_EXTERNAL_CLOUD_PROVIDER", default=False)
 # Which workload controllers work (kube-controller-manager: --controllers).
 CONTROLLERS = environment.chosen(
-    "STOWAGE_CONTROLLERS", ("deployment", "replicaset", "replicationcontroller", "daemonset", "job")
+    "STOWAGE_CONTROLLERS",
+    ("deployment", "replicaset", "replicationcontroller", "daemonset", "statefulset", "job"),
 )
 # How long after its grace period a pod is removed by force when its node's agent does not.
 FORCED_DELETION_MARGIN_SECONDS = environment.number(

@@ -8,6 +8,7 @@ what is wanted out), and a module that carries them out::
     deployments        deployment_rules      ReplicaSets by template: roll out, scale, forget
     replica_sets       replica_set_rules     as many pods as asked for; ReplicationControllers too
     daemon_sets        daemon_set_rules      a pod on each node where it belongs
+    stateful_sets      stateful_set_rules    pods with names and an order
     jobs               job_rules             pods that end, as often as asked for
     revisions          revision_rules        former templates, kept to be brought back
     hands              what all of them do: create and delete pods, adopt, write statuses, tell

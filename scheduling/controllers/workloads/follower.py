@@ -16,7 +16,13 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
-from scheduling.controllers.workloads import daemon_sets, deployments, jobs, replica_sets
+from scheduling.controllers.workloads import (
+    daemon_sets,
+    deployments,
+    jobs,
+    replica_sets,
+    stateful_sets,
+)
 from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
 from scheduling.controllers.workloads.hands import Hands
 from scheduling.controllers.workloads.world import World, daemon_nodes
@@ -51,6 +57,7 @@ _STEPS: Final = (
     _Step("replicaset", "ReplicaSet", replica_sets.sync),
     _Step("replicationcontroller", "ReplicationController", replica_sets.sync),
     _Step("daemonset", "DaemonSet", daemon_sets.sync, ("ControllerRevision",)),
+    _Step("statefulset", "StatefulSet", stateful_sets.sync, ("ControllerRevision",)),
     _Step("job", "Job", jobs.sync, before=jobs.release),
 )
 """In the order in which they work."""

@@ -1,0 +1,255 @@
+"""What a StatefulSet wants of its pods now, one ordinal after the other, and its status.
+
+Pure. Rules: pkg/controller/statefulset (``stateful_set_control.go``, ``stateful_set_utils.go``),
+v1.36. Claims are created by their templates and never deleted (the default of
+``persistentVolumeClaimRetentionPolicy``).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.deployment_rules import scaled
+from scheduling.controllers.workloads.pods import OwnedPod, next_available
+from scheduling.controllers.workloads.revision_rules import HASH_LABEL, template_of
+
+BURST: Final = 500
+"""Pods that are created or deleted for one StatefulSet in a pass."""
+NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What to do now. ``create`` has ordinal and name of the revision; ``events`` as elsewhere."""
+
+    status: Manifest
+    create: list[tuple[int, str]]
+    delete: list[OwnedPod]
+    events: list[tuple[str, str, str]]
+    due_at: datetime | None = None
+
+
+def ordinal_of(owner: Manifest, pod: OwnedPod) -> int | None:
+    """Return the ordinal of a pod by its name, ``None`` if that is not one of the owner's."""
+    base, _, number = pod.name.rpartition("-")
+    if base != owner["metadata"]["name"] or not number.isdecimal():
+        return None
+    return int(number)
+
+
+def first_ordinal(owner: Manifest) -> int:
+    """Return ``spec.ordinals.start``, 0 without it."""
+    return int((owner["spec"].get("ordinals") or {}).get("start") or 0)
+
+
+def plan(
+    owner: Manifest,
+    pods: Sequence[OwnedPod],
+    *,
+    current: str,
+    update: str,
+    now: datetime,
+) -> Plan:
+    """Return the next step of a StatefulSet.
+
+    Args:
+        owner: as stored.
+        pods: those that it owns.
+        current: the name of the revision that it came from.
+        update: the name of the revision of the present template.
+        now: the time, for ``minReadySeconds``.
+    """
+    return _Planner(owner, pods, current, update, now).plan()
+
+
+class _Planner:
+    def __init__(
+        self, owner: Manifest, pods: Sequence[OwnedPod], current: str, update: str, now: datetime
+    ) -> None:
+        spec = owner["spec"]
+        self._owner, self._spec, self._now = owner, spec, now
+        self._current, self._update = current, update
+        replicas = spec.get("replicas")
+        self._replicas = 1 if replicas is None else int(replicas)
+        self._start = first_ordinal(owner)
+        self._patience = int(spec.get("minReadySeconds") or 0)
+        self._ordered = spec.get("podManagementPolicy") != "Parallel"
+        self._strategy: Manifest = spec.get("updateStrategy") or {}
+        found = {ordinal_of(owner, one): one for one in pods}
+        self._by_ordinal = {key: one for key, one in found.items() if key is not None}
+        wanted = range(self._start, self._start + self._replicas)
+        self._slots = [(ordinal, self._by_ordinal.get(ordinal)) for ordinal in wanted]
+        self._condemned = [
+            one
+            for ordinal, one in sorted(self._by_ordinal.items(), reverse=True)
+            if ordinal not in wanted
+        ]
+        self._plan = Plan(status={}, create=[], delete=[], events=[])
+
+    def plan(self) -> Plan:
+        if (
+            not self._owner["metadata"].get("deletionTimestamp")
+            and self._fill()
+            and self._shrink()
+            and self._strategy.get("type") != "OnDelete"
+        ):
+            self._roll()
+        self._count()
+        return self._plan
+
+    def _is_fit(self, pod: OwnedPod) -> bool:
+        return pod.is_active and pod.is_ready and pod.is_available(self._patience, self._now)
+
+    def _fill(self) -> bool:
+        """Create what is missing, replace what ended; False: the others have to wait."""
+        for ordinal, pod in self._slots:
+            if pod is None:
+                self._plan.create.append((ordinal, self._revision_for(ordinal)))
+                if self._ordered:
+                    return False
+            elif pod.phase_is_final and not pod.is_leaving:
+                text = f"StatefulSet {pod.name} is recreating {pod.phase.lower()} Pod"
+                self._plan.events.append(("Warning", "RecreatingFailedPod", text))
+                self._plan.delete.append(pod)
+                if self._ordered:
+                    return False
+            elif self._ordered and not self._is_fit(pod):
+                return False
+        return not self._plan.create and not self._plan.delete
+
+    def _revision_for(self, ordinal: int) -> str:
+        """Return the revision of a new pod: below the partition that is the former one."""
+        rolling = self._strategy.get("rollingUpdate")
+        if self._strategy.get("type") == "RollingUpdate" and rolling is not None:
+            below = ordinal < self._start + int(rolling.get("partition") or 0)
+            return self._current if below else self._update
+        return self._update
+
+    def _shrink(self) -> bool:
+        """Delete what is beyond the replicas, the highest ordinal first; False: that goes on."""
+        everybody = [pod for _, pod in self._slots if pod is not None] + self._condemned[::-1]
+        unfit = next((one for one in everybody if not self._is_fit(one)), None)
+        for pod in self._condemned:
+            if pod.is_leaving:
+                if self._ordered:
+                    return False
+                continue
+            if self._ordered and pod is not unfit and not self._is_fit(pod):
+                return False
+            self._plan.delete.append(pod)
+            if self._ordered:
+                return False
+        return not self._plan.delete
+
+    def _roll(self) -> None:
+        """Delete pods of other revisions from the highest ordinal on, so many at a time."""
+        rolling = self._strategy.get("rollingUpdate") or {}
+        partition = int(rolling.get("partition") or 0)
+        most = 1
+        if rolling.get("maxUnavailable") is not None:
+            most = max(1, scaled(rolling["maxUnavailable"], self._replicas, round_up=True))
+        lacking = 0
+        for ordinal, pod in reversed(self._slots):
+            if ordinal < self._start + partition or lacking >= most:
+                return
+            assert pod is not None  # ``_fill`` goes first
+            if pod.labels.get(HASH_LABEL) != self._update and not pod.is_leaving:
+                self._plan.delete.append(pod)
+                lacking += 1
+            elif not self._is_fit(pod):
+                lacking += 1
+
+    def _count(self) -> None:
+        deleted = {one.id for one in self._plan.delete}
+        there = [one for one in self._by_ordinal.values() if one.id not in deleted]
+        ready = [one for one in there if one.is_active and one.is_ready]
+        live = [one for one in there if not one.is_leaving]
+        revisions = [one.labels.get(HASH_LABEL) for one in live]
+        updated = revisions.count(self._update)
+        current, following = self._current, revisions.count(self._current)
+        done = (
+            self._strategy.get("type") == "RollingUpdate"
+            and updated == self._replicas
+            and len(ready) == self._replicas
+            and len(there) == self._replicas
+        )
+        if done:
+            current, following = self._update, updated
+        counts = {
+            "observedGeneration": self._owner["metadata"].get("generation") or 0,
+            "readyReplicas": len(ready),
+            "currentReplicas": following,
+            "updatedReplicas": updated,
+            "currentRevision": current,
+            "updateRevision": self._update,
+        }
+        self._plan.status = {
+            "replicas": len(there),
+            "availableReplicas": sum(self._is_fit(one) for one in ready),
+            "collisionCount": (self._owner.get("status") or {}).get("collisionCount") or 0,
+            **{key: value for key, value in counts.items() if value},
+        }
+        if self._patience:
+            self._plan.due_at = next_available(ready, self._patience, self._now)
+
+
+def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
+    """Return the template of the pod of an ordinal: its name, its host's name, its claims."""
+    template = template_of(revision)
+    name = f"{owner['metadata']['name']}-{ordinal}"
+    given, spec = template.get("metadata") or {}, template.get("spec") or {}
+    labels = {
+        **(given.get("labels") or {}),
+        NAME_LABEL: name,
+        INDEX_LABEL: str(ordinal),
+        HASH_LABEL: revision["metadata"]["name"],
+    }
+    claims = {
+        claim["metadata"]["name"]: {
+            "name": claim["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": claim_name(owner, claim, ordinal)},
+        }
+        for claim in owner["spec"].get("volumeClaimTemplates") or ()
+    }
+    volumes = [
+        *claims.values(),
+        *(one for one in spec.get("volumes") or () if one.get("name") not in claims),
+    ]
+    service = owner["spec"].get("serviceName")
+    return {
+        **template,
+        "metadata": {**given, "labels": labels},
+        "spec": {
+            **spec,
+            "hostname": name,
+            **({"subdomain": service} if service else {}),
+            **({"volumes": volumes} if volumes else {}),
+        },
+    }
+
+
+def claim_name(owner: Manifest, claim: Manifest, ordinal: int) -> str:
+    """Return the name of the claim that the pod of an ordinal has by a template."""
+    return f"{claim['metadata']['name']}-{owner['metadata']['name']}-{ordinal}"
+
+
+def claims_for(owner: Manifest, ordinal: int) -> list[Manifest]:
+    """Return the claims that the pod of an ordinal needs, without an owner: they outlive it."""
+    labels = (owner["spec"].get("selector") or {}).get("matchLabels") or {}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                **{k: v for k, v in claim["metadata"].items() if k in ("labels", "annotations")},
+                "name": claim_name(owner, claim, ordinal),
+                "namespace": owner["metadata"]["namespace"],
+                "labels": {**(claim["metadata"].get("labels") or {}), **labels},
+            },
+            "spec": claim.get("spec") or {},
+        }
+        for claim in owner["spec"].get("volumeClaimTemplates") or ()
+    ]

@@ -1,0 +1,216 @@
+"""StatefulSets in the database: order, updates from the last ordinal on, claims, revisions."""
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest
+from scheduling.controllers.workloads import follower
+from tests.controllers.agents import make_agent, pods, report, run_all
+from tests.controllers.support import NOW, after
+
+pytestmark = pytest.mark.django_db
+
+
+def make_set(replicas=3, image="db:1", **spec):
+    labels = {"app": "db"}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "dbs",
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": image}]},
+            },
+            **spec,
+        },
+    }
+    objects.create("StatefulSet", "default", manifest, now=NOW)
+
+
+def get():
+    return get_manifest("StatefulSet", "default", "db")
+
+
+def edit(**spec):
+    objects.update(
+        "StatefulSet", "default", "db", lambda m: {**m, "spec": {**m["spec"], **spec}}, now=NOW
+    )
+
+
+def roll_to(image):
+    template = get()["spec"]["template"]
+    containers = [{**template["spec"]["containers"][0], "image": image}]
+    edit(template={**template, "spec": {**template["spec"], "containers": containers}})
+
+
+def images():
+    """Return the image of each live pod by its name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["containers"][0]["image"]
+        for one in pods()
+        if not one["metadata"].get("deletionTimestamp")
+    }
+
+
+def settle(now=NOW, rounds=30):
+    """Let controller and agents act in turn; return the pods that there were after each turn."""
+    seen = []
+    for _ in range(rounds):
+        follower.follow(now)
+        seen.append(images())
+        if not run_all(now=now) and not follower.follow(now):
+            return seen
+    raise AssertionError("never settled")
+
+
+def rolling(**fields):
+    return {"type": "RollingUpdate", "rollingUpdate": fields}
+
+
+def test_pods_come_one_after_the_other_and_leave_in_reverse():
+    make_agent("n")
+    make_set()
+    sizes = [len(one) for one in settle()]
+    assert sizes[:3] == [1, 2, 3]
+    assert sorted(images()) == ["db-0", "db-1", "db-2"]
+    status = get()["status"]
+    assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
+    assert status["currentRevision"] == status["updateRevision"]
+    pod = get_manifest("Pod", "default", "db-1")
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("db-1", "dbs")
+    assert pod["metadata"]["labels"] == {
+        "app": "db",
+        "apps.kubernetes.io/pod-index": "1",
+        "controller-revision-hash": status["updateRevision"],
+        "statefulset.kubernetes.io/pod-name": "db-1",
+    }
+    edit(replicas=1)
+    follower.follow(NOW)
+    assert sorted(images()) == ["db-0", "db-1"], "only one leaves at a time"
+    settle()
+    assert sorted(images()) == ["db-0"]
+
+
+def test_one_that_is_not_ready_holds_up_those_after_it():
+    make_agent("n")
+    make_set()
+    follower.follow(NOW)
+    for _ in range(3):
+        follower.follow(NOW)
+    assert sorted(images()) == ["db-0"]
+    run_all()
+    follower.follow(NOW)
+    assert sorted(images()) == ["db-0", "db-1"]
+
+
+def test_parallel_ones_come_and_leave_together():
+    make_agent("n")
+    make_set(podManagementPolicy="Parallel", ordinals={"start": 5})
+    follower.follow(NOW)
+    assert sorted(images()) == ["db-5", "db-6", "db-7"]
+    settle()
+    edit(replicas=1)
+    follower.follow(NOW)
+    assert sorted(images()) == ["db-5"]
+
+
+def test_an_update_goes_from_the_last_ordinal_to_the_first():
+    make_agent("n")
+    make_set()
+    settle()
+    roll_to("db:2")
+    order = []
+    for step in settle():
+        updated = sorted(name for name, image in step.items() if image == "db:2")
+        if updated and (not order or order[-1] != updated):
+            order.append(updated)
+    assert order == [["db-2"], ["db-1", "db-2"], ["db-0", "db-1", "db-2"]]
+    status = get()["status"]
+    assert (status["updatedReplicas"], status["currentReplicas"]) == (3, 3)
+    assert status["currentRevision"] == status["updateRevision"]
+    revisions = [decode_object(one) for one in list_page("ControllerRevision", "default").items]
+    assert sorted(one["revision"] for one in revisions) == [1, 2]
+
+
+def test_a_partition_keeps_the_lower_ordinals_even_when_they_are_made_again():
+    make_agent("n")
+    make_set(updateStrategy=rolling(partition=2))
+    settle()
+    roll_to("db:2")
+    settle()
+    assert images() == {"db-0": "db:1", "db-1": "db:1", "db-2": "db:2"}
+    status = get()["status"]
+    assert status["currentRevision"] != status["updateRevision"]
+    assert (status["currentReplicas"], status["updatedReplicas"]) == (2, 1)
+    objects.delete("Pod", "default", "db-0", {"gracePeriodSeconds": 0}, now=NOW)
+    settle()
+    assert images()["db-0"] == "db:1"
+
+
+def test_on_delete_waits_for_somebody_to_delete():
+    make_agent("n")
+    make_set(replicas=2, updateStrategy={"type": "OnDelete"})
+    settle()
+    roll_to("db:2")
+    settle()
+    assert set(images().values()) == {"db:1"}
+    objects.delete("Pod", "default", "db-0", {"gracePeriodSeconds": 0}, now=NOW)
+    settle()
+    assert images() == {"db-0": "db:2", "db-1": "db:1"}
+
+
+def test_several_may_be_unavailable_where_it_says_so():
+    make_agent("n")
+    make_set(replicas=4, updateStrategy=rolling(maxUnavailable=2))
+    settle()
+    roll_to("db:2")
+    follower.follow(NOW)
+    assert sorted(images()) == ["db-0", "db-1"]
+    settle()
+    assert set(images().values()) == {"db:2"}
+
+
+def test_a_pod_that_ended_is_made_again():
+    make_agent("n")
+    make_set(replicas=2)
+    settle()
+    before = get_manifest("Pod", "default", "db-1")["metadata"]["uid"]
+    report("db-1", "Failed", ready=False)
+    settle()
+    assert get_manifest("Pod", "default", "db-1")["metadata"]["uid"] != before
+
+
+def test_each_ordinal_has_its_claims_and_they_outlive_it():
+    make_agent("n")
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    make_set(replicas=2, volumeClaimTemplates=[claim])
+    settle()
+    volumes = get_manifest("Pod", "default", "db-1")["spec"]["volumes"]
+    claims = [one["persistentVolumeClaim"] for one in volumes if one["name"] == "data"]
+    assert claims == [{"claimName": "data-db-1"}]
+    edit(replicas=0)
+    settle()
+    found = [decode_object(one) for one in list_page("PersistentVolumeClaim", "default").items]
+    assert [one["metadata"]["name"] for one in found] == ["data-db-0", "data-db-1"]
+
+
+def test_what_is_ready_for_too_short_a_time_holds_up_the_next():
+    make_agent("n")
+    make_set(replicas=2, minReadySeconds=10)
+    follower.follow(NOW)
+    run_all()
+    follower.follow(after(9))
+    assert sorted(images()) == ["db-0"]
+    follower.follow(after(10))
+    assert sorted(images()) == ["db-0", "db-1"]
