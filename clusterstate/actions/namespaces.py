@@ -1,25 +1,36 @@
-"""Deleting a namespace: mark it, delete its content, remove it.
+"""Deleting a namespace: mark it, delete its pods, then all other content, remove it.
 
 ``objects.delete`` marks it Terminating, from which moment nothing can be created in it (see
 `clusterstate.catalogue` for why nothing slips in). ``finish_deletion`` does the rest and may be
 called again at any time; a follower of the change log calls it, and a periodic task as backstop.
+
+Pods go first, since what they use (secrets, network policies, claims) must outlive them. What is
+left, and which finalizers hold it, is told in the conditions of the namespace. Rule:
+``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``, v1.36.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
+from typing import Final
+
+import msgspec
 
 from clusterstate import sql
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.delete import finish_deletions
+from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
 
 
 def finish_deletion(name: str, *, now: datetime) -> bool:
-    """Delete the content of a terminating namespace and, once empty, the namespace.
+    """Delete the content of a terminating namespace, pods first, and once empty, the namespace.
 
     Returns whether it is gone. Pods on nodes keep their grace period, and objects with finalizers
     stay until these are removed; call again then. Pods whose grace period is over are removed.
@@ -34,12 +45,13 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     )
     finish_deletions([id_ for (id_,) in due], now=now)
     namespaced = [kind for kind in ALL_KINDS if kind.namespaced]
-    for kind in namespaced:
-        if _is_empty(kind, name):
-            continue
-        delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
-    if not all(_is_empty(kind, name) for kind in namespaced):
-        return False
+    for kinds in ([KINDS["Pod"]], [kind for kind in namespaced if kind.name != "Pod"]):
+        for kind in kinds:
+            if not _is_empty(kind, name):
+                delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
+        if not all(_is_empty(kind, name) for kind in kinds):
+            _tell(name, [kind for kind in namespaced if not _is_empty(kind, name)], now)
+            return False
 
     def finalize(manifest: Manifest) -> Manifest:
         spec = manifest.get("spec") or {}
@@ -51,6 +63,64 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     except NotFound:
         return True
     return find_object("Namespace", "", name) is None
+
+
+_HELD: Final = """substring(d.text FROM '"finalizers":(\\[[^]]*\\])')"""
+_REMAINING: Final = f"""
+    SELECT count(*), coalesce(string_agg({_HELD}, E'\\n'), '')
+    FROM {{rows}} t LEFT JOIN document d ON d.id = t.document_id WHERE t.namespace = %s
+"""
+
+
+def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
+    """Write into the conditions of a namespace what of these kinds is left in it."""
+    resources: list[str] = []
+    finalizers: Counter[str] = Counter()
+    for kind in kinds:
+        row = sql.fetch_one(_REMAINING.format(rows=kind.rows), (name,))
+        assert row is not None
+        count, held = row
+        resources.append(f"{kind.plural}.{kind.group} has {count} resource instances")
+        for line in held.split("\n") if held else ():
+            finalizers.update(msgspec.json.decode(line, type=list[str]))
+    texts = [f"{one} in {count} resource instances" for one, count in sorted(finalizers.items())]
+    wanted = [
+        _condition(
+            "NamespaceContentRemaining",
+            "SomeResourcesRemain",
+            f"Some resources are remaining: {', '.join(sorted(resources))}",
+        ),
+        _condition(
+            "NamespaceFinalizersRemaining",
+            "SomeFinalizersRemain",
+            f"Some content in the namespace has finalizers remaining: {', '.join(texts)}",
+        )
+        if texts
+        else {
+            "type": "NamespaceFinalizersRemaining",
+            "status": "False",
+            "reason": "ContentHasNoFinalizers",
+            "message": "All content-preserving finalizers finished",
+        },
+    ]
+
+    def told(manifest: Manifest) -> Manifest:
+        status = manifest.get("status") or {}
+        conditions = {one["type"]: one for one in status.get("conditions") or ()}
+        for one in wanted:
+            known = conditions.get(one["type"]) or {}
+            since = known.get("lastTransitionTime")
+            if known.get("status") != one["status"] or since is None:
+                since = format_time(now)
+            conditions[one["type"]] = {**one, "lastTransitionTime": since}
+        return {**manifest, "status": {**status, "conditions": list(conditions.values())}}
+
+    with suppress(NotFound):
+        objects.update("Namespace", "", name, told, subresource="status", now=now)
+
+
+def _condition(type_: str, reason: str, message: str) -> Manifest:
+    return {"type": type_, "status": "True", "reason": reason, "message": message}
 
 
 def _is_empty(kind: Kind, namespace: str) -> bool:

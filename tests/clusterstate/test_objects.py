@@ -13,6 +13,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.create import create_pod
 from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from clusterstate.objects.kinds import ALL_KINDS, NAMES
+from clusterstate.objects.meta import Manifest
 from clusterstate.queries.events import event_manifests
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.namespaces import terminating_namespaces
@@ -241,10 +242,51 @@ def test_deleting_a_namespace_deletes_its_content_and_then_itself() -> None:
         new_pod("late", namespace="team")
     assert not namespaces.finish_deletion("team", now=NOW)
     assert names(list_page("Pod", "team")) == ["bound"]
+    # What pods use outlives them.
+    assert names(list_page("Service", "team")) == ["s"]
     assert namespaces.finish_deletion("team", now=LATER)
     assert find_object("Namespace", "", "team") is None
     assert names(list_page("Pod")) == ["bystander"]
     assert namespaces.finish_deletion("team", now=LATER)
+
+
+def test_a_namespace_tells_what_is_left_in_it_and_what_holds_it() -> None:
+    objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
+    metadata = {"name": "held", "finalizers": ["example.com/a", "example.com/b"]}
+    objects.create("ConfigMap", "team", {"metadata": metadata}, now=NOW)
+    pod = {"metadata": {"name": "p", "finalizers": ["example.com/a"]}}
+    pod["spec"] = {"containers": [{"name": "c", "image": "i"}]}
+    objects.create("Pod", "team", pod, now=NOW)
+    objects.delete("Namespace", "", "team", now=NOW)
+
+    def conditions() -> dict[str, tuple[str, str]]:
+        found = find_object("Namespace", "", "team")
+        assert found is not None
+        listed = decode_object(found)["status"]["conditions"]
+        return {one["type"]: (one["status"], one["message"]) for one in listed}
+
+    assert not namespaces.finish_deletion("team", now=NOW)
+    content, held = (
+        conditions()[f"Namespace{what}Remaining"] for what in ("Content", "Finalizers")
+    )
+    assert content[0] == held[0] == "True"
+    assert content[1].startswith("Some resources are remaining: configmaps. has ")
+    assert content[1].endswith("pods. has 1 resource instances")
+    assert held[1] == (
+        "Some content in the namespace has finalizers remaining: "
+        "example.com/a in 2 resource instances, example.com/b in 1 resource instances"
+    )
+    found = find_object("ConfigMap", "team", "held")
+    assert found is not None
+    assert "deletionTimestamp" not in decode_object(found)["metadata"]
+    for kind, name in (("Pod", "p"), ("ConfigMap", "held")):
+        assert not namespaces.finish_deletion("team", now=NOW)
+
+        def free(manifest: Manifest) -> Manifest:
+            return {**manifest, "metadata": {**manifest["metadata"], "finalizers": []}}
+
+        objects.update(kind, "team", name, free, now=NOW)
+    assert namespaces.finish_deletion("team", now=NOW)
 
 
 def test_system_namespaces_cannot_be_deleted() -> None:
