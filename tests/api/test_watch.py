@@ -146,7 +146,8 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list(cluster):
     for index in range(5):
         cluster.pod(f"p{index}")
     old = cluster.call("GET", cluster.pods)
-    state = {item["metadata"]["name"]: item for item in old["items"]}
+    said = {"apiVersion": "v1", "kind": "Pod"}  # lists do not repeat it with each item
+    state = {item["metadata"]["name"]: said | item for item in old["items"]}
     cluster.label("p1", x="1")
     cluster.delete("p2")
     cluster.pod("p5")
@@ -159,7 +160,7 @@ def test_a_watch_replayed_over_an_old_list_equals_a_new_list(cluster):
             del state[item["metadata"]["name"]]
         else:
             state[item["metadata"]["name"]] = item
-    assert [state[name] for name in sorted(state)] == new["items"]
+    assert [state[name] for name in sorted(state)] == [said | item for item in new["items"]]
 
 
 def test_a_selector_that_begins_to_match_adds_and_one_that_ceases_deletes(cluster):
