@@ -25,6 +25,7 @@ from django.db import connection, transaction
 
 from clusterstate import changes, memory, sql
 from clusterstate.admission.request import AdmissionSettings
+from clusterstate.admission.resource_quota import kinds_of
 from clusterstate.objects import document
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS
@@ -59,9 +60,9 @@ class _Objects:
                 found = self._decoded[namespace, name] = document.decode(*stored)
         return found
 
-    def has(self, namespace: str) -> bool:
-        """Return whether a namespace has any."""
-        return namespace in self._stored
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._stored)
 
     def of(self, namespace: str) -> Sequence[Manifest]:
         """Return the manifests of a namespace, ordered by name; they must not be changed."""
@@ -83,6 +84,7 @@ class Catalogue:
     ) -> None:
         self.epoch = epoch
         self._objects = {kind: _Objects(rows) for kind, rows in objects.items()}
+        self._counted: dict[str, frozenset[str]] = {}
         self._default = default_priority_class
         self._settings = admission_settings
         self.remembered: dict[bytes, Any] = {}
@@ -112,6 +114,20 @@ class Catalogue:
     def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
         """Return the LimitRanges of a namespace, ordered by name."""
         return self._objects["LimitRange"].of(namespace)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether there are quotas anywhere, and they are in force."""
+        return self._settings.resource_quota and bool(self._objects["ResourceQuota"])
+
+    def counted_kinds(self, namespace: str) -> frozenset[str]:
+        """Return the names of the kinds that the quotas of a namespace count."""
+        found = self._counted.get(namespace)
+        if found is None:
+            quotas = self._objects["ResourceQuota"].of(namespace)
+            kinds = kinds_of([quota.get("spec") or {} for quota in quotas])
+            found = self._counted[namespace] = frozenset(kind.name for kind in kinds)
+        return found
 
     def node(self, name: str) -> Manifest | None:
         """Return the Node called ``name``. Queries once."""

@@ -59,6 +59,7 @@ DISRUPTION_LOCK = (0x5358 << 48) + 7
 PRESSURE_LOCK = (0x5358 << 48) + 8
 LANDINGS_LOCK = (0x5358 << 48) + 9
 GARBAGE_LOCK = (0x5358 << 48) + 10
+QUOTA_LOCK = (0x5358 << 48) + 20
 LAST_TAG = 0x5359
 """Locks of ours have tags from ``REVISION_TAG`` to this one (binding cycles, by pod)."""
 

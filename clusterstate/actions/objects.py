@@ -17,6 +17,7 @@ from clusterstate.actions.deletion import DeleteOptions, Deletion
 from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
 from clusterstate.actions.pods.writer import PodWriter
+from clusterstate.actions.quota_writer import QuotaWriter
 from clusterstate.actions.roles import BindingWriter, RoleWriter
 from clusterstate.actions.services import ServiceWriter
 from clusterstate.actions.storing import Deleted, Stored
@@ -37,6 +38,7 @@ _WRITERS: Final[dict[str, Writer]] = {
     "Role": RoleWriter(),
     "RoleBinding": BindingWriter(),
     "Service": ServiceWriter(),
+    "ResourceQuota": QuotaWriter(),
 }
 _ANY: Final = Writer()
 

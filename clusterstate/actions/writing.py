@@ -8,17 +8,19 @@ statements of their own, or together with other rows, have a subclass beside the
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 from django.db import transaction
 
 from clusterstate import admission, catalogue, changes
-from clusterstate.actions import deletion, storing
+from clusterstate.actions import deletion, quotas, storing
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
-from clusterstate.objects import document, managed_fields
+from clusterstate.admission.resource_quota import Charge
+from clusterstate.objects import document, managed_fields, usage
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.kind import Kind
@@ -111,18 +113,36 @@ class Writer:
         statement, in the order of the list; by a second one when a name turns out to be taken. With
         ``all_or_nothing`` the first error is raised instead and nothing is stored.
         """
-        writes_catalogue = kind.in_catalogue
-        if writes_catalogue:
+        if kind.in_catalogue:
             catalogue.lock_for_writing()
+        return self._create(kind, wanted, now, None, all_or_nothing=all_or_nothing)
+
+    def _create(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        books: quotas.Books | None,
+        *,
+        all_or_nothing: bool,
+    ) -> list[Stored | StatusError]:
+        """Create objects as ``create_each`` says, and charge the books, if there are any."""
+        writes_catalogue = kind.in_catalogue
         context = catalogue.current()
         results: list[Stored | StatusError | None] = [None] * len(wanted)
         remaining: Sequence[int] = range(len(wanted))
         for attempt in range(_MAX_TRIES):
+            if books is None and context.has_quotas:
+                spaces = {namespace or _own_namespace(one) for namespace, one, _ in wanted}
+                if limited := quotas.limited(context, kind, spaces):
+                    again = partial(self._create, kind, wanted, now, all_or_nothing=all_or_nothing)
+                    return quotas.with_books(kind, spaces, limited, now, again)
             prepared, refused = self._admit_new(kind, wanted, remaining, now, context)
             # A rule that is out of date may refuse what the current one admits.
             if refused and not catalogue.is_current(context):
                 context = catalogue.reload()
                 continue
+            charges = _charge(books, kind, prepared, refused)
             if refused and all_or_nothing:
                 raise next(iter(refused.values()))
             for place, error in refused.items():
@@ -139,6 +159,9 @@ class Writer:
                     epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
                 )
             except AlreadyExists as error:
+                if books is not None:
+                    for namespace, charged in charges:
+                        books.take_back(namespace, charged)
                 taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])
                 last = attempt == _MAX_TRIES - 1
                 for position, one in enumerate(prepared):
@@ -170,6 +193,30 @@ class Writer:
         if all_or_nothing and None in results:
             raise late
         return [late if result is None else result for result in results]
+
+    def charge_update(
+        self, kind: Kind, new: Manifest, old: Manifest, subresource: str
+    ) -> quotas.Books | None:
+        """Charge a change of what a locked object counts for; the books are written afterwards.
+
+        The service's own report of what an object came to is counted whether it fits or not.
+
+        Raises:
+            Forbidden: it does not fit into a quota.
+        """
+        if kind.name not in usage.CHANGING:
+            return None
+        after, before = usage.object_usage(kind, new), usage.object_usage(kind, old)
+        if after == before:
+            return None
+        metadata = new["metadata"]
+        namespace = metadata.get("namespace") or ""
+        books, _ = quotas.open_books([namespace])
+        if subresource:
+            books.change(namespace, before, after)
+        else:
+            books.charge(kind, namespace, metadata["name"], after, before)
+        return books
 
     def _admit_new(
         self,
@@ -239,7 +286,11 @@ class Writer:
             warnings = admitted.warnings
             if storing.is_rehearsal():
                 warnings = [*warnings, *self.foretell(new, old, now)]
+            leaves = new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new)
+            books = None if leaves else self.charge_update(kind, new, old, subresource)
             revision = self._write(kind, row, new, old, text, slots, now)
+            if books is not None:
+                books.write(now)
             return Stored(document.compose(text, revision, slots), revision, warnings, row.uid)
 
     def _write(
@@ -252,6 +303,9 @@ class Writer:
         else:
             revision = self.store(kind, row, new, old, text, slots, now)
             if not kind.strategy.is_logged(new, old):
+                return revision
+            if kind.in_catalogue and not kind.strategy.moves_admission(new, old):
+                changes.announce(revision, (kind.name,))
                 return revision
         if kind.in_catalogue:
             catalogue.advance()
@@ -297,6 +351,33 @@ class Writer:
                 return results
 
         return again_after_deadlock(work)
+
+
+def _own_namespace(manifest: Manifest) -> str:
+    """Return the namespace that a new object names itself, as `storing.prepare` takes it."""
+    return (manifest.get("metadata") or {}).get("namespace") or "default"
+
+
+def _charge(
+    books: quotas.Books | None, kind: Kind, prepared: list[_New], refused: dict[int, StatusError]
+) -> list[tuple[str, Charge]]:
+    """Charge admitted objects in order; those that do not fit are refused. Returns the charges."""
+    if books is None:
+        return []
+    charges = []
+    admitted = prepared[:]
+    prepared.clear()
+    for one in admitted:
+        metadata = one.admitted.manifest["metadata"]
+        namespace = metadata.get("namespace") or ""
+        counts = usage.object_usage(kind, one.admitted.manifest)
+        try:
+            charges.append((namespace, books.charge(kind, namespace, metadata["name"], counts)))
+        except StatusError as error:
+            refused[one.place] = error
+        else:
+            prepared.append(one)
+    return charges
 
 
 def _judge_deletion(

@@ -55,6 +55,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     taint_nodes_by_condition: bool = True
     priority: bool = True
     service_account: bool = True
+    resource_quota: bool = True
     default_toleration_seconds: bool = True
     taint_toleration_comparison_operators: bool = False
     cluster_default_tolerations: tuple[Manifest, ...] | None = None

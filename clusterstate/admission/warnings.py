@@ -6,6 +6,7 @@ Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too 
 
 from typing import Final
 
+from clusterstate.admission.resource_quota import uncounted
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -40,6 +41,11 @@ def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[st
         return pod_warnings(spec, "spec", manifest.get("metadata") or {})
     if kind == "Node":
         return _node_warnings(spec)
+    if kind == "ResourceQuota":
+        return [
+            f"spec.hard[{name}]: nothing here counts for this resource, so it is not limited"
+            for name in uncounted(spec)
+        ]
     not_done = KINDS[kind].not_done if old is None else ""
     warnings = [f"{kind} is stored and not acted upon: {not_done}"] if not_done else []
     if kind == "Job":

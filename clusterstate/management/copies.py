@@ -20,7 +20,7 @@ import msgspec
 from django.db import connection, transaction
 
 from clusterstate import aside, changes, sql
-from clusterstate.actions import evictions, storing
+from clusterstate.actions import evictions, quotas, storing
 from clusterstate.actions.pods.classes import class_facts
 from clusterstate.objects import document, eviction, scheduling_class
 from clusterstate.objects.kind import SHARED_TABLE, Kind
@@ -405,6 +405,26 @@ def _due(fresh: set[int], fresh_nodes: set[str]) -> Iterator[tuple[int, str, tup
             yield stay.pod_id, DURING_EXECUTION, (stay.node_name,)
 
 
+# Quotas ---------------------------------------------------------------------------------------
+
+_LIMITED = "SELECT DISTINCT namespace FROM resource_quota ORDER BY 1"
+
+
+def _quotas(progress: Progress) -> Found:
+    """Compare what quotas show with what there is; what ended and is noted is not held against."""
+    for (namespace,) in sql.fetch(_LIMITED):
+        for name, shown, wanted in quotas.wrong_accounts(namespace):
+            for field in ("hard", "used"):
+                here, there = shown[field], wanted[field]
+                for resource in sorted({*here, *there}):
+                    if here.get(resource) != there.get(resource):
+                        says = here.get(resource, "not there")
+                        counted = there.get(resource, "nothing")
+                        what = f"{field} of {resource} is {says}, a count gives {counted}"
+                        yield _named("ResourceQuota", namespace, name), what
+    progress("quotas", 0)
+
+
 # The log and the documents --------------------------------------------------------------------
 
 
@@ -534,6 +554,13 @@ COPIES: Final = (
         "eviction_timer",
         _timers,
         f"delete the row '{evictions.FOLLOWER}' of controller_cursor; all timers are stated anew",
+    ),
+    Copy(
+        "quotas",
+        "the objects of a namespace and spec.hard of its quotas",
+        "status of a ResourceQuota",
+        _quotas,
+        "add a row with its namespace and kind 0 to usage_change: the quota is counted again",
     ),
     Copy("log", "rows", "the last entry of each object in the change log", _log, _RESTORE),
     Copy(

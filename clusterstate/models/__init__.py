@@ -42,6 +42,7 @@ from clusterstate.models.policies import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    UsageChange,
 )
 from clusterstate.models.progress import LoopProgress
 from clusterstate.models.reservations import Reservation
@@ -97,4 +98,5 @@ __all__ = [
     "SupersededDocument",
     "Taint",
     "TerminatingPod",
+    "UsageChange",
 ]

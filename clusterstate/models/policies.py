@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from clusterstate.models.base import ClusterObject, NamespacedObject
+from clusterstate.models.base import ClusterObject, NamespacedObject, name_field
 
 
 class Namespace(ClusterObject):
@@ -65,3 +65,31 @@ class ResourceQuota(NamespacedObject):
 
     class Meta(NamespacedObject.Meta):
         db_table = "resource_quota"
+
+
+class UsageChange(models.Model):
+    """A change of what a namespace uses that the status of its quotas does not show yet.
+
+    The database writes it when a pod ends, gets another scheduling class or is removed, and when
+    any other object is, in a namespace with quotas; whoever charges these quotas next, or the
+    quota controller, counts it and deletes the row. So nobody who ends a pod waits for a quota.
+    The object counted for what ``before`` says and counts for what ``after`` says: documents, and
+    of pods the class and whether they have ended; NULL where it was not there, or is not any more.
+    ``kind`` is the kind's code; with 0, everything in the namespace has to be counted again.
+    """
+
+    namespace = name_field()
+    kind = models.SmallIntegerField()
+    before_document_id = models.BigIntegerField(null=True)
+    before_class_id = models.BigIntegerField(null=True)
+    before_finished = models.BooleanField(default=False, db_default=False)
+    after_document_id = models.BigIntegerField(null=True)
+    after_class_id = models.BigIntegerField(null=True)
+    after_finished = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        db_table = "usage_change"
+        indexes = [models.Index(fields=["namespace"], name="usage_change_namespace")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}: kind {self.kind}"

@@ -18,6 +18,7 @@ from clusterstate.objects.strategies import (
     NamespaceStrategy,
     NodeStrategy,
     PodStrategy,
+    QuotaStrategy,
     ServiceStrategy,
 )
 
@@ -164,6 +165,8 @@ _ALL: Final = (
         wire_type=wire_types.ResourceQuota,
         table="resource_quota",
         short_names=("quota",),
+        in_catalogue=True,
+        strategy=QuotaStrategy(),
         subresources=("status",),
     ),
     Kind(

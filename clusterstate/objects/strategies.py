@@ -48,6 +48,10 @@ class Strategy:
         """Return whether followers of the change log are told of an update."""
         return True
 
+    def moves_admission(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether an update of a kind in the catalogue may change what is admitted."""
+        return True
+
     def moves_placement(self, new: Manifest, old: Manifest) -> bool:
         """Return whether a placement that was decided before an update may be wrong after it."""
         return False
@@ -157,6 +161,24 @@ class DeploymentStrategy(Strategy):
         """A status comes with annotations (the revision, for one) and without labels."""
         if subresource == "status":
             keep(new["metadata"], old["metadata"], "labels")
+
+
+class QuotaStrategy(Strategy):
+    """``pkg/registry/core/resourcequota/strategy.go``; what is used is counted by the service."""
+
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Nothing is counted yet."""
+        new.pop("status", None)
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Keep what is used; ``status.hard`` can be written, and is put right again."""
+        used = (old.get("status") or {}).get("used")
+        if subresource == "status" and used is not None:
+            new["status"] = {**(new.get("status") or {}), "used": used}
+
+    def moves_admission(self, new: Manifest, old: Manifest) -> bool:
+        """What is used is asked under the quota's lock."""
+        return old.get("spec") != new.get("spec")
 
 
 class LeaseStrategy(Strategy):

@@ -21,6 +21,8 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     terminating_namespaces: bool
     set_aside: bool
     """Some follower goes on without some object."""
+    unsettled_quotas: bool
+    """Something ended in a namespace with quotas, and they do not show it yet."""
     revisions: dict[str, int]
     states: dict[str, dict[str, Any]]
 
@@ -30,12 +32,13 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _GLANCE = f"""
-SELECT g.mark, g.unjudged, g.terminating, g.aside, g.last, g.ceiling,
+SELECT g.mark, g.unjudged, g.terminating, g.aside, g.unsettled, g.last, g.ceiling,
        c.name, c.revision, c.state::text
 FROM (SELECT m.mark, m.last, m.ceiling,
              EXISTS (SELECT 1 FROM node_usage WHERE {UNJUDGED}) AS unjudged,
              EXISTS (SELECT 1 FROM namespace WHERE deletion_at IS NOT NULL) AS terminating,
-             EXISTS (SELECT 1 FROM set_aside) AS aside
+             EXISTS (SELECT 1 FROM set_aside) AS aside,
+             EXISTS (SELECT 1 FROM usage_change) AS unsettled
       FROM ({changes.WATERMARK}) m) g
 LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 """
@@ -44,14 +47,15 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 def pending_work(names: Sequence[str]) -> PendingWork:
     """Return what there may be to do for these controllers. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
-    kept = [(row[6], row[7], row[8]) for row in rows if row[6] is not None]
-    mark, unjudged, terminating, aside, last, ceiling = rows[0][:6]
+    kept = [tuple(row[7:]) for row in rows if row[7] is not None]
+    mark, unjudged, terminating, aside, unsettled, last, ceiling = rows[0][:7]
     lineage.reserve(last, ceiling)
     return PendingWork(
         mark=mark,
         unjudged=unjudged,
         terminating_namespaces=terminating,
         set_aside=aside,
+        unsettled_quotas=unsettled,
         revisions={name: revision for name, revision, _ in kept},
         states={name: msgspec.json.decode(state) for name, _, state in kept},
     )

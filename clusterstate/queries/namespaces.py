@@ -95,3 +95,8 @@ def budget_namespaces() -> list[str]:
     """Return the namespaces that have disruption budgets. Queries once."""
     rows = sql.fetch("SELECT DISTINCT namespace FROM pod_disruption_budget ORDER BY namespace")
     return [row[0] for row in rows]
+
+
+def unsettled_namespaces() -> list[str]:
+    """Return the namespaces whose quotas do not show yet what ended in them. Queries once."""
+    return [name for (name,) in sql.fetch("SELECT DISTINCT namespace FROM usage_change ORDER BY 1")]

@@ -18,7 +18,7 @@ from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
-from scheduling.controllers import garbage, namespace_defaults, runtime_classes
+from scheduling.controllers import garbage, namespace_defaults, quotas, runtime_classes
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
@@ -64,6 +64,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     namespace_defaults.NAME: Controller(
         namespace_defaults.follow, lambda seen, now: namespace_defaults.has_work(seen)
     ),
+    quotas.NAME: Controller(quotas.settle, lambda seen, now: seen.unsettled_quotas),
     garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
     podgc.NAME: Controller(podgc.collect, podgc.has_work),
     "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),

@@ -8,6 +8,7 @@ from django.core.management import CommandError, call_command
 from clusterstate import sql
 from clusterstate.actions import bootstrap, objects
 from clusterstate.management import copies
+from clusterstate.objects.kinds import KINDS
 from scheduling.controllers.evictions import timers
 from tests.clusterstate.support import LATER, NOW, bind, create_node, new_pod
 
@@ -40,9 +41,10 @@ def cluster(db: None) -> None:
         "PriorityClass": {"value": 7},
         "Lease": {"spec": {"holderIdentity": "me", "renewTime": "2026-01-01T00:00:00.000000Z"}},
         "Service": {"spec": {"ports": [{"port": 80}]}},
+        "ResourceQuota": {"spec": {"hard": {"pods": "9"}}},
     }
     for kind, parts in created.items():
-        objects.create(kind, "default" if kind in ("Lease", "Service") else "",
+        objects.create(kind, "default" if KINDS[kind].namespaced else "",
                        {"metadata": {"name": "x"}, **parts}, now=NOW)  # fmt: skip
     objects.update("Node", "", "n2", lambda m: _labelled(m, "hdd"), now=NOW)
     timers.follow(NOW)
@@ -111,6 +113,12 @@ def test_a_sound_cluster_has_no_differences() -> None:
             " now(), '', NULL, NULL FROM pod p WHERE name = 'executes'"),
             "timers", "Pod default/executes",
         ),
+        (
+            ("UPDATE document d SET text = replace(d.text, '\"used\":{\"pods\":\"4\"}',"
+            " '\"used\":{\"pods\":\"3\"}') FROM resource_quota q WHERE d.id = q.document_id"),
+            "quotas", "ResourceQuota default/x",
+        ),
+        ("DELETE FROM pod WHERE name = 'waits'", "quotas", "ResourceQuota default/x"),
         ("DELETE FROM change WHERE name = 'waits'", "log", "Pod default/waits"),
         ("UPDATE pod SET revision = revision + 1 WHERE name = 'waits'", "log",
          "Pod default/waits"),
@@ -141,6 +149,11 @@ def test_each_copy_that_was_corrupted_is_found(corruption: str, copy: str, where
 def test_what_a_follower_has_not_seen_yet_is_not_held_against_it() -> None:
     objects.update("Node", "", "n1", lambda m: {**m, "spec": {}}, now=LATER)
     bind(new_pod("late"), "n2")
+    assert audit()[0] == 0
+
+
+def test_what_ended_and_was_not_counted_yet_is_not_held_against_a_quota() -> None:
+    objects.delete("Pod", "default", "waits", now=LATER)
     assert audit()[0] == 0
 
 

@@ -71,6 +71,7 @@ TABLES = {
     "superseded_document": "HISTORY_SECONDS: history.trim",
     "taint": "those of the nodes that there are",
     "terminating_pod": "one for each pod that terminates, and goes with it",
+    "usage_change": "goes when it is counted, within a second: scheduling.controllers.quotas",
 }
 
 

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from clusterstate import catalogue, changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import quotas, storing
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.preparing import Prepared, prepare_pod
 from clusterstate.actions.storing import Stored
 from clusterstate.admission.request import NOBODY, User
-from clusterstate.objects import document
+from clusterstate.admission.resource_quota import Charge
+from clusterstate.objects import document, usage
 from clusterstate.objects.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -157,24 +159,38 @@ def create_pod(
 def _create(
     wanted: Sequence[tuple[str, Manifest, User]],
     now: datetime,
+    books: quotas.Books | None = None,
     *,
     all_or_nothing: bool,
 ) -> list[Stored | StatusError]:
+    """Create pods; those in the namespaces of the books, if there are any, are charged.
+
+    With books the catalogue is current, and stays so until the transaction ends.
+    """
     results: list[Stored | StatusError | None] = [None] * len(wanted)
     remaining = range(len(wanted))
     tries = 0
     context = catalogue.current()
     while remaining:
+        if books is None and context.has_quotas:
+            spaces = {_namespace_of(namespace, manifest) for namespace, manifest, _ in wanted}
+            if limited := quotas.limited(context, POD, spaces):
+                again = partial(_create, wanted, now, all_or_nothing=all_or_nothing)
+                return quotas.with_books(POD, spaces, limited, now, again)
         prepared: list[Prepared] = []
         places: list[int] = []
+        charges: list[Charge] = []
         for place in remaining:
             namespace, manifest, user = wanted[place]
             try:
-                prepared.append(prepare_pod(manifest, namespace, now, user, context))
+                one = prepare_pod(manifest, namespace, now, user, context)
+                if books is not None:
+                    charges.append(_charge(books, one))
+                prepared.append(one)
                 places.append(place)
             except StatusError as error:
                 # A rule that is out of date may refuse what the current one admits.
-                if tries == 0 and not catalogue.is_current(context):
+                if tries == 0 and books is None and not catalogue.is_current(context):
                     break
                 if all_or_nothing:
                     raise
@@ -182,19 +198,23 @@ def _create(
         else:
             stored = _insert(prepared, now, context.epoch, all_or_nothing=all_or_nothing)
             if stored is not None:
-                again = []
-                for place, one, outcome in zip(places, prepared, stored, strict=True):
-                    if isinstance(outcome, AlreadyExists) and one.generated:
-                        if tries < _MAX_NAME_TRIES:
-                            again.append(place)
-                        elif all_or_nothing:
+                renamed = []
+                for number, (place, one, outcome) in enumerate(
+                    zip(places, prepared, stored, strict=True)
+                ):
+                    if isinstance(outcome, AlreadyExists):
+                        if books is not None:
+                            books.take_back(one.namespace, charges[number])
+                        if one.generated and tries < _MAX_NAME_TRIES:
+                            renamed.append(place)
+                        elif one.generated and all_or_nothing:
                             raise outcome
                     results[place] = outcome
                 remaining = range(0)
-                if again and all_or_nothing:
+                if renamed and all_or_nothing:
                     remaining = range(len(wanted))
-                elif again:
-                    remaining = again  # type: ignore[assignment]
+                elif renamed:
+                    remaining = renamed  # type: ignore[assignment]
                 tries += 1
                 continue
         tries += 1
@@ -202,6 +222,28 @@ def _create(
             raise TooManyRequests("namespaces and classes change too quickly; try again")
         context = catalogue.reload()
     return [result for result in results if result is not None]
+
+
+def _namespace_of(namespace: str, manifest: Manifest) -> str:
+    return namespace or (manifest.get("metadata") or {}).get("namespace") or "default"
+
+
+def _charge(books: quotas.Books, pod: Prepared) -> Charge:
+    """Charge a pod that will be stored.
+
+    Raises:
+        Forbidden: it does not fit into a quota, or does not state what a quota limits.
+    """
+    extras = usage.NO_EXTRAS
+    if books.look_into_pods(pod.namespace):
+        extras = usage.extras_of(document.compose(pod.text, 0, pod.overlay))
+    counts = usage.pod_usage(pod.spec, finished=False, extras=extras)
+
+    def containers() -> list[str]:
+        spec = document.decode(pod.text, 0, pod.overlay)["spec"]
+        return [one["name"] for one in (*spec["containers"], *spec.get("initContainers", ()))]
+
+    return books.charge(POD, pod.namespace, pod.name, counts, containers=containers)
 
 
 def _insert(

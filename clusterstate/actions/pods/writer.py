@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from clusterstate.actions import quotas
 from clusterstate.actions.deletion import Deletion
+from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.create import create_pods, create_pods_each
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
 from clusterstate.actions.storing import Deleted, Row, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
+from clusterstate.objects import scheduling_class, usage
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
@@ -46,8 +49,30 @@ class PodWriter(Writer):
         self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
         now: datetime,
     ) -> int:  # fmt: skip
-        """See ``write_version``."""
-        return write_version(row, new, text, slots, now=now)
+        """See ``write_version``; quotas are told of a pod that gets a time by which it must end."""
+        revision = write_version(row, new, text, slots, now=now)
+        if usage.is_terminating(new) != usage.is_terminating(old):
+            finished = row.phase in FINISHED
+            quotas.note_change(row.id, row.document_id, row.class_id, finished=finished)
+        return revision
+
+    def charge_update(
+        self, kind: Kind, new: Manifest, old: Manifest, subresource: str
+    ) -> quotas.Books | None:
+        """Refuse a pod that moves from one quota to another, where it does not fit.
+
+        ``store`` notes the change, which may be one of its class, too; so nothing is charged here.
+        Rule: pkg/quota/v1/evaluator/core/pods.go Handles, v1.36.
+        """
+        moves = usage.is_terminating(new) != usage.is_terminating(old)
+        if subresource or not moves or (new.get("status") or {}).get("phase") in FINISHED:
+            return None
+        namespace, name = new["metadata"]["namespace"], new["metadata"]["name"]
+        books, _ = quotas.open_books([namespace])
+        after, before = (_counts(pod) for pod in (new, old))
+        charged = books.charge(kind, namespace, name, after, before)
+        books.take_back(namespace, charged)
+        return books
 
     def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
         """See ``remove_pods``."""
@@ -58,6 +83,13 @@ class PodWriter(Writer):
     ) -> list[Deleted | StatusError]:
         """See ``delete_pods_each``: a pod has a grace period."""
         return delete_pods_each(wanted, now=now)
+
+
+def _counts(pod: Manifest) -> usage.Usage:
+    _, spec = scheduling_class.encode(pod)
+    name = (pod.get("spec") or {}).get("priorityClassName") or ""
+    extras = usage.Extras(usage.is_terminating(pod), name)
+    return usage.pod_usage(spec, finished=False, extras=extras)
 
 
 def _in_namespace(namespace: str, manifest: Manifest) -> Manifest:

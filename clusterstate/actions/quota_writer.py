@@ -1,0 +1,92 @@
+"""ResourceQuotas as any other objects are written, and counted whenever they ask for other things.
+
+A quota holds from the transaction that stores it: nothing is created in its namespace between then
+and the count (`actions.quotas`).
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from clusterstate.actions import quotas, storing
+from clusterstate.actions.storing import Stored
+from clusterstate.actions.writing import Writer
+from clusterstate.admission.request import User
+from clusterstate.objects.errors import StatusError
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.managed_fields import Manager
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object
+
+
+class QuotaWriter(Writer):
+    """What is used of a quota is counted in the transaction that creates or changes it."""
+
+    def create_each(
+        self,
+        kind: Kind,
+        wanted: Sequence[tuple[str, Manifest, User]],
+        now: datetime,
+        *,
+        all_or_nothing: bool = False,
+    ) -> list[Stored | StatusError]:
+        """Create quotas, and count everything in their namespaces; in the caller's transaction."""
+        results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
+        keys = {}
+        for place, result in enumerate(results):
+            if isinstance(result, Stored):
+                metadata = decode_object(result.manifest)["metadata"]
+                keys[place] = (metadata["namespace"], metadata["name"])
+        for namespace in sorted({namespace for namespace, _ in keys.values()}):
+            quotas.recount(namespace, now=now)
+        for place, key in keys.items():
+            results[place] = _as_counted(kind, key, results[place])
+        return results
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Manifest], Manifest],
+        *,
+        now: datetime,
+        user: User,
+        manager: Manager | None = None,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Update a quota; count again if it asks for other things, or if its status is written."""
+        before: list[Manifest] = []
+
+        def remembered(stored: Manifest) -> Manifest:
+            before[:] = [stored.get("spec") or {}]
+            return change(stored)
+
+        with storing.work(dry_run=dry_run):
+            stored = super().update(
+                kind,
+                namespace,
+                name,
+                remembered,
+                now=now,
+                user=user,
+                manager=manager,
+                subresource=subresource,
+            )
+            manifest = decode_object(stored.manifest)
+            if subresource and stored.changed:
+                quotas.count_again(namespace)
+            elif stored.changed and (manifest.get("spec") or {}) != before[0]:
+                quotas.recount(namespace, now=now)
+                return _as_counted(kind, (namespace, name), stored)
+            return stored
+
+
+def _as_counted(kind: Kind, key: tuple[str, str], stored: Stored | StatusError) -> Stored:
+    """Return the answer about a quota with the status that it got meanwhile."""
+    assert isinstance(stored, Stored)
+    rows = storing.lock_rows(kind, [key])
+    if not rows:
+        return stored  # it was being deleted, and nothing keeps it any more
+    row = rows[0]
+    return Stored(row.composed(), row.revision, stored.warnings, stored.uid)
