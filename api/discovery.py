@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, VIEWS
 
 COLLECTION_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update"]
 VERSION: dict[str, str] = {
@@ -169,7 +169,7 @@ def _entries(kind: Kind) -> list[dict[str, Any]]:
 def group_versions() -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return the resource entries of every group-version, core first."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {("", "v1"): []}
-    for kind in ALL_KINDS:
+    for kind in (*ALL_KINDS, *VIEWS.values()):
         found.setdefault((kind.group, kind.version), []).extend(_entries(kind))
     for key, entries in _VIRTUAL.items():
         found.setdefault(key, []).extend(entries)

@@ -19,7 +19,7 @@ from api import auth, descriptions, errors
 from clusterstate.access.rules import Attributes
 from clusterstate.objects import wire_types
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, VIEWS
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ def gvk(group: str, version: str, kind: str) -> Json:
 
 
 def _roots() -> Iterator[tuple[type, str, str, str]]:
-    for kind in ALL_KINDS:
+    for kind in (*ALL_KINDS, *VIEWS.values()):
         yield kind.wire_type, kind.group, kind.version, kind.name
     yield from _POSTED
 
@@ -204,7 +204,7 @@ def document() -> Json:
         "info": {"title": "Stowage", "version": "v1"},
         "paths": {
             f"{_collection_path(kind)}/{{name}}": {"patch": _patch_operation(kind)}
-            for kind in ALL_KINDS
+            for kind in (*ALL_KINDS, *VIEWS.values())
         },
         "definitions": definitions.found,
     }

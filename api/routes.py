@@ -14,7 +14,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.kinds import KINDS, VIEWS
 
 ROUTE = "stowage.route"
 """The key of the ``Route`` in an ASGI scope and in a WSGI environment."""
@@ -90,7 +90,7 @@ def resolve(path: str) -> Target | None:
             return None
     if not parts or len(parts) > 3 or not all(parts):
         return None
-    kind = KINDS.get((group, parts[0]))
+    kind = KINDS.get((group, parts[0])) or VIEWS.get((group, parts[0]))
     if kind is None or version not in kind.versions:
         return None
     if namespace and not kind.namespaced:

@@ -21,6 +21,7 @@ from api import (
     batches,
     clock,
     errors,
+    event_group,
     negotiation,
     options,
     protobuf,
@@ -147,6 +148,8 @@ class ResourceView(StatusView):
     http_method_names = ["get", "post", "put", "patch", "delete"]
 
     target: routes.Target
+    is_renamed = False
+    """Whether the answer is to have the names of ``events.k8s.io``."""
 
     def initialize_request(  # type: ignore[override]  # handlers here take Django's own
         self, request: HttpRequest, *args: Any, **kwargs: Any
@@ -166,6 +169,17 @@ class ResourceView(StatusView):
         if auth.MASTERS not in self.user.groups:
             selector = request.GET.get("fieldSelector", "")
             auth.require(self.user, auth.asked(request.method or "GET", target, selector))
+        if event_group.is_asked(target):
+            self.target, self.is_renamed = event_group.in_core(target), True
+            event_group.rename_request(request)
+
+    def finalize_response(  # type: ignore[override]  # as above
+        self, request: HttpRequest, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """Return the answer by the names and in the form that the client asks for."""
+        if self.is_renamed:
+            event_group.rename_answer(response)
+        return super().finalize_response(request, response, *args, **kwargs)
 
     def is_dry_run(self, request: HttpRequest) -> bool:
         """Return what the parameters say, or the DeleteOptions in the body.

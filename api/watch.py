@@ -21,6 +21,7 @@ from api import (
     clock,
     connections,
     errors,
+    event_group,
     metrics,
     negotiation,
     options,
@@ -37,7 +38,7 @@ from api.routes import Target
 from clusterstate import changes, lineage
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import ADDED, DELETED, Change
-from clusterstate.objects import fields, labels
+from clusterstate.objects import event_names, fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -78,6 +79,8 @@ class Request(msgspec.Struct, frozen=True):
     """A checked watch request. ``cursor`` None asks for the present state first."""
 
     target: Target
+    is_renamed: bool
+    """Whether Events have the names of ``events.k8s.io``."""
     selector: labels.Selector
     requirements: tuple[fields.FieldRequirement, ...]
     label_text: str
@@ -137,6 +140,9 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     except labels.SelectorError as error:
         raise BadRequest(f"unable to parse requirement: {error}") from error
     field_text = query.get("fieldSelector", "")
+    renamed = event_group.is_asked(target)
+    if renamed:
+        field_text = event_names.stored_selector(field_text)
     version = query.get("resourceVersion", "")
     if version and not (version.isascii() and version.isdigit() and len(version) < 64):
         raise BadRequest(
@@ -150,7 +156,8 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     form = negotiation.form(accept)
     bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
     return Request(
-        target=target,
+        target=event_group.in_core(target) if renamed else target,
+        is_renamed=renamed,
         selector=selector,
         requirements=fields.parse_field_selector(target.kind.name, field_text),
         label_text=query.get("labelSelector", ""),
@@ -263,6 +270,9 @@ class Writer:
         return _joined(lines)
 
     def _event(self, event: Event, verb: bytes) -> bytes:
+        if self._request.is_renamed and self._request.form == negotiation.PLAIN:
+            key = ("renamed", verb, self._request.protobuf)
+            return event.cached(key, lambda: self._renamed(event.new, verb))
         if self._request.protobuf:
             return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
         if self._request.form == negotiation.PLAIN:
@@ -272,6 +282,12 @@ class Writer:
         headed, self._headed = self._headed, False
         key = (verb, self._request.include, headed)
         return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
+
+    def _renamed(self, item: Manifest, verb: bytes) -> bytes:
+        shown = event_names.shown(item)
+        if self._request.protobuf:
+            return protobuf.event(verb, shown)
+        return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(shown))
 
     def _table(self, item: Manifest, verb: bytes, *, headed: bool) -> bytes:
         metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
@@ -290,6 +306,8 @@ class Writer:
         return _joined(map(self._added, items))
 
     def _added(self, item: bytes) -> bytes:
+        if self._request.is_renamed and self._request.form == negotiation.PLAIN:
+            return self._renamed(replies.decode(item), b"ADDED")
         if self._request.protobuf:
             return protobuf.event(b"ADDED", replies.decode(item))
         if self._request.form == negotiation.PLAIN:
@@ -310,6 +328,8 @@ class Writer:
             "apiVersion": kind.api_version,
             "metadata": metadata,
         }
+        if self._request.is_renamed:
+            item["apiVersion"] = event_names.API_VERSION
         if self._request.protobuf:
             return protobuf.event(b"BOOKMARK", item)
         if self._request.form == negotiation.TABLE:

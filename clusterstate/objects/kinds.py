@@ -9,6 +9,8 @@ types but no collection of their own.
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from clusterstate.objects import columns, wire_types
 from clusterstate.objects.kind import Column, Kind, Part
 from clusterstate.objects.stored_kinds import STORED_KINDS
@@ -366,5 +368,11 @@ def register(kind: Kind) -> None:
     NAMES[kind.code] = kind.name
 
 
+VIEWS: Final[dict[tuple[str, str], Kind]] = {}
+"""Kinds that a second group shows, too, under (group, plural); the objects are stored once."""
+
 for _kind in (*_ALL, *STORED_KINDS):
     register(_kind)
+VIEWS["events.k8s.io", "events"] = msgspec.structs.replace(
+    KINDS["Event"], group="events.k8s.io", wire_type=wire_types.EventsV1Event
+)

@@ -1,0 +1,130 @@
+"""Core Events and those of ``events.k8s.io`` are one store, each by its own names."""
+
+import http.client
+import json
+
+import pytest
+
+from clusterstate.actions.events import Occurrence, record_many
+from clusterstate.objects import event_names, protobuf
+from tests.api.conftest import APPLY, JSON_PATCH, TABLE, Api, make_token
+from tests.clock import NOW
+
+CORE = "/api/v1/namespaces/ns/events"
+NEWER = "/apis/events.k8s.io/v1/namespaces/ns/events"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+REGARDING = {"kind": "Pod", "namespace": "ns", "name": "p"}
+
+
+def newer(name="e", **fields):
+    return {
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": "ns"},
+        "eventTime": "2026-01-02T03:04:05.000006Z", "regarding": REGARDING, "reason": "Scheduled",
+        "reportingController": "example.org/scheduler", "reportingInstance": "one",
+        "action": "Binding", "type": "Normal", "note": "all is well", **fields,
+    }  # fmt: skip
+
+
+def test_the_names_of_both_groups_go_into_each_other_and_back():
+    event = newer(deprecatedCount=2, deprecatedSource={"component": "c"})
+    stored = event_names.stored(event)
+    assert stored["message"] == "all is well"
+    assert stored["involvedObject"] == REGARDING
+    assert (stored["count"], stored["source"], stored["apiVersion"]) == (
+        2,
+        {"component": "c"},
+        "v1",
+    )
+    assert event_names.shown(stored) == event
+
+
+def test_what_one_group_writes_the_other_shows(api):
+    made = api.post(NEWER, newer()).ok(201)
+    assert made["note"] == "all is well"
+    assert made["regarding"] == REGARDING
+    assert "message" not in made
+    core = api.get(f"{CORE}/e").ok()
+    assert (core["apiVersion"], core["message"]) == ("v1", "all is well")
+    assert core["reportingComponent"] == "example.org/scheduler"
+    assert core["metadata"]["uid"] == made["metadata"]["uid"]
+    body = {
+        "metadata": {"name": "old", "namespace": "ns"}, "involvedObject": REGARDING,
+        "reason": "Pulled", "message": "m", "source": {"component": "kubelet"}, "count": 3,
+        "type": "Normal", "firstTimestamp": "2026-01-02T03:04:05Z",
+    }  # fmt: skip
+    api.post(CORE, body).ok(201)
+    old = api.get(f"{NEWER}/old").ok()
+    assert (old["apiVersion"], old["note"], old["deprecatedCount"]) == ("events.k8s.io/v1", "m", 3)
+    assert old["deprecatedSource"] == {"component": "kubelet"}
+    listed = api.get("/apis/events.k8s.io/v1/events").ok()
+    assert (listed["apiVersion"], listed["kind"]) == ("events.k8s.io/v1", "EventList")
+    assert [item["note"] for item in listed["items"]] == ["all is well", "m"]
+    assert len(api.get(NEWER, accept=TABLE).ok()["rows"]) == 2
+
+
+def test_events_of_the_service_itself_are_shown(api):
+    occurrence = Occurrence(
+        kind="Pod", namespace="ns", name="p", uid="u", type="Normal", reason="Scheduled",
+        message="bound", component="default-scheduler",
+    )  # fmt: skip
+    record_many([occurrence], now=NOW)
+    (item,) = api.get(NEWER).ok()["items"]
+    assert (item["note"], item["regarding"]["name"]) == ("bound", "p")
+    assert item["deprecatedSource"] == {"component": "default-scheduler"}
+
+
+def test_selectors_and_patches_use_its_names(api):
+    api.post(NEWER, newer()).ok(201)
+    api.post(NEWER, newer("f", reason="Other")).ok(201)
+    found = api.get(f"{NEWER}?fieldSelector=regarding.name%3Dp,reason%3DOther").ok()["items"]
+    assert [item["metadata"]["name"] for item in found] == ["f"]
+    by = "fieldSelector=reportingController%3Dexample.org/scheduler"
+    assert len(api.get(f"{NEWER}?{by}").ok()["items"]) == 2
+    assert api.patch(f"{NEWER}/e", {"note": "changed"}).ok()["note"] == "changed"
+    step = [{"op": "replace", "path": "/note", "value": "again"}]
+    assert api.patch(f"{NEWER}/e", step, content_type=JSON_PATCH).ok()["note"] == "again"
+    series = {"count": 4, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}
+    replaced = {**api.get(f"{NEWER}/e").ok(), "series": series}
+    assert api.put(f"{NEWER}/e", replaced).ok()["series"] == series
+    applied = newer("g")
+    path = f"{NEWER}/g?fieldManager=test"
+    assert api.patch(path, applied, content_type=APPLY).ok(201)["note"] == "all is well"
+    api.delete(f"{NEWER}/e").ok()
+    api.get(f"{CORE}/e").fails(404, "NotFound")
+
+
+def test_protobuf_of_both_groups(api):
+    answer = api.post(NEWER, protobuf.encode(newer()), content_type=PROTOBUF, accept=PROTOBUF)
+    assert answer.status == 201, answer.raw[:300]
+    made = protobuf.decode(answer.raw)
+    assert (made["apiVersion"], made["note"]) == ("events.k8s.io/v1", "all is well")
+    assert made["eventTime"] == "2026-01-02T03:04:05.000006Z"
+    core = protobuf.decode(api.get(f"{CORE}/e", accept=PROTOBUF).raw)
+    assert (core["apiVersion"], core["message"]) == ("v1", "all is well")
+
+
+def test_it_is_found_by_discovery(api):
+    entries = api.get("/apis/events.k8s.io/v1").ok()["resources"]
+    assert [(entry["name"], entry["kind"]) for entry in entries] == [("events", "Event")]
+    definition = api.get("/openapi/v2").ok()["definitions"]["io.k8s.api.events.v1.Event"]
+    assert {"note", "regarding"} <= definition["properties"].keys()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_watch_shows_them_by_its_names(server):
+    api = Api(make_token("operator", ["system:masters"]))
+    api.post("/api/v1/namespaces", {"metadata": {"name": "ns"}}).ok(201)
+    start = api.get(NEWER).ok()["metadata"]["resourceVersion"]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    query = f"watch=true&resourceVersion={start}&timeoutSeconds=30&fieldSelector=regarding.name%3Dp"
+    connection.request("GET", f"{NEWER}?{query}", headers={"Authorization": f"Bearer {api.token}"})
+    answer = connection.getresponse()
+    api.post(NEWER, newer()).ok(201)
+    api.patch(f"{CORE}/e", {"message": "changed"}).ok()
+    seen = [json.loads(answer.readline()) for _ in range(2)]
+    connection.close()
+    answer.close()
+    assert [event["type"] for event in seen] == ["ADDED", "MODIFIED"]
+    assert [event["object"]["note"] for event in seen] == ["all is well", "changed"]
+    assert {event["object"]["apiVersion"] for event in seen} == {"events.k8s.io/v1"}
