@@ -271,8 +271,8 @@ class Writer:
 
     def _event(self, event: Event, verb: bytes) -> bytes:
         if self._request.is_renamed and self._request.form == negotiation.PLAIN:
-            key = ("renamed", verb, self._request.protobuf)
-            return event.cached(key, lambda: self._renamed(event.new, verb))
+            form = ("renamed", verb, self._request.protobuf)
+            return event.cached(form, lambda: self._renamed(event.new, verb))
         if self._request.protobuf:
             return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
         if self._request.form == negotiation.PLAIN:

@@ -1,0 +1,25 @@
+"""The README says which kinds are stored and not acted upon, in the words of the registry."""
+
+import re
+
+from clusterstate.admission.warnings import warnings_for
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.api.bodies import body_of
+from tests.live import ROOT
+
+
+def test_the_table_of_the_readme_is_what_the_registry_says():
+    text = (ROOT / "README.md").read_text()
+    section = text.split("## What is stored and not acted upon")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| (\w+) \| (.+) \|$", section, re.MULTILINE))
+    del rows["Kind"]
+    assert rows == {kind.name: kind.not_done for kind in ALL_KINDS if kind.not_done}
+
+
+def test_whoever_creates_such_an_object_is_warned_and_nobody_else():
+    for kind in ALL_KINDS:
+        body = body_of(kind, "one")
+        found = [text for text in warnings_for(kind.name, body, None) if "not acted upon" in text]
+        wanted = f"{kind.name} is stored and not acted upon: {kind.not_done}"
+        assert found == ([wanted] if kind.not_done else []), kind.name
+        assert warnings_for(kind.name, body, body) == []
