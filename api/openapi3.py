@@ -21,7 +21,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.objects import patching, wire_types
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.objects.kinds import ALL_KINDS, VIEWS
 
 Json = dict[str, Any]
 
@@ -383,7 +383,7 @@ def document(group: str, version: str) -> Json:
     schemas = _Schemas()
     schemas.found[f"{_META}.Status"] = _STATUS
     operations = _Operations(schemas)
-    for kind in ALL_KINDS:
+    for kind in (*ALL_KINDS, *VIEWS.values()):
         if (kind.group, kind.version) == (group, version):
             operations.kind(kind)
     if (group, version) != ("stowage.dev", "v1"):
