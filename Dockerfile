@@ -22,6 +22,7 @@ ENV PATH=/app/.venv/bin:$PATH \
     DJANGO_SETTINGS_MODULE=clusterstate.settings \
     STOWAGE_STATE=/var/lib/stowage \
     STOWAGE_LOG_FORMAT=json \
+    MALLOC_ARENA_MAX=2 \
     NUMBA_CACHE_DIR=/var/lib/stowage/numba
 RUN python -m compileall -q api clusterstate migrations scheduling
 USER stowage

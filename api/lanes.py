@@ -96,7 +96,7 @@ class Lane(Generic[Work, Answer]):
         self._active_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self.waiting = 0
-        self._moved_at = 0.0
+        self.moved_at = 0.0
 
     async def run(self, work: Work, flow: str = "") -> Answer:
         """Return the answer to a piece of work; called on the event loop.
@@ -110,17 +110,17 @@ class Lane(Generic[Work, Answer]):
         future: asyncio.Future[Answer] = loop.create_future()
         self._put(work, future, flow)
         if not self.waiting:
-            self._moved_at = loop.time()
+            self.moved_at = loop.time()
         self.waiting += 1
         try:
             return await future
         finally:
             self.waiting -= 1
-            self._moved_at = loop.time()
+            self.moved_at = loop.time()
 
     def stuck_seconds(self, now: float) -> float:
         """Return for how long there was work and none was finished; ``now`` is the loop's time."""
-        return now - self._moved_at if self.waiting else 0.0
+        return now - self.moved_at if self.waiting else 0.0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads, each of which calls ``prepare``; ``run`` does it where nobody did."""

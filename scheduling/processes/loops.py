@@ -27,7 +27,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
-from clusterstate import heartbeats, reservations, sessions, sql, steady_clock
+from clusterstate import collector, heartbeats, reservations, sessions, sql, steady_clock
 from clusterstate.actions import decisions, history, housekeeping, progress
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager
@@ -230,13 +230,17 @@ _CLASSES_EVERY: Final = 10
 
 
 def trim() -> None:
-    """Drop changes, documents, events and decisions that are older than what is kept."""
+    """Drop changes, documents, events and decisions that are older than what is kept.
+
+    And the memory that a burst left in this process.
+    """
     history.trim(now=steady_clock.now())
     decisions.trim(now=steady_clock.now())
     housekeeping.drop_old_access(now=steady_clock.now())
     housekeeping.drop_leftovers(now=steady_clock.now())
     if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions
         housekeeping.drop_unused_classes()
+    collector.give_back()
 
 
 # --- the loops of this process -------------------------------------------------------------------
