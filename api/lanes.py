@@ -151,7 +151,7 @@ class Lane(Generic[Work, Answer]):
             if not flow.waiting:
                 self._turns.append(flow)
             flow.waiting.append((work, future, now))
-        self._tokens.put(None)
+            self._tokens.put(None)
 
     def _forget_idle(self, name: str, flow: _Flow[Work, Answer]) -> None:
         if not flow.waiting and not flow.running:
@@ -183,9 +183,26 @@ class Lane(Generic[Work, Answer]):
                 taken.append(flow)
                 if waiting:
                     again.append(flow)
+            if batch:
+                left = bool(turns) or any(flow.running < cap for flow in again)
+                self._drop_tokens(len(batch) - 1, left=left)
             turns.extendleft(reversed(passed))
             turns.extend(again)
         return batch, taken
+
+    def _drop_tokens(self, number: int, *, left: bool) -> None:
+        """Take the tokens of a batch but the first; ``left``: somebody else may run as well.
+
+        Tokens do not say whose they are, and what could not run when its own came has none. So one
+        stays, or is put back, while there is work that another thread may do: it must not wait for
+        the end of this batch. The caller holds the lock, under which tokens come as well.
+        """
+        tokens = self._tokens
+        with contextlib.suppress(Empty):
+            for _ in range(number):
+                tokens.get_nowait()
+        if left and tokens.empty():
+            tokens.put(None)
 
     def _release(self, taken: Sequence[_Flow[Work, Answer]]) -> None:
         with self._lock:
@@ -210,9 +227,6 @@ class Lane(Generic[Work, Answer]):
                 batch, taken = self._take()
                 if not batch:
                     break
-                with contextlib.suppress(Empty):
-                    for _ in range(len(batch) - 1):
-                        tokens.get_nowait()
                 done = self._answer(batch)
                 self._release(taken)
                 if loop.is_closed():

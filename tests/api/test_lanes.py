@@ -176,3 +176,28 @@ def test_a_budget_leaves_half_to_others():
         with budget.held("b", 50), pytest.raises(TooManyRequests):
             budget.require("c", 1)
     assert budget.used == 0
+
+
+def test_no_request_waits_for_the_batch_of_another_flow_while_a_thread_is_free(monkeypatch):
+    """Tokens are nobody's: a batch must not take the one by which another flow would be seen."""
+    monkeypatch.setattr(lanes, "ACTIVE_SECONDS", 1000.0)
+
+    def many(lane, flow, number):
+        return [asyncio.ensure_future(lane.run(flow[0], flow)) for _ in range(number)]
+
+    async def scenario(lane, served):
+        served.go.release()
+        await asyncio.gather(*many(lane, "other", 1))
+        flood = many(lane, "flood", 8)
+        await served.reach(2)  # on one thread of two; the other has looked in vain
+        served.go.release()
+        other = many(lane, "other", 1)
+        end = time.monotonic() + 10
+        while not any("o" in batch for batch in served.batches[2:]):
+            assert time.monotonic() < end, served.batches
+            await asyncio.sleep(0)
+        served.go.release(1000)
+        await asyncio.gather(*other, *flood)
+
+    for _ in range(100):
+        running(scenario, threads=2, limit=4)
