@@ -1,10 +1,18 @@
 """One user's flood beside another user: how much longer that one waits, as a figure.
 
-First a user works alone (a POST of a pod and GETs of it, one after another); then beside a flood by
-another user: so many connections that post pods and list them as fast as they are answered, and
-twenty consoles, each with an open watch and a LIST every second. The result is the p50 and p99 of
-both phases and their ratio. The flood's clients run in a process of their own; on a machine with
-few cores they take CPU time from the service too, which the ratio then includes.
+A user posts a pod and reads it, one request after another. A flood is another user: so many
+connections that post pods and list them as fast as they are answered, and twenty consoles, each
+with an open watch and a LIST every second. The user works in three phases:
+
+* alone;
+* beside that flood of *another service* on the same machine, which shares nothing with the user's
+  but the processors and the disk: how much longer the user waits then is the machine's part;
+* beside the flood of the same service.
+
+The result is the p50 and p99 of each phase, and the ratio of the third one to the others. The
+ratio to the first includes the machine's part, which is large where clients, database and service
+share few processors; the ratio to the second is what the service itself adds to it, or takes away
+by holding the flood back. The flood's clients run in a process of their own.
 """
 
 import hashlib
@@ -12,7 +20,8 @@ import multiprocessing
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 
@@ -26,47 +35,66 @@ _LIST = 500
 _PAUSE = 0.01
 _GETS = 4
 """GETs of the user for each of its POSTs."""
+_RISE_SECONDS = 2.0
+_VERBS = ("GET", "POST")
+ALONE, ELSEWHERE, FLOODED = "alone", "beside a flood elsewhere", "beside a flood"
 
 
 def run(*, nodes: int, connections: int, seconds: float, say: Callable[[str], None]) -> list[Any]:
-    """Return the quiet phase, the flooded one and their ratios.
+    """Return the three phases and the ratios of the last one to the others.
 
     Raises:
         ServiceError: the user is refused something.
     """
-    with scratch.running({}, say) as service:
-        service.client().create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
+    with scratch.running({}, say) as service, scratch.running({}, say) as other:
+        for one in (service, other):
+            one.client().create("/api/v1/nodes", "Node", [node(n) for n in range(nodes)])
+            for name in ("user", "flood"):
+                body = {"metadata": {"name": name}}
+                one.client().call("POST", "/api/v1/namespaces", body)
         user = Client(service.url, _token(service, "user"))
-        flood_token = _token(service, "flood")
-        for name in ("user", "flood"):
-            body = {"metadata": {"name": name}}
-            service.client().call("POST", "/api/v1/namespaces", body)
         _work(user, 2.0, "warm")
         say("a user alone")
-        quiet = _work(user, seconds, "quiet")
+        found = {ALONE: _work(user, seconds, "quiet")}
+        say(f"beside {connections} connections and {_CONSOLES} consoles at another service")
+        with _flooded(other, connections):
+            found[ELSEWHERE] = _work(user, seconds, "elsewhere")
         say(f"beside {connections} connections and {_CONSOLES} consoles of another user")
-        stop = multiprocessing.get_context("spawn").Event()
-        flood = multiprocessing.get_context("spawn").Process(
-            target=_flood, args=(service.url, flood_token, connections, stop)
+        with _flooded(service, connections):
+            found[FLOODED] = _work(user, seconds, "flooded")
+    shape = {"mode": "fairness", "nodes": nodes, "connections": connections}
+    results = [
+        shape | {"what": what, **{verb: _told(times[verb]) for verb in _VERBS}}
+        for what, times in found.items()
+    ]
+    ratios = {
+        f"{verb}_p99_to_{what.replace(' ', '_')}": round(
+            _p99(found[FLOODED][verb]) / _p99(found[what][verb]), 2
         )
-        flood.start()
-        try:
-            time.sleep(2.0)
-            flooded = _work(user, seconds, "flooded")
-        finally:
-            stop.set()
-            flood.join(30)
-            flood.kill()
-        shape = {"mode": "fairness", "nodes": nodes, "connections": connections}
-        results = [
-            shape | {"what": what, **{verb: _told(found[verb]) for verb in ("GET", "POST")}}
-            for what, found in (("alone", quiet), ("beside a flood", flooded))
-        ]
-        ratios = {
-            f"{verb}_p99_ratio": round(_p99(flooded[verb]) / _p99(quiet[verb]), 2)
-            for verb in ("GET", "POST")
-        }
-        return [*results, shape | {"what": "ratio", **ratios}]
+        for verb in _VERBS
+        for what in (ALONE, ELSEWHERE)
+    }
+    return [*results, shape | {"what": "ratio", **ratios}]
+
+
+@contextmanager
+def _flooded(service: Scratch, connections: int) -> Iterator[None]:
+    """Flood a service for as long as the block runs; begins when the flood has risen."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    flood = context.Process(
+        target=_flood, args=(service.url, _token(service, "flood"), connections, stop)
+    )
+    flood.start()
+    try:
+        time.sleep(_RISE_SECONDS)
+        yield
+    finally:
+        stop.set()
+        flood.join(30)
+        flood.kill()
+        flood.join()
+        time.sleep(_RISE_SECONDS)
 
 
 def _token(service: Scratch, name: str) -> str:
