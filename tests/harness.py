@@ -30,7 +30,7 @@ from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import Profile, load
+from scheduling.framework.configuration import PluginUse, Profile, load
 from scheduling.framework.interface import CycleState, Rows
 from scheduling.framework.plugin_args import READERS
 from scheduling.framework.reading import Field
@@ -253,6 +253,26 @@ def kubernetes_profile() -> Profile:
 @cache
 def kubernetes_framework() -> Framework:
     return build_framework(kubernetes_profile())
+
+
+def framework_with(plugin: Any, place: int | None = None, *, weight: int = 1) -> Framework:
+    """Return the default profile with a package's plugin, its filter last or at a place."""
+    built = kubernetes_framework()
+    known = {
+        one.name: one
+        for one in (
+            *built.filter_plugins, *built.pre_filter_plugins, *built.score_plugins,
+            *built.post_filter_plugins, *built.queue_sort, *built.pre_enqueue_plugins,
+            *built.bind_plugins,
+        )
+    }  # fmt: skip
+    points = dict(built.profile.points)
+    filters = list(points["filter"])
+    filters.insert(len(filters) if place is None else place, PluginUse(plugin.name))
+    points["filter"] = tuple(filters)
+    points["score"] = (*points["score"], PluginUse(plugin.name, weight))
+    profile = msgspec.structs.replace(built.profile, points=points)
+    return Framework(profile, {**known, plugin.name: plugin})
 
 
 def narrowed(filters: Iterable[str]) -> Framework:

@@ -1,9 +1,9 @@
 """The scheduling cycle: a pod and a snapshot in, a decision out. No clock, no hidden chance.
 
 ``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
-for many in order and assumes each decision, so that the next pod sees it (R150). This is the plain
-path: every plugin is asked about every node. ``engine.class_cache`` gives the same decisions from
-what it kept of earlier pods of the class, and is asked first where the caller has one.
+for many in order and assumes each decision, so that the next pod sees it (R150). This is the
+reference path: every plugin is asked about every node. ``engine.class_cache`` gives the same
+decisions in other ways, and is asked first where the caller has one.
 
 Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
 decision is derived from the batch's seed and the pod's number in it, both kept in the decision, so
@@ -156,7 +156,7 @@ class Shortcut(Protocol):
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
-        """Return the decision that the plain path would make, ``None`` to have it made there.
+        """Return the decision that the reference path would make, ``None`` to have it made there.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -199,7 +199,7 @@ def schedule_batch(
         options: seed, tie break and detail.
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
-        cache: of this snapshot and framework; without one every pod takes the plain path.
+        cache: of this snapshot and framework; without one every pod takes the reference path.
     """
     decisions = Decisions()
     waiting = list(pods)
@@ -222,11 +222,11 @@ def schedule_batch(
                     continue
                 decision = cache.decide(pod, options, draw=number, start=start)
             except PluginFailed:
-                decision = None  # fails in the same way on the plain path, which records it
+                decision = None  # fails in the same way on the reference path, which records it
             except Exception:
                 if not framework.third_party:
                     raise
-                cache = None  # somebody's hook for the cache raised; the plain path needs none
+                cache = None  # somebody's hook for the cache raised; the reference path needs none
         if decision is None:
             decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
         if cache is not None:

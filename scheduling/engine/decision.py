@@ -49,10 +49,9 @@ class BestScores:
         grouped: for each -1, in order, weighted scores by group, shape (groups,); ``None`` where
             the plugin skipped and is not among ``Decision.plugins``.
         group: position of each node's group in ``grouped``, ``None`` where there is only one.
-        alike: of which lines all nodes have the same score, as bits.
     """
 
-    __slots__ = ("_alike", "_group", "_grouped", "_lines", "_local", "names")
+    __slots__ = ("_group", "_grouped", "_lines", "_local", "names")
 
     def __init__(
         self,
@@ -61,14 +60,12 @@ class BestScores:
         lines: Sequence[int],
         grouped: Sequence[npt.NDArray[np.int64] | None] = (),
         group: npt.NDArray[np.integer] | None = None,
-        alike: int = 0,
     ) -> None:
         self.names = names
         self._local = local
         self._lines = lines
         self._grouped = grouped
         self._group = group
-        self._alike = alike
 
     def weighted(self) -> npt.NDArray[np.int64]:
         """Return weighted scores, int64, shape (nodes, plugins)."""
@@ -93,7 +90,7 @@ class BestScores:
         found: list[int | list[int]] = []
         for line in self._lines:
             if line >= 0:
-                found.append(local[line][0] if self._alike >> line & 1 else local[line])
+                found.append(local[line])
                 continue
             scores = next(grouped)
             if scores is None:

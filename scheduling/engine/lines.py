@@ -2,17 +2,21 @@
 
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
-from scheduling.engine.plain_run import KINDS, Plan
-from scheduling.engine.plans import BLOCK, MOST_GROUPS
+from scheduling.engine.compiled.layout import BLOCK, KINDS, LOW
+from scheduling.engine.plans import MOST_GROUPS, Plan
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Float64, Int32, Int64, Mask, UInt64
+from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
 
 CHECKS = 8
 """So many amounts are compared at most."""
 SHORTEST = 16
+PARTS = (1, 7, 9, 9 + CHECKS, 9 + 2 * CHECKS)
+"""Where the parts of a line's key begin: plan, scores, amounts with defaults, checks, vector."""
+_PADDING = (-1,) * CHECKS
 _LINE_BYTES = 128 * 2**20
 _WARM_BYTES = 12 * 2**20
 _FEW_LINES = 256
@@ -23,7 +27,9 @@ class Lines:
 
     ``total`` int32 (lines, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
     ``shared.fit_bits``. ``highest`` and ``tied`` (lines, blocks): of each 64 rows the
-    highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew.
+    highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew, as
+    with ``anew``, where only ``group`` is as new as the cursor. ``group`` int16 (lines, rows): of
+    lines for classes with programs, the group of each row; the plan's, or the program's own.
     """
 
     def __init__(self, snapshot: Snapshot, rows: int) -> None:
@@ -55,27 +61,63 @@ class Lines:
         self.mask_of: UInt64 = np.zeros(0, np.uint64)
         self.plan_of: Int32 = np.zeros(0, np.int32)
         self.witness: Int32 = np.zeros((0, MOST_GROUPS), np.int32)
-        # By group and block, for plans with programs.
-        self.entry_top: Int32 = np.zeros((0, 0, blocks), np.int32)
-        self.entry_ties: Int32 = np.zeros((0, 0, blocks), np.int32)
+        self.anew: Mask = np.zeros(0, np.bool_)
+        # Of lines for classes with programs; see ``compiled.entries``.
+        self.widest: Int32 = np.zeros(0, np.int32)
+        self.dense: Int32 = np.zeros(0, np.int32)
+        self.group: Int16 = np.zeros((0, 0), np.int16)
         self.group_size: Int32 = np.zeros((0, 0), np.int32)
+        self.entries: Int32 = np.zeros((0, 0), np.int32)
+        self.entry_group: Int16 = np.zeros((0, 0, 0), np.int16)
+        self.entry_top: Int32 = np.zeros((0, 0, 0), np.int32)
+        self.entry_ties: Int32 = np.zeros((0, 0, 0), np.int32)
+
+    def key(
+        self,
+        number: int,
+        asked: Sequence[int],
+        checks: Sequence[tuple[int, int]],
+        vector: Sequence[int],
+    ) -> bytes:
+        """Return what a line says, as bytes; see ``compiling.Compiled``.
+
+        Args:
+            number: of the plan, or the row of a pinned class.
+            asked: what scores take in, then cpu and memory with defaults.
+            checks: amounts and columns of what must be free.
+            vector: what is accounted for, by column.
+        """
+        padding = _PADDING[len(checks) :]
+        return self.numbers.pack(
+            number,
+            *asked[:8],
+            *[amount for amount, _ in checks], *padding,
+            *[column for _, column in checks], *padding,
+            *vector,
+        )  # fmt: skip
 
     def reserve_groups(self, count: int) -> None:
-        """Make room for so many groups of a plan with programs."""
+        """Make room for groups of rows, so many in each line."""
         known = self.group_size.shape[1]
         if count <= known:
             return
-        size = max(count, 2 * known)
-        for name in ("entry_top", "entry_ties", "group_size"):
-            old = getattr(self, name)
-            new = np.zeros((len(old), size, *old.shape[2:]), old.dtype)
-            new[:, :known] = old
-            setattr(self, name, new)
+        lines = len(self.cursor)
+        size = np.zeros((lines, count), np.int32)
+        size[:, :known] = self.group_size
+        self.group_size = size
+        if not known:
+            blocks = self.rows // BLOCK
+            self.group = np.zeros((lines, self.rows), np.int16)
+            self.entries = np.zeros((lines, blocks), np.int32)
+            self.entry_group = np.zeros((lines, BLOCK, blocks), np.int16)
+            self.entry_top = np.full((lines, BLOCK, blocks), LOW, np.int32)
+            self.entry_ties = np.zeros((lines, BLOCK, blocks), np.int32)
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` lines."""
         for name, old in list(vars(self).items()):
             if isinstance(old, np.ndarray):
-                new = np.zeros((size, *old.shape[1:]), old.dtype)
+                fill = LOW if name == "entry_top" else 0
+                new = np.full((size, *old.shape[1:]), fill, old.dtype)
                 new[: len(old)] = old
                 setattr(self, name, new)

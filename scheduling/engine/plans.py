@@ -1,20 +1,22 @@
 """What plugins say about nodes alone, kept for all classes of which they would say the same.
 
 Each plugin names what it looks at in a pod (``Aspected``): tolerations, node selector and affinity,
-images. Classes whose aspects are equal share a ``plain_run.Plan``; those with a program share one
+images. Classes whose aspects are equal share a ``Plan``; those with a program share one
 in which the labels that their terms look at tell groups of rows apart as well.
 """
 
 from collections.abc import Hashable
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from scheduling.engine.compiled.layout import BLOCK, LOW, MOST_SHUT
 from scheduling.engine.decision import Rejection
-from scheduling.engine.plain_run import Plan
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Int8, Int32, Int64
+from scheduling.framework.arrays import Int16, Int32, Int64
 from scheduling.framework.interface import (
+    MAX_NODE_SCORE,
     Cacheable,
     CycleState,
     Locality,
@@ -25,20 +27,22 @@ from scheduling.framework.interface import (
     Score,
 )
 from scheduling.framework.runtime import Framework
-from scheduling.framework.status import Code
+from scheduling.framework.status import Code, Status
 from scheduling.framework.terms import (
     AffinityTerms,
     BalancedScore,
+    CountedFilter,
     LeastAllocatedScore,
-    PlainFilter,
+    RequestFilter,
     ScaledScore,
     SpreadTerms,
 )
 from scheduling.framework.types import PodInfo
 
-LOW = -(2**30)
-BLOCK = 64
 MOST_GROUPS = 64
+"""Of a plan whose scores are normalised over the groups with feasible rows, which bits tell."""
+MOST_KEYED = 960
+"""Of a plan for classes with programs."""
 _PLAN_BYTES = 64 * 2**20
 
 
@@ -58,6 +62,39 @@ class Aspected(Protocol):
         ...
 
 
+class Plan:
+    """What plugins say of all nodes about pods with equal aspects.
+
+    ``base`` int32 (rows,): weighted local scores, very low where the pods cannot go; ``group``
+    int16 (rows,): rows that are alike in everything that is normalised; ``by_groups``: for each set
+    of groups with feasible rows its number in ``Plans.bases`` and the groups' weighted scores.
+    ``lines``: for each of the plugins ``names`` 0 for NodeResourcesFit, 1 for balance, from 2 on
+    the place in ``fixed`` (weighted scores by row), -1 for the ``normalised``. ``keyed``: of a plan
+    for classes with programs how many groups there are, which labels tell apart as well; ``raw``:
+    there the scores of its ``normalised`` plugins by group; ``shut``: what filters of nodes alone
+    say that are asked after NodeResourcesFit; ``shut_groups`` int32 (groups,): for each group which
+    of these rejects its rows, counted from 1, 0 for none.
+    """
+
+    def __init__(self, number: int, info: PodInfo | None) -> None:
+        self.number = number
+        self.info = info
+        self.names: tuple[str, ...] = ()
+        self.lines: list[int] = []
+        self.fixed: list[Int32] = []
+        self.normalised: list[tuple[Score, int]] = []
+        self.rejections: list[Rejection] = []
+        self.absent = 0
+        self.keyed = 0
+        self.raw: dict[str, Int64] = {}
+        self.shut: list[Status] = []
+        self.shut_groups: Int32 = np.zeros(0, np.int32)
+        self.base: Int32 = np.zeros(0, np.int32)
+        self.group: Int16 = np.zeros(0, np.int16)
+        self.group_rows: Rows = np.zeros(0, np.intp)
+        self.by_groups: dict[int, tuple[int, list[Int64], Int64]] = {}
+
+
 class Profile:
     """What of a profile takes part; ``usable`` false where no pod is plain under it."""
 
@@ -74,6 +111,11 @@ class Profile:
             )
         }
         self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
+        # Plugins that look at nodes alone, and do not say at what in a pod.
+        self.by_class = any(
+            not isinstance(plugin, Aspected) and _looks_at_nodes_alone(plugin)
+            for plugin in plugins.values()
+        )
         filters = [plugin.name for plugin in framework.filter_plugins]
         self._order = {name: number for number, name in enumerate(filters)}
         self.scaled = {p.name for p in framework.score_plugins if isinstance(p, ScaledScore)}
@@ -82,17 +124,26 @@ class Profile:
             for plugin in framework.filter_plugins
             if isinstance(plugin, AffinityTerms | SpreadTerms)
         }
-        self.fit: PlainFilter | None = None
+        self.termed |= {
+            before.name
+            for before, plugin in pairwise(framework.filter_plugins)
+            if isinstance(before, CountedFilter) and isinstance(plugin, RequestFilter)
+        }
+        self.fit: RequestFilter | None = None
         self.fit_name = ""
         self.after_fit: set[str] = set()
         self.least: tuple[LeastAllocatedScore, str, int] | None = None
         self.balanced: tuple[BalancedScore, str, int] | None = None
-        if len(self.aspected) != len(plugins):
+        if not all(isinstance(p, Aspected) or _looks_at_nodes_alone(p) for p in plugins.values()):
+            return
+        if framework.profile.percentage_of_nodes_to_score < 100:
+            return
+        if sum(framework.weights.values()) * MAX_NODE_SCORE >= -LOW // 2:
             return
         for plugin in framework.filter_plugins:
             if self.fit is not None:
                 self.after_fit.add(plugin.name)
-            if isinstance(plugin, PlainFilter):
+            if isinstance(plugin, RequestFilter):
                 if self.fit is not None:
                     return
                 self.fit, self.fit_name = plugin, plugin.name
@@ -108,6 +159,17 @@ class Profile:
                 self.balanced = scorer, scorer.name, weight
         self.usable = self.fit is not None
 
+    def shuts_first(self, plan: Plan, termed: list[Plugin]) -> bool | None:
+        """Return whether what shuts groups of a plan is asked before filters with terms.
+
+        ``None``: some of it before and some after, so that either may be the first to reject.
+        """
+        shutting = [self._order[status.plugin] for status in plan.shut]
+        asked = [self._order[p.name] for p in termed if p.name in self._order]
+        if not shutting or not asked or min(shutting) > max(asked):
+            return False
+        return True if max(shutting) < min(asked) else None
+
     def in_order(self, plugins: list[Plugin]) -> list[Plugin]:
         """Return plugins as their filters are asked."""
         return sorted(plugins, key=lambda plugin: self._order.get(plugin.name, -1))
@@ -120,12 +182,12 @@ class Plans:
         self._snapshot = snapshot
         self._profile = profile
         self.rows = -(-snapshot.capacity // BLOCK) * BLOCK
-        self.most = max(_PLAN_BYTES // (self.rows * 6), 4)
+        self.most = max(_PLAN_BYTES // (self.rows * 8), 4)
         self.plans: list[Plan] = []
         self._by_aspects: dict[Hashable, Plan | None] = {}
         self.base_count = 0
         self.bases: Int32 = np.zeros((0, self.rows), np.int32)
-        self.group: Int8 = np.zeros((0, self.rows), np.int8)
+        self.group: Int16 = np.zeros((0, self.rows), np.int16)
         self.group_count: Int32 = np.zeros(0, np.int32)
         self.hint: Int32 = np.zeros((0, MOST_GROUPS), np.int32)
         self.open_rows: Int64 = np.zeros(0, np.int64)
@@ -168,13 +230,19 @@ class Plans:
         static = [p for p in framework.filter_plugins if _locality(p) is Locality.NODE]
         judged = framework.filter_some(static, state, info, snapshot, rows)
         counts = np.bincount(judged.verdict, minlength=len(judged.statuses)).tolist()
-        for status, count in zip(judged.statuses[1:], counts[1:], strict=True):
-            if count and status.plugin in profile.after_fit:
-                return None  # the first rejection may be either's
-            if count:
-                plan.rejections.append(Rejection(status, count))
-        open_rows = judged.feasible
-        if not self._score(plan, state, open_rows, keys):
+        shut = np.zeros(len(rows), np.int64)
+        for number in range(1, len(counts)):
+            status = judged.statuses[number]
+            if counts[number] and status.plugin in profile.after_fit:
+                plan.shut.append(status)  # NodeResourcesFit may reject the row before
+                shut[judged.verdict == number] = len(plan.shut)
+            elif counts[number]:
+                plan.rejections.append(Rejection(status, counts[number]))
+        if plan.shut and (keys is None or len(plan.shut) > MOST_SHUT):
+            return None
+        left = (judged.verdict == 0) | (shut > 0)
+        open_rows = rows[left]
+        if not self._score(plan, state, open_rows, shut[left], keys):
             return None
         self.plans.append(plan)
         if len(self.plans) > len(self.group_count):
@@ -184,7 +252,8 @@ class Plans:
         self.group_count[at] = 1 if plan.keyed else len(plan.group_rows)
         self.keyed[at] = plan.keyed
         self.hint[at] = -1
-        self.hint[at, : len(plan.group_rows)] = plan.group_rows
+        if not plan.keyed:
+            self.hint[at, : len(plan.group_rows)] = plan.group_rows
         self.open_rows[at] = len(open_rows)
         return plan
 
@@ -193,9 +262,13 @@ class Plans:
         plan: Plan,
         state: CycleState,
         rows: Rows,
+        shut: Int64,
         keys: tuple[tuple[str, bool], ...] | None,
     ) -> bool:
-        """Score the rows that filters of nodes leave; False where the plain path must say more."""
+        """Score the rows that filters of nodes leave; False where the reference path must say more.
+
+        ``shut``: by row which of ``plan.shut`` rejects it after all, 0 for none.
+        """
         snapshot, profile, info = self._snapshot, self._profile, plan.info
         assert info is not None
         framework = profile.framework
@@ -213,7 +286,9 @@ class Plans:
         names: list[str] = []
         plan.base = np.full(self.rows, LOW, np.int32)
         plan.base[rows] = 0
-        joint = np.zeros(len(rows), np.int64)
+        joint = shut
+        is_open = shut == 0
+        open_rows = rows[is_open]
         scorers: list[Score] = framework.score_plugins
         for plugin in scorers:
             if plugin.name in skipped:
@@ -230,14 +305,15 @@ class Plans:
                     return False
                 plan.lines.append(-1)
                 plan.normalised.append((plugin, framework.weights[plugin.name]))
-                for column in plugin.group_keys(info, snapshot, rows):
-                    _, numbers = np.unique(column, return_inverse=True)
+                for column in plugin.group_keys(info, snapshot, open_rows):
+                    numbers = np.zeros(len(rows), np.int64)
+                    numbers[is_open] = np.unique(column, return_inverse=True)[1]
                     joint = joint * (int(numbers.max(initial=0)) + 1) + numbers
                     _, joint = np.unique(joint, return_inverse=True)
             else:
-                scores = framework.score_one(plugin, state, info, snapshot, rows)[1]
+                scores = framework.score_one(plugin, state, info, snapshot, open_rows)[1]
                 weighted = np.zeros(self.rows, np.int32)
-                weighted[rows] = scores * framework.weights[plugin.name]
+                weighted[open_rows] = scores * framework.weights[plugin.name]
                 plan.lines.append(2 + len(plan.fixed))
                 plan.fixed.append(weighted)
                 plan.base += weighted
@@ -247,12 +323,13 @@ class Plans:
             joint = joint * (int(ids.max(initial=0)) + 2) + (ids < 0 if is_there else ids + 1)
             _, joint = np.unique(joint, return_inverse=True)
         plan.names = tuple(names)
-        plan.group = np.full(self.rows, -1, np.int8)
-        found, first = np.unique(joint, return_index=True)
-        if len(found) > MOST_GROUPS:
+        plan.group = np.zeros(self.rows, np.int16)
+        found, first, joint = np.unique(joint, return_index=True, return_inverse=True)
+        if len(found) > (MOST_GROUPS if keys is None else MOST_KEYED):
             return False
         plan.group[rows] = joint
         plan.group_rows = rows[first]
+        plan.shut_groups = shut[first].astype(np.int32)
         plan.keyed = 0 if keys is None else len(found)
         return keys is None or len(found) > 0
 
@@ -266,7 +343,7 @@ class Plans:
         if known is not None:
             return known[0]
         active = np.array([g for g in range(len(plan.group_rows)) if mask >> g & 1], np.int64)
-        offset = np.zeros(len(plan.group_rows) + 1, np.int32)
+        offset = np.zeros(max(len(plan.group_rows), 1), np.int32)
         assert plan.info is not None
         weighted: list[Int64] = []
         for plugin, weight in () if plan.keyed else plan.normalised:
@@ -291,6 +368,14 @@ class Plans:
             new = np.zeros((size, *old.shape[1:]), old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
+
+
+def _looks_at_nodes_alone(plugin: Plugin) -> bool:
+    return (
+        isinstance(plugin, Cacheable)
+        and plugin.filter_locality is Locality.NODE
+        and plugin.score_locality is Locality.NODE
+    )
 
 
 def _locality(plugin: Plugin) -> Locality:

@@ -1,77 +1,106 @@
 """The rules of classes that look at other pods, as numbers for the compiled loop.
 
-A *program* is what ``engine.plain`` needs beside a line to decide for such a class: its count terms
-(``framework.terms.Term``) and which plugins score by them. Lines stay shared by all classes that
-request the same; a program adds, per *group* of rows (``plain_run.Plan``: rows that are alike in
+A *program* is what ``engine.fast_lane`` needs beside a line to decide for such a class: its count
+terms (``framework.terms.Term``) and which plugins score by them. Lines stay shared by all classes
+that request the same; a program adds, per *group* of rows (``plans.Plan``: rows that are alike in
 topology and in what plugins say of nodes), what the terms say there, and it lists its *exceptions*:
 rows that hold pods which a term counts by row, as terms about hostnames do. So nothing of a program
 is as long as the node table, and a thousand Deployments behind Services cost little more than one.
 
-Not covered, and left to ``engine.runs``: affinity and hard constraints by row, counts by row that
-only some nodes take part in, more than ``EXCEPTIONS`` rows.
+Some programs are *private*: they have a line of their own, on which rows move from group to group
+as the counts on them change. So it is for classes with many exceptions, and for
+those whose rules say something of rows that hold no pod as well: required affinity and hard
+constraints by row, counts by row that only some nodes take part in, host ports.
+
+Not covered, and left to the reference path: more rules, counts by row, scores or groups of rows
+than there is room for.
 """
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from scheduling.engine.plain_run import DYNAMIC, REFUSALS, Plan, Program
+from scheduling.engine.compiled import arguments, layout
+from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
+from scheduling.engine.plans import Plan
+from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.arrays import Int32, Int64, Mask
-from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreScore, Score
+from scheduling.engine.statements import FEW_WATCHES, Stated, Statements
+from scheduling.framework.arrays import Int16, Int32, Int64, Mask
+from scheduling.framework.interface import CycleState, Plugin, Score
 from scheduling.framework.runtime import Framework
-from scheduling.framework.status import Code, Status
+from scheduling.framework.status import Status
 from scheduling.framework.tables import Counter
 from scheduling.framework.terms import (
-    AffinityTerms,
     Kind,
-    Rejection,
     ScaledScore,
-    SpreadTerms,
-    Term,
 )
 from scheduling.framework.types import PodInfo
 
-if TYPE_CHECKING:
-    from scheduling.engine.slots import Slots
-
-GROUPS: Final = 64
-EXCEPTIONS: Final = 192
-WATCHES: Final = 3
-RULES: Final = 8
-FORM: Final = 10
-_FULL: Final = 160
-"""With so many exceptions a class is not covered: a run must have room for more."""
+_FEW: Final = 48
+_FEW_PRIVATE: Final = 64
+"""While so few classes have lines of their own, others have room for ``_FEW`` exceptions."""
+_MOST_WATCHES: Final = 8
+_MOST_GROUPS: Final = 1024
+_SPARE: Final = 32
+"""So many groups more than there are now a run must have room for."""
 _MOST: Final = 8192
+_BYTES: Final = 256 * 2**20
+_SMALL: Final = 4096
 _NOWHERE: Final = np.zeros(0, np.intp)
-FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
-_NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
+_CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
+"""Kinds that ask of a count only whether it is above 0."""
+_SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
+    "exceptions": (np.int32, ()),
+    "row": (np.int32, (EXCEPTIONS,)),
+    "plan": (np.int64, (DYNAMIC, 3)),
+    "raw": (np.int64, (DYNAMIC, "bases")),
+    "shut": (np.int32, ("bases",)),
+    "full": (np.bool_, ()),
+    "room": (np.int32, ()),
+    "private": (np.bool_, ()),
+    "watch": (np.int64, ("watches", 2)),
+    "taken": (np.int32, ()),
+    "members": (np.int32, ("groups",)),
+    "form": (np.int64, (layout.FORM,)),
+    "rules": (np.int64, ("rules", layout.RULE)),
+    "place": (np.int32, ("rules", "bases")),
+    "values": (np.int64, ("groups", "watches")),
+    "base": (np.int32, ("groups",)),
+    "size": (np.int32, ("groups",)),
+}
+"""The arrays of programs, without the first dimension, which is the program."""
 
 
-class Stated(msgspec.Struct, kw_only=True):
-    """What plugins with terms say of a class.
+class Program(msgspec.Struct, kw_only=True, eq=False):
+    """A class's place in the arrays, and what is needed beside numbers.
 
-    ``keys``: label keys whose values tell groups apart; with ``True`` only whether there is one.
-    ``scoring``: plugins that score by terms. ``refusals``: what they say, by number of the loop's.
+    ``sources``: by plugin that scores, as ``Plan.lines``, but -1, -2 ... for the first, second ...
+    plugin that scores by group. ``seen``: changes of the watched counters that the exceptions hold,
+    -1 when they must be made again. ``private``: it has a line of its own, whose rows move between
+    groups as counts by row change. ``settled``: the groups that stand in the line are those of this
+    program; ``groups`` int16 (rows,): those that are to be written there. ``taken``: what is said
+    of rows that a counter rules out before NodeResourcesFit is asked.
     """
 
-    terms: list[Term]
-    watches: list[Counter]
-    watch_of: list[int]
-    keys: tuple[tuple[str, bool], ...]
-    scoring: dict[str, Plugin]
-    refusals: list[Status]
-    affinity_first: bool
-
-
-class _Local(msgspec.Struct):
-    """A class of a run: its place among those of the run."""
-
-    line: int
+    number: int
     info: PodInfo
+    names: tuple[str, ...]
+    sources: list[int]
+    refusals: list[Status]
+    slots: tuple[int, ...]
+    watches: list[Counter]
+    seen: int
+    asked_again: list[Counter]
+    """Counters that decide whether a plugin skips its score."""
+    asked_at: int
+    scoring: dict[str, Plugin]
+    private: bool
+    taken: Status
+    settled: bool = False
+    groups: Int16 | None = None
 
 
 class Programs:
@@ -79,184 +108,98 @@ class Programs:
 
     def __init__(self, snapshot: Snapshot, framework: Framework | None) -> None:
         self._snapshot = snapshot
-        self._filters: set[str] = set()
-        self._scores: set[str] = set()
-        self._begins: dict[str, PreFilter] = {}
-        self._prepares: dict[str, PreScore] = {}
-        self._affinities: dict[str, AffinityTerms] = {}
-        self._spreads: dict[str, SpreadTerms] = {}
-        self._refusals: dict[str, list[Status]] = {}
+        self._framework: Any = framework
+        self._statements = Statements(snapshot, framework)
+        self.state = self._statements.state
         self._scaled = {
             plugin.name: plugin.scaled_in_reverse
             for plugin in (() if framework is None else framework.score_plugins)
             if isinstance(plugin, ScaledScore)
         }
-        for plugin in () if framework is None else framework.filter_plugins:
-            told: tuple[Rejection, ...] = ()
-            if isinstance(plugin, AffinityTerms):
-                self._affinities[plugin.name] = plugin
-                told = plugin.affinity_rejections
-            elif isinstance(plugin, SpreadTerms):
-                self._spreads[plugin.name] = plugin
-                told = plugin.spread_rejections
-            self._refusals[plugin.name] = [Status(*one, plugin.name) for one in told]
-        if framework is not None:
-            self._framework = framework
-            self._filters = {plugin.name for plugin in framework.filter_plugins}
-            self._scores = {plugin.name for plugin in framework.score_plugins}
-            self._begins = {plugin.name: plugin for plugin in framework.pre_filter_plugins}
-            self._prepares = {plugin.name: plugin for plugin in framework.pre_score_plugins}
+        self.slots = Slots(snapshot)
         self._programs: list[Program] = []
         self._number_of: dict[int, int] = {}
+        self._sizes = {"bases": 8, "watches": FEW_WATCHES, "rules": 8, "groups": 8 + EXCEPTIONS}
+        self._arrays: dict[str, Any] = {}
         self._allocate(0)
 
-    @cached_property
-    def slots(self) -> "Slots":
-        """Counts by label value; made when first used, for to make them loads the loops."""
-        from scheduling.engine.slots import Slots
+    @property
+    def groups(self) -> int:
+        """How many groups, excepted rows among them, there is room for in each program."""
+        return self._sizes["groups"]
 
-        return Slots(self._snapshot)
-
-    def _allocate(self, size: int) -> None:
-        """Make room for ``size`` programs, keeping those there are."""
-        units = GROUPS + EXCEPTIONS
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-            "exceptions": ((), np.int32),
-            "row": ((EXCEPTIONS,), np.int32),
-            "plan": ((DYNAMIC, 3), np.int64),
-            "raw": ((DYNAMIC, GROUPS), np.int64),
-            "full": ((), np.bool_),
-            "form": ((FORM,), np.int64),
-            "rules": ((RULES, 8), np.int64),
-            "place": ((RULES, GROUPS), np.int32),
-            "values": ((units, WATCHES), np.int64),
-            "base": ((units,), np.int32),
-            "size": ((units,), np.int32),
-        }
-        before = getattr(self, "_arrays", {})
+    def _allocate(self, count: int) -> None:
+        """Make room for ``count`` programs of the present sizes, keeping those there are."""
         made = {}
-        for name, (shape, kind) in shapes.items():
-            made[name] = np.zeros((size, *shape), kind)
-            if name in before:
-                made[name][: len(before[name])] = before[name]
-        self._arrays: dict[str, Any] = made
+        for name, (kind, shape) in _SHAPES.items():
+            lengths = [self._sizes[of] if isinstance(of, str) else of for of in shape]
+            made[name] = np.zeros((count, *lengths), kind)
+            before = self._arrays.get(name)
+            if before is not None:
+                made[name][tuple(slice(0, length) for length in before.shape)] = before
+        self._arrays = made
+
+    def _reserve(self, **sizes: int) -> None:
+        """Make dimensions at least so large."""
+        wider = {name: size for name, size in sizes.items() if size > self._sizes[name]}
+        if wider:
+            self._sizes.update({n: max(s, 2 * self._sizes[n]) for n, s in wider.items()})
+            self._allocate(len(self._arrays["full"]))
 
     # --- compiling -------------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
         """Whether it is time to begin anew."""
-        return len(self._programs) >= _MOST
+        return (
+            len(self._programs) >= _MOST
+            or sum([array.nbytes for array in self._arrays.values()]) >= _BYTES
+        )
 
-    def state(self, info: PodInfo, wanting: Sequence[Plugin]) -> Stated | None:
-        """Return what plugins with terms say of a class, ``None`` where that is not covered.
+    def make(
+        self, info: PodInfo, stated: Stated, plan: Plan, *, shut_first: bool
+    ) -> Program | None:
+        """Write a class's program; ``None`` where there is no room.
+
+        ``shut_first``: what shuts groups of the plan is asked before the terms.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         snapshot = self._snapshot
-        rows = snapshot.rows()[:0]
-        terms: list[Term] = []
-        scoring: dict[str, Plugin] = {}
-        refusals = [Status()] * REFUSALS
-        order: list[str] = []
-        for plugin in wanting:
-            begins = self._begins.get(plugin.name)
-            if begins is not None:
-                status = begins.pre_filter(CycleState(), info, snapshot)[1]
-                if not status.ok and status.code is not Code.SKIP:
-                    return None
-            filtering = plugin.name in self._filters
-            scores = plugin.name in self._scores
-            untouched = False
-            prepares = self._prepares.get(plugin.name)
-            spread: list[Term] = []
-            if plugin.name in self._spreads:
-                spread = self._spreads[plugin.name].spread_terms(info, snapshot)
-            if scores and prepares is not None and not any(t.kind is Kind.SOFT for t in spread):
-                none = np.zeros(0, np.int64)
-                status = prepares.pre_score(CycleState(), info, snapshot, rows, none)
-                untouched = status.code is Code.SKIP
-                if not status.ok and not untouched:
-                    return None
-                scores = not untouched
-            affinity = self._affinities.get(plugin.name)
-            if affinity is not None:
-                stated = affinity.affinity_terms(info, snapshot)
-                if untouched:
-                    terms += affinity.untouched_terms(info, snapshot)
-                refusals[2:] = self._refusals[plugin.name]
-                order.append("affinity")
-            elif plugin.name in self._spreads:
-                stated = spread
-                refusals[:2] = self._refusals[plugin.name]
-                order.append("spread")
-            else:
-                return None
-            terms += [t for t in stated if (filtering if t.kind in FILTERING else scores)]
-            if scores:
-                scoring[plugin.name] = plugin
-        return self._sorted_out(terms, scoring, refusals, affinity_first=order[:1] == ["affinity"])
-
-    def _sorted_out(
-        self,
-        terms: list[Term],
-        scoring: dict[str, Plugin],
-        refusals: list[Status],
-        *,
-        affinity_first: bool,
-    ) -> Stated | None:
-        """Find out which terms are by row, and which labels tell groups apart."""
-        if len(terms) > RULES:
-            return None
-        watches: list[Counter] = []
-        watch_of: list[int] = []
-        keys: dict[tuple[str, bool], None] = {}
-        alive = self._snapshot.rows()
-        for term in terms:
-            table = term.table
-            watch = -1
-            if term.kind is Kind.UNTOUCHED:
-                pass
-            elif not term.single:
-                keys[table.column.key, False] = None
-            else:
-                if term.kind in _NOT_BY_ROW or not (term.whole or table.eligible is None):
-                    return None
-                if table.counter not in watches:
-                    watches.append(table.counter)
-                watch = watches.index(table.counter)
-                if not table.column.everywhere(alive, self._snapshot.node_version):
-                    keys[table.column.key, True] = None
-            watch_of.append(watch)
-        if len(watches) > WATCHES:
-            return None
-        return Stated(
-            terms=terms,
-            watches=watches,
-            watch_of=watch_of,
-            keys=tuple(sorted(keys)),
-            scoring=scoring,
-            refusals=refusals,
-            affinity_first=affinity_first,
-        )
-
-    def make(self, info: PodInfo, stated: Stated, plan: Plan) -> Program | None:
-        """Write a class's program; ``None`` where there is no room.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        snapshot, framework = self._snapshot, self._framework
         versions = (snapshot.node_version, snapshot.peer_version)
         if self.slots.versions != versions:
             self.slots.clear()
+        if not stated.private:
+            program = self._make(info, stated, plan, private=False, shut_first=shut_first)
+            if program is None or self.sync(program):
+                return program
+        return self._make(info, stated, plan, private=True, shut_first=shut_first)
+
+    def _make(
+        self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
+    ) -> Program | None:
+        framework = self._framework
         slots = [
-            0 if watch >= 0 else self.slots.of_term(term)
+            self.slots.of_term(term) if watch < 0 or private else 0
             for term, watch in zip(stated.terms, stated.watch_of, strict=True)
         ]
+        taken = -1
+        if stated.counter is not None:
+            taken = self.slots.of_counter(stated.counter)
+            if taken < 0:
+                return None
         if -1 in slots:
             return None
+        watches: dict[tuple[int, bool], int] = {}
+        watch_of = list(stated.watch_of)
+        if private:
+            for at, (term, slot) in enumerate(zip(stated.terms, slots, strict=True)):
+                if watch_of[at] >= 0:
+                    watch = (slot, term.kind in _CLIPPED)
+                    watch_of[at] = watches.setdefault(watch, len(watches))
+            if len(watches) > _MOST_WATCHES:
+                return None
         names: list[str] = []
         sources: list[int] = []
         dynamic: list[tuple[Score, int]] = []
@@ -273,58 +216,124 @@ class Programs:
         if len(dynamic) > DYNAMIC:
             return None
         number = self._place(info)
+        bases = plan.keyed
+        self._reserve(
+            bases=bases, groups=bases + EXCEPTIONS, rules=len(slots), watches=len(watches)
+        )
         arrays = self._arrays
-        groups = plan.keyed
         form = arrays["form"][number]
-        form[:] = 0
-        form[2], form[3], form[4], form[5] = groups, len(slots), len(stated.watches), len(dynamic)
-        form[7] = stated.affinity_first
-        at_rows = plan.group_rows
-        for at, (term, slot, watch) in enumerate(
-            zip(stated.terms, slots, stated.watch_of, strict=True)
-        ):
-            arrays["rules"][number, at] = (
-                term.kind, slot, watch, term.matches_self, term.max_skew, term.from_zero,
-                term.by_size, term.all_keys,
-            )  # fmt: skip
-            ids = term.table.column.ids[at_rows]
-            arrays["place"][number, at, :groups] = np.minimum(ids, 0) if watch >= 0 else ids
+        form[layout.GROUPS] = bases
+        form[layout.RULES], form[layout.PLUGINS] = len(slots), len(dynamic)
+        form[layout.WATCHES] = len(watches) if private else len(stated.watches)
+        form[layout.AFFINITY_FIRST] = stated.affinity_first
+        form[layout.SHUT_FIRST] = shut_first
+        self._write_rules(number, stated, plan, slots, watch_of)
         for at, (plugin, weight) in enumerate(dynamic):
+            arrays["plan"][number, at] = (self._source(plugin), 0, weight)
             if plugin.name in self._scaled:
-                arrays["plan"][number, at] = (3 if self._scaled[plugin.name] else 2, 0, weight)
-                raw = plan.raw.get(plugin.name)
-                if raw is None:
-                    raw = framework.score_one(plugin, CycleState(), info, snapshot, at_rows)[0]
-                    plan.raw[plugin.name] = raw
-                arrays["raw"][number, at, :groups] = raw
-            else:
-                source = 4 if plugin.name in self._affinities else 5
-                arrays["plan"][number, at] = (source, 0, weight)
-        arrays["values"][number, :groups] = 0
-        arrays["base"][number, :groups] = np.arange(groups)
+                arrays["raw"][number, at, :bases] = self._raw(plugin, info, plan)
+        arrays["shut"][number, :bases] = plan.shut_groups
+        arrays["values"][number] = 0
+        arrays["base"][number, :bases] = np.arange(bases)
+        refusals = stated.refusals.copy()
+        refusals[layout.SHUT : layout.SHUT + len(plan.shut)] = plan.shut
         arrays["exceptions"][number] = 0
         arrays["full"][number] = False
+        arrays["private"][number] = private
+        arrays["taken"][number] = taken
+        arrays["watch"][number, : len(watches)] = list(watches) or 0
         asked_again = [
             term.table.counter
             for term in stated.terms
             if term.kind in (Kind.SCORED, Kind.UNTOUCHED)
         ]
+        used = [slot for slot, watch in zip(slots, watch_of, strict=True) if private or watch < 0]
+        if taken >= 0:
+            used.append(taken)
         program = self._programs[number] = Program(
             number=number,
             info=info,
             names=tuple(names),
             sources=sources,
-            refusals=stated.refusals,
-            slots=tuple(
-                slot for slot, watch in zip(slots, stated.watch_of, strict=True) if watch < 0
-            ),
-            watches=stated.watches,
+            refusals=refusals,
+            slots=tuple(dict.fromkeys(used)),
+            watches=[] if private else stated.watches,
             seen=-1,
             asked_again=asked_again,
             asked_at=_changes(asked_again),
             scoring=stated.scoring,
+            private=private,
+            taken=stated.taken,
         )
-        return program if self.sync(program) else None
+        return program
+
+    def _write_rules(
+        self, number: int, stated: Stated, plan: Plan, slots: Sequence[int], watch_of: Sequence[int]
+    ) -> None:
+        rules, place = self._arrays["rules"][number], self._arrays["place"][number]
+        for at, (term, slot, watch) in enumerate(zip(stated.terms, slots, watch_of, strict=True)):
+            rules[at] = (
+                term.kind, slot, watch, term.matches_self, term.max_skew, term.from_zero,
+                term.by_size, term.all_keys,
+            )  # fmt: skip
+            ids = term.table.column.ids[plan.group_rows]
+            place[at, : plan.keyed] = np.minimum(ids, 0) if watch >= 0 else ids
+
+    def _source(self, plugin: Plugin) -> int:
+        """Return where a plugin's scores come from."""
+        if plugin.name in self._scaled:
+            return layout.REVERSED if self._scaled[plugin.name] else layout.SCALED
+        return layout.AFFINITY if self._statements.is_affinity(plugin.name) else layout.SPREAD
+
+    def _raw(self, plugin: Score, info: PodInfo, plan: Plan) -> Int64:
+        """Return a plugin's scores of a plan's groups, not normalised."""
+        raw = plan.raw.get(plugin.name)
+        if raw is None:
+            is_open = plan.shut_groups == 0
+            raw = plan.raw[plugin.name] = np.zeros(len(is_open), np.int64)
+            rows = plan.group_rows[is_open]
+            scored = self._framework.score_one(plugin, CycleState(), info, self._snapshot, rows)
+            raw[is_open] = scored[0]
+        return raw
+
+    def settle(self, program: Program, plan: Plan) -> Int16 | None:
+        """Return the group of each row for a program with a line of its own, int16 (rows,).
+
+        ``None`` where there are more groups than there is room for.
+        """
+        self.slots.follow(program.slots)
+        counted, number = self.slots.arrays, program.number
+        rows = np.flatnonzero(plan.base != LOW)
+        joint = plan.group[rows].astype(np.int64)
+        span = plan.keyed
+        watches = int(self._arrays["form"][number, layout.WATCHES])
+        values = np.zeros((watches, len(rows)), np.int64)
+        for at, (slot, clipped) in enumerate(self._arrays["watch"][number, :watches].tolist()):
+            offset, place = counted.slots[slot, [layout.OFFSET, layout.PLACES]]
+            found = np.where(counted.where[place, rows] >= 0, counted.counts[offset + rows], 0)
+            values[at] = found > 0 if clipped else found
+            low = int(values[at].min(initial=0))
+            width = int(values[at].max(initial=0)) - low + 1
+            joint, span = joint * width + (values[at] - low), span * width
+            if span > 4 * len(rows) + _SMALL:
+                joint = np.unique(joint, return_inverse=True)[1]
+                span = len(rows)
+        member, group_of = _numbered(joint, span)
+        groups = len(member)
+        if groups + _SPARE > _MOST_GROUPS:
+            return None
+        self._reserve(groups=groups + _SPARE)
+        arrays = self._arrays
+        arrays["form"][number, layout.GROUPS] = groups
+        arrays["base"][number, :groups] = plan.group[rows[member]]
+        arrays["values"][number] = 0
+        arrays["values"][number, :groups, :watches] = values[:, member].T
+        arrays["members"][number] = 0
+        arrays["members"][number, :groups] = np.bincount(group_of, minlength=groups)
+        arrays["full"][number] = False
+        group: Int16 = np.zeros(len(plan.group), np.int16)
+        group[rows] = group_of
+        return group
 
     def _place(self, info: PodInfo) -> int:
         number = self._number_of.get(info.index)
@@ -344,21 +353,16 @@ class Programs:
         now = _changes(program.asked_again)
         if now == program.asked_at:
             return True
-        rows, none = self._snapshot.rows()[:0], np.zeros(0, np.int64)
-        for name in self._affinities:
-            plugin = self._prepares.get(name)
-            if plugin is not None and name in self._scores:
-                state = CycleState()
-                status = plugin.pre_score(state, program.info, self._snapshot, rows, none)
-                if (status.code is not Code.SKIP) != (name in program.scoring):
-                    return False
+        scoring = {name for name in program.scoring if self._statements.is_affinity(name)}
+        if self._statements.affinities_scoring(program.info) != scoring:
+            return False
         program.asked_at = now
         return True
 
     def sync(self, program: Program) -> bool:
         """Make a program's exceptions again if counters changed; False: there are too many."""
         now = _changes(program.watches)
-        if program.seen == now:
+        if program.seen == now or program.private:
             return True
         program.seen = -1
         arrays, number = self._arrays, program.number
@@ -367,9 +371,11 @@ class Programs:
             rows = _NOWHERE
         else:
             rows = busy[0] if len(busy) == 1 else np.unique(np.concatenate(busy))
-        if len(rows) > _FULL:
-            return False
-        groups = int(arrays["form"][number, 2])
+        few = np.count_nonzero(arrays["private"]) < _FEW_PRIVATE
+        room = arrays["room"][number] = _FEW if few else EXCEPTIONS
+        if 6 * len(rows) > 5 * room:
+            return False  # a run must find room for more
+        groups = int(arrays["form"][number, layout.GROUPS])
         arrays["row"][number, : len(rows)] = rows
         for watch, counter in enumerate(program.watches):
             arrays["values"][number, groups : groups + len(rows), watch] = counter.rows[rows]
@@ -382,7 +388,6 @@ class Programs:
 
     def prepare(
         self, infos: Sequence[PodInfo], programs: Sequence[Program], of_pod: Int32, who: Int32,
-        loops: Any,
     ) -> tuple[Any, Any, Any]:  # fmt: skip
         """Return programs, terms and counts as the loop takes them.
 
@@ -391,22 +396,27 @@ class Programs:
             programs: those of them that have one.
             of_pod: the program of each pod, -1 for none.
             who: the place of each pod's class in ``infos``.
-            loops: the module ``compiled.plain``.
         """
         used = {slot for program in programs for slot in program.slots}
-        local = [_Local(number, info) for number, info in enumerate(infos)]
-        self.slots._bumps = None
-        self.slots.prepare(used, local, max(len(local), 1), 0)
-        marks = self._marks(infos, programs)
+        self.slots.prepare(used, infos)
         arrays = self._arrays
-        programs_ = loops.Programs(
-            of_pod, who, *[arrays[n] for n in ("exceptions", "row", "plan", "raw", "full")], *marks
+        first, last, of_program, of_watch, weights = self._marks(infos, programs)
+        programs_ = arguments.Programs(
+            of_pod=of_pod,
+            who=who,
+            first_mark=first,
+            last_mark=last,
+            mark_program=of_program,
+            mark_watch=of_watch,
+            mark_weight=weights,
+            **{name: arrays[name] for name in arguments.Programs._fields if name in arrays},
         )
         counted = self.slots.arrays
-        terms = loops.Terms(
-            *[arrays[n] for n in ("form", "rules", "place", "values", "base", "size")],
-            counted.slots, counted.counts,
-        )  # fmt: skip
+        terms = arguments.Terms(
+            slots=counted.slots,
+            counts=counted.counts,
+            **{name: arrays[name] for name in arguments.Terms._fields if name in arrays},
+        )
         return programs_, terms, counted
 
     def _marks(
@@ -439,6 +449,20 @@ class Programs:
         full: Mask = self._arrays["full"]
         for program in programs:
             program.seen = -1 if full[program.number] else _changes(program.watches)
+
+
+def _numbered(joint: Int64, span: int) -> tuple[Int64, Int64]:
+    """Return a place of each number there is in ``joint``, and of each place its number's number.
+
+    ``span``: all are below it, and not negative.
+    """
+    there = np.zeros(max(span, 1), np.bool_)
+    there[joint] = True
+    numbers = np.cumsum(there) - 1
+    group_of: Int64 = numbers[joint]
+    member = np.zeros(int(there.sum()), np.int64)
+    member[group_of[::-1]] = np.arange(len(joint))[::-1]
+    return member, group_of
 
 
 def _changes(counters: Sequence[Counter]) -> int:

@@ -33,7 +33,7 @@ from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 
 if TYPE_CHECKING:
-    from scheduling.engine.class_cache import ClassState
+    from scheduling.engine.class_state import ClassState
 
 _NEVER = "Never"
 _Stamp = tuple[int, ...]

@@ -31,8 +31,8 @@ from scheduling.framework.terms import (
     AffinityTerms,
     CountedFilter,
     Kind,
-    PlainFilter,
     Rejection,
+    RequestFilter,
     SpreadTerms,
     Term,
 )
@@ -169,9 +169,9 @@ class Program:
                 continue
             self._judge_nodes(of_nodes, state)
             of_nodes = []
-            if isinstance(plugin, PlainFilter) and kind == loop.FIT and not self._compares:
+            if isinstance(plugin, RequestFilter) and kind == loop.FIT and not self._compares:
                 self._compares = True
-                self._checks = plugin.plain_filter(info, snapshot)
+                self._checks = plugin.request_checks(info, snapshot)
                 self._rows.append((loop.FIT, 0, 0))
                 self._steps.append(_Step(plugin))
                 self.usable = self.usable and len(self._checks) <= _MOST_CHECKS
@@ -318,8 +318,8 @@ class Program:
             if step.told:
                 rejection = step.told[local - 1]
             else:
-                assert isinstance(plugin, PlainFilter)
-                rejection = plugin.plain_rejection(self.info, self._snapshot, local)
+                assert isinstance(plugin, RequestFilter)
+                rejection = plugin.request_rejection(self.info, self._snapshot, local)
             found = Status(*rejection, plugin.name)
         self._told[code] = found
         return found
@@ -539,7 +539,7 @@ def _kind(framework: Framework, plugin: Filter) -> int | None:
     if facts.locality is Locality.NODE:
         return loop.STATIC
     if facts.locality is Locality.ROW:
-        if facts.plain is not None:
+        if facts.requests is not None:
             return loop.FIT
         return loop.COUNT if isinstance(plugin, CountedFilter) else None
     if facts.locality is Locality.GROUP:

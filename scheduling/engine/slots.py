@@ -6,12 +6,11 @@ run the snapshot bumps what they are copies of. Slots hold for one pair of snaps
 """
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
-from scheduling.engine.compiled import grouped
+from scheduling.engine.compiled import arguments, layout
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64
 from scheduling.framework.tables import Counter, Table
@@ -23,13 +22,6 @@ _SUMMED = (Kind.NEAR, Kind.UNTOUCHED, Kind.HARD)
 """Kinds that look at all counts of a table: their sum, or the lowest one."""
 _BYTES = 128 * 2**20
 """What all slots may take; classes that find no room are decided without."""
-
-
-class Bumping(Protocol):
-    """A class in the run: its line in the pool, and what its pods look like."""
-
-    line: int
-    info: PodInfo
 
 
 class _Slot:
@@ -49,7 +41,7 @@ class _Slot:
 
 
 class Slots:
-    """The slots of one pool."""
+    """The slots of all programs of a profile over one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -59,12 +51,10 @@ class Slots:
         self._number_of: dict[Hashable, int] = {}
         self._of_counter: dict[int, list[int]] = {}
         self._place_of: dict[Hashable, int] = {}
-        self._bumps: tuple[tuple[int, ...], int] | None = None
-        """The lines in the run, and the pool's generation, for which bumps are noted."""
         self._filled = 0
         self._logarithms: Float64 = np.array([0.0, *map(math.log, range(1, capacity + 4))])
-        self.arrays = grouped.Counts(
-            slots=np.zeros((4, grouped.SLOT_COLUMNS), np.int64),
+        self.arrays = arguments.Counts(
+            slots=np.zeros((4, layout.SLOT_COLUMNS), np.int64),
             counts=np.zeros(64, np.int64),
             present=np.zeros(64, np.bool_),
             where=np.zeros((1, capacity), np.int32),
@@ -82,7 +72,6 @@ class Slots:
         self._number_of.clear()
         self._of_counter.clear()
         self._place_of.clear()
-        self._bumps = None
         self._filled = 0
 
     # --- making ----------------------------------------------------------------------------------
@@ -117,17 +106,16 @@ class Slots:
         number = self._number_of[key] = len(self._slots)
         self._slots.append(_Slot(counter, table, self._filled, by_row=by_row, kind=kind))
         self._of_counter.setdefault(id(counter), []).append(number)
-        self._bumps = None
         if number == len(self.arrays.slots):
-            more = np.zeros((2 * number, grouped.SLOT_COLUMNS), np.int64)
+            more = np.zeros((2 * number, layout.SLOT_COLUMNS), np.int64)
             more[:number] = self.arrays.slots
             self.arrays = self.arrays._replace(slots=more)
         slot = self.arrays.slots[number]
         slot[:] = 0
-        slot[grouped.OFFSET] = self._filled
-        slot[grouped.BY_ROW] = by_row
-        slot[grouped.PLACES] = place
-        slot[grouped.LENGTH] = size
+        slot[layout.OFFSET] = self._filled
+        slot[layout.BY_ROW] = by_row
+        slot[layout.PLACES] = place
+        slot[layout.LENGTH] = size
         span = slice(self._filled, self._filled + size)
         self._filled += size
         present = self.arrays.present[span]
@@ -184,45 +172,24 @@ class Slots:
 
     # --- running ---------------------------------------------------------------------------------
 
-    def prepare(
-        self, used: Collection[int], running: Sequence[Bumping], lines: int, generation: int
-    ) -> None:
-        """Follow ``used`` and note who bumps which, before a run.
-
-        Args:
-            used: the slots that the run looks at.
-            running: the classes in the run.
-            lines: how many lines the pool has.
-            generation: changes with what lines look at.
-        """
+    def prepare(self, used: Collection[int], infos: Sequence[PodInfo]) -> None:
+        """Follow ``used``, the slots that a run looks at, and note which its classes bump."""
         self.follow(used)
-        if len(self.arrays.first_bump) < lines:
-            self.arrays = self.arrays._replace(
-                first_bump=np.zeros(lines, np.int64), last_bump=np.zeros(lines, np.int64)
-            )
-            self._bumps = None
-        who = (tuple([state.line for state in running]), generation)
-        if not used:
-            self.arrays.first_bump[:] = self.arrays.last_bump[:] = 0
-            self._bumps = None
-        elif self._bumps != who:
-            self._note_bumps(running, set(used))
-            self._bumps = who
-
-    def _note_bumps(self, running: Iterable[Bumping], used: set[int]) -> None:
         slots: list[int] = []
         weights: list[int] = []
-        first, last = self.arrays.first_bump, self.arrays.last_bump
-        for state in running:
-            first[state.line] = len(slots)
-            for counter, weight in self._snapshot.counted_by(state.info):
+        ends = [0]
+        for info in infos:
+            for counter, weight in self._snapshot.counted_by(info):
                 for number in self._of_counter.get(id(counter), ()):
                     if number in used:
                         slots.append(number)
                         weights.append(weight)
-            last[state.line] = len(slots)
+            ends.append(len(slots))
         self.arrays = self.arrays._replace(
-            bump_slot=np.array(slots, np.int32), bump_weight=np.array(weights, np.int64)
+            first_bump=np.array(ends[:-1] or [0], np.int64),
+            last_bump=np.array(ends[1:] or [0], np.int64),
+            bump_slot=np.array(slots, np.int32),
+            bump_weight=np.array(weights, np.int64),
         )
 
     def follow(self, used: Collection[int]) -> None:
@@ -250,11 +217,11 @@ class Slots:
         if slot.kind is Kind.HARD:
             there = counts[self.arrays.present[first : first + len(counts)]]
             lowest = int(there.min(initial=_NO_MINIMUM))
-            line[grouped.LOWEST] = lowest
-            line[grouped.AT_LOWEST] = np.count_nonzero(there == lowest)
+            line[layout.LOWEST] = lowest
+            line[layout.AT_LOWEST] = np.count_nonzero(there == lowest)
         elif slot.kind is not None:
             assert table is not None
-            line[grouped.TOTAL] = table.counts.sum()
+            line[layout.TOTAL] = table.counts.sum()
 
     def ran(self, used: Collection[int]) -> None:
         """Note that the loop bumped these slots and the snapshot what they are copies of."""

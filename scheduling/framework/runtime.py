@@ -51,7 +51,7 @@ from scheduling.framework.interface import (
     WantsWaitingPods,
 )
 from scheduling.framework.status import SUCCESS, Code, Status
-from scheduling.framework.terms import PlainFilter, Relying
+from scheduling.framework.terms import Relying, RequestFilter
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
 
 P = TypeVar("P", bound=Plugin)
@@ -229,7 +229,7 @@ class Facts:
         "involved",
         "locality",
         "normalizing",
-        "plain",
+        "requests",
         "row_wise",
     )
 
@@ -238,7 +238,7 @@ class Facts:
         self.counting = plugin if isinstance(plugin, Counting) else None
         self.involved = plugin if isinstance(plugin, Involved) else None
         self.normalizing = plugin if isinstance(plugin, NormalizeScore) else None
-        self.plain = plugin if isinstance(plugin, PlainFilter) else None
+        self.requests = plugin if isinstance(plugin, RequestFilter) else None
         self.row_wise = plugin if isinstance(plugin, RowWise) else None
         self.locality = None if self.cacheable is None else self.cacheable.filter_locality
 
@@ -472,7 +472,7 @@ class Framework:
         Raises:
             PluginFailed: a plugin failed.
         """
-        filtered = self.filter_plain(state, pod, snapshot, rows)
+        filtered = self.filter_alone(state, pod, snapshot, rows)
         guests = snapshot.nominated_pods(pod.priority, state.pod_key)
         if not guests:
             return filtered
@@ -539,7 +539,7 @@ class Framework:
                 return False
         return True
 
-    def filter_plain(
+    def filter_alone(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> Filtered:
         """Run Filter without looking at nominated pods."""
@@ -611,7 +611,7 @@ class Framework:
         # Plugins that skip go on skipping, whatever the guests bring, as upstream.
         own = state.clone()
         with snapshot.counting_nominated(guests):
-            return self.filter_plain(own, pod, snapshot, np.array(list(guests), np.intp))
+            return self.filter_alone(own, pod, snapshot, np.array(list(guests), np.intp))
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
         """Return the first rejection of one row, or Success; as ``filter`` does.

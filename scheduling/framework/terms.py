@@ -1,8 +1,8 @@
-"""What plugins tell the compiled loops: their rules about a class as numbers and counts.
+"""What plugins tell the fast lane: their rules about a class as numbers and counts.
 
-A plugin that can state its Filter and Score for a class by one of these protocols need not be asked
-again for every pod (``engine.runs``). Nothing is lost without: ``engine.class_cache`` asks. The
-plugin's own ``filter`` and ``score`` remain the rule; what is stated here must come to the same.
+A plugin that can state its Filter and Score for a class by one of these protocols is not asked
+again for every pod (``engine.fast_lane``). Of a plugin that cannot, the reference path asks. The
+plugin's own ``filter`` and ``score`` remain the rule; what is stated must come to the same.
 """
 
 from collections.abc import Callable
@@ -63,14 +63,14 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class PlainFilter(Protocol):
+class RequestFilter(Protocol):
     """A filter that compares requests with what is free, beside a place for the pod."""
 
-    def plain_filter(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
+    def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
         """Return (amount, resource column) of all that is compared."""
         ...
 
-    def plain_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
+    def request_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
         """Return what the filter says of a node.
 
         Bit 0: no place; two bits for each amount: too little is free, too little exists.

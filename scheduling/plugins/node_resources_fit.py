@@ -163,11 +163,11 @@ class NodeResourcesFit:
         """Return nothing beside the requests, unless a feature that is off is asked for."""
         return None if self._has_sidecar_that_is_off(pod) else ()
 
-    def plain_filter(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
+    def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
         """Return (amount, resource column) of all that must be free, beside a pod's place."""
         return [(amount, column) for _, amount, column in self._checked(pod, snapshot)]
 
-    def plain_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
+    def request_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
         """Return the reasons in the order in which Kubernetes lists them."""
         reasons = [TOO_MANY_PODS] if bits & 1 else []
         code = Code.UNSCHEDULABLE

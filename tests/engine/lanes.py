@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from scheduling.engine import plain, row_program, runs
+from scheduling.engine import fast_lane, row_program
 
-_ALL = (runs, plain, row_program)
+_ALL = (fast_lane, row_program)
 
 
 def _is_on(loop: ModuleType) -> bool:

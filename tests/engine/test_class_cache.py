@@ -1,4 +1,4 @@
-"""The cache decides as the plain path does, whatever happened to the cluster in between."""
+"""The cache decides as the reference path does, whatever happened to the cluster in between."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ steps = strategies.happenings(
     st.data(),
     st.integers(0, 2**32),
 )
-def test_the_cache_decides_as_the_plain_path(
+def test_the_cache_decides_as_the_reference_path(
     world: Manifest,
     templates: list[Manifest],
     happenings: list[tuple[str, int]],
@@ -79,7 +79,7 @@ def test_the_cache_decides_as_the_plain_path(
             snapshot.unnominate(f"default/waits-{which}")
 
 
-def test_the_cache_decides_a_batch_as_the_plain_path() -> None:
+def test_the_cache_decides_a_batch_as_the_reference_path() -> None:
     def world() -> Snapshot:
         snapshot = Snapshot()
         for number in range(40):

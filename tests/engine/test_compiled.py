@@ -33,6 +33,6 @@ def test_code_on_disk_holds_until_any_source_of_the_package_changes(tmp_path: Pa
 
     assert hits() == 0
     assert hits() == 1
-    other = tmp_path / "scheduling/engine/compiled/grouped.py"
+    other = tmp_path / "scheduling/engine/compiled/terms.py"
     other.write_text(other.read_text() + "# a change\n")
     assert hits() == 0

@@ -5,23 +5,35 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import Service
-from scheduling.engine import class_cache, plain, runs
+from scheduling.engine import fast_lane
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.decision import Decision
-from scheduling.engine.plain_run import PlainRun
 from scheduling.engine.record import pack
 from scheduling.engine.requirements import from_pod
+from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import (
+    CycleState,
+    FilterResult,
+    Locality,
+    NodeTable,
+    Rows,
+)
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Code
+from scheduling.framework.types import PodInfo
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
-from tests.engine.test_kernels import assert_counts_are_true, read
-from tests.harness import kubernetes_framework
+from tests.engine.test_runs import assert_counts_are_true, read
+from tests.harness import framework_with, kubernetes_framework
 from tests.properties.test_recorded_worlds import told
 from tests.strategies import HOSTNAME, ZONE
 
@@ -31,7 +43,7 @@ APPS = 6
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    with lanes.only(plain, runs):
+    with lanes.only(fast_lane):
         yield
 
 
@@ -77,7 +89,7 @@ def affinity_of(number: int, dice: random.Random) -> Manifest:
     selector = {"matchLabels": {"app": f"app-{dice.randrange(APPS)}"}}
     own = {"matchLabels": {"app": f"app-{number % APPS}"}}
     key = dice.choice([HOSTNAME, ZONE])
-    match dice.randrange(8):
+    match dice.randrange(9):
         case 0:
             term = {"topologyKey": dice.choice([HOSTNAME, ZONE]), "labelSelector": selector}
             return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -95,6 +107,9 @@ def affinity_of(number: int, dice: random.Random) -> Manifest:
             terms = [{"matchFields": [requirement]}]
             rule = {"nodeSelectorTerms": terms}
             return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": rule}}
+        case 5:
+            term = {"topologyKey": HOSTNAME, "labelSelector": own}
+            return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return {}
 
 
@@ -108,23 +123,31 @@ def pod_of(number: int, dice: random.Random) -> Pod:
     if dice.random() < 0.3:
         constraint = {
             "maxSkew": dice.choice([1, 2]),
-            "topologyKey": ZONE,
+            "topologyKey": dice.choice([ZONE, ZONE, HOSTNAME]),
             "whenUnsatisfiable": dice.choice(["DoNotSchedule", "ScheduleAnyway"]),
             "labelSelector": {"matchLabels": {"app": f"app-{number % APPS}"}},
+            "nodeTaintsPolicy": dice.choice(["Ignore", "Honor"]),
         }
         pod = pod.with_("spec", "topologySpreadConstraints", value=[constraint])
     if dice.random() < 0.2:
         tolerations = [{"key": "spot", "operator": "Exists"}]
         pod = pod.with_("spec", "tolerations", value=tolerations)
+    if dice.random() < 0.15:
+        ports = [{"hostPort": dice.choice([80, 81])}]
+        asked = {"requests": {"cpu": cpu, "memory": memory}}
+        containers = [{"name": "c", "ports": ports, "resources": asked}]
+        pod = pod.with_("spec", "containers", value=containers)
     return pod.build()
 
 
 class Sides:
     """The same cluster twice: decided by the reference path, and with the compiled loops."""
 
-    def __init__(self, snapshots: list[Snapshot], seed: int) -> None:
+    def __init__(
+        self, snapshots: list[Snapshot], seed: int, framework: Framework | None = None
+    ) -> None:
         self.snapshots = snapshots
-        self.framework = kubernetes_framework()
+        self.framework = framework or kubernetes_framework()
         self.caches: list[Cache | None] = [None, Cache(snapshots[1], self.framework)]
         self.seed = seed
         self.draw = 0
@@ -147,7 +170,7 @@ class Sides:
         for expected, decided in zip(slow, fast, strict=True):
             assert told(decided) == told(expected)
         for part in found[1].parts:
-            if isinstance(part, PlainRun):
+            if isinstance(part, Run):
                 self.by_loop += len(part)
                 for body, decision in zip(part.bodies(), part, strict=True):
                     assert read(body) == read(pack(decision))
@@ -194,7 +217,94 @@ def test_a_class_with_more_excepted_rows_than_there_is_room_for_is_decided_all_t
     apart = make_pod("p").asks(cpu="10m").labelled(app="app-0").away_from(HOSTNAME, app="app-0")
     for step in range(4):
         sides.place([apart.build()] * 70, [f"default/{step}-{at}" for at in range(70)])
-    assert 160 <= sides.by_loop < 280
+    assert sides.by_loop == 280
+
+
+def test_classes_that_only_a_line_of_their_own_can_serve_are_decided_by_the_loop() -> None:
+    """Required affinity and hard spreading by hostname, and host ports, while nodes fill up."""
+    sides = Sides([world(130, 6), world(130, 6)], 8)
+    base = make_pod("p").asks(cpu="100m")
+    port = [{"name": "c", "ports": [{"hostPort": 80}]}]
+    kinds = [
+        base.labelled(app="app-0").near(HOSTNAME, app="app-0"),
+        base.labelled(app="app-1").spread(HOSTNAME, 1, app="app-1"),
+        base.labelled(app="app-2").spread(HOSTNAME, 2, app="app-1").spread(ZONE, 1, app="app-2"),
+        base.labelled(app="app-3").with_("spec", "containers", value=port),
+    ]
+    pods = [kind.build() for kind in kinds]
+    placed = 0
+    for step in range(3):
+        decided = sides.place(pods * 20, [f"default/{step}-{at}" for at in range(80)])
+        placed += sum(decision.scheduled for decision in decided)
+    assert sides.by_loop == placed >= 180
+
+
+@pytest.mark.parametrize("racks", [70, 400])
+def test_many_racks_are_no_reason_to_leave_the_loop(racks: int) -> None:
+    snapshots = [Snapshot(), Snapshot()]
+    for snapshot in snapshots:
+        for number in range(500):
+            labels = {HOSTNAME: f"n{number}", "rack": f"r{number % racks}"}
+            snapshot.set_node(make_node(f"n{number}").labelled(labels).build())
+    sides = Sides(snapshots, 2)
+    base = make_pod("p").asks(cpu="100m")
+    pods = [
+        base.labelled(app="app-0").spread("rack", 1, app="app-0").build(),
+        base.labelled(app="app-1").away_from("rack", app="app-0").build(),
+        base.labelled(app="app-2").spread("rack", 1, hard=False, app="app-2").build(),
+        base.labelled(app="app-3").spread(HOSTNAME, 1, app="app-3").build(),
+    ]
+    sides.place(pods * 20, [f"default/{at}" for at in range(80)])
+    assert sides.by_loop == 80
+
+
+class Quarter:
+    """A package's rule about nodes alone: no node whose number four divides, even ones first."""
+
+    name = "Quarter"
+    filter_locality = score_locality = Locality.NODE
+
+    def _numbers(self, snapshot: NodeTable, rows: Rows) -> npt.NDArray[np.int64]:
+        values = snapshot.label_column(HOSTNAME).ids[rows]
+        return values.astype(np.int64)
+
+    def filter(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> FilterResult | None:
+        fourth = self._numbers(snapshot, rows) % 4 == 0
+        return FilterResult.rejecting(fourth, Code.UNSCHEDULABLE, "node(s) were a fourth")
+
+    def score(
+        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> npt.NDArray[np.int64]:
+        return 50 * (1 - self._numbers(snapshot, rows) % 2)
+
+    def group_keys(
+        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
+    ) -> list[npt.NDArray[np.int64]]:
+        return []
+
+
+@pytest.mark.parametrize("place", [0, None])
+def test_another_packages_rule_about_nodes_alone_is_decided_by_the_loop(
+    place: int | None,
+) -> None:
+    """Wherever its filter stands, and told in the order of the filters."""
+    framework = framework_with(Quarter(), place, weight=2)
+    sides = Sides([world(66, 3), world(66, 3)], 4, framework)
+    base = make_pod("p")
+    pods = [
+        base.asks(cpu="1", memory="2Gi").labelled(app="none").build(),
+        base.asks(cpu="100m").labelled(app="app-0").away_from(HOSTNAME, app="app-0").build(),
+        base.asks(cpu="500m").labelled(app="app-1").spread(ZONE, 1, app="app-1").build(),
+    ]
+    decided = []
+    for step in range(3):
+        decided += sides.place(pods * 14, [f"default/{step}-{at}" for at in range(42)])
+    placed = [decision for decision in decided if decision.scheduled]
+    assert sides.by_loop == len(placed) > 100
+    told_by = {r.status.plugin for decision in placed for r in decision.rejections}
+    assert {"Quarter", "NodeResourcesFit", "InterPodAffinity"} <= told_by
 
 
 def pinned(name: str) -> Pod:
@@ -214,20 +324,3 @@ def test_pods_that_name_a_node_of_their_own_are_decided_by_the_loop() -> None:
     assert sides.by_loop == 70
     # The counts of those that are placed by name matter to those that are spread.
     sides.place([behind_service(0)] * 10, [f"default/more-{at}" for at in range(10)])
-
-
-def test_a_class_without_a_program_costs_the_classes_beside_it_no_states(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The run that decides for it ends before them, though it could go on."""
-    monkeypatch.setattr(class_cache, "_FEW_STATES", 1)
-    sides = Sides([world(20, 2, services=12), world(20, 2, services=12)], 3)
-    near = make_pod("p").asks(cpu="10m").labelled(app="app-0").near(HOSTNAME, app="app-0").build()
-    pods = [behind_service(number) for number in range(12)]
-    sides.place(pods, [f"default/first-{at}" for at in range(12)])
-    mixed = [near, *pods, near, *pods]
-    sides.place(mixed, [f"default/{at}" for at in range(26)])
-    cache = sides.caches[1]
-    assert cache is not None
-    assert len(cache._states) <= 2
-    assert sides.by_loop >= 30

@@ -1,5 +1,6 @@
 """What `docs/plugins.md` shows is what happens: its packages are installed and its commands run."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -7,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from scheduling.engine import fast_lane
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.run import Run
+from scheduling.engine.snapshot import Snapshot
 from scheduling.plugins import installed
+from tests.builders import make_node, make_pod
+from tests.engine import lanes
+from tests.harness import framework_with
 from tests.plugins.packages import ROOT, guide_blocks, install, on_path, write_guide
 
 
@@ -46,3 +56,25 @@ def test_the_packages_plugins_act_where_their_methods_say(project: Path) -> None
         "GangOfTwo": ["permit"],
         "QuietNodes": ["filter", "score"],
     }
+
+
+def test_the_fast_plugin_says_the_truth_about_itself(project: Path) -> None:
+    with on_path(project / "installed"):
+        module = importlib.import_module("test_solar_power")
+        module.test_what_it_says_about_itself_is_true()
+
+
+def test_the_fast_plugins_pods_are_decided_by_the_loop(project: Path) -> None:
+    with on_path(project / "installed"), lanes.only(fast_lane):
+        plugin = importlib.import_module("solar_power").SolarPower()
+        framework = framework_with(plugin)
+        snapshot = Snapshot()
+        for number in range(4):
+            labels = {"example.com/watts": str(50 * number)}
+            snapshot.set_node(make_node(f"n{number}").labelled(labels).build())
+        info = snapshot.intern(from_pod(make_pod("p").asks(cpu="100m").build()))
+        pods = [PodToPlace(number, info) for number in range(10)]
+        cache = Cache(snapshot, framework)
+        decided = schedule_batch(snapshot, framework, pods, Options(seed=1), cache=cache)
+    assert [type(part) for part in decided.parts] == [Run]
+    assert "n0" not in {decision.node_name for decision in decided}

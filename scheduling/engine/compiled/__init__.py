@@ -1,9 +1,12 @@
-"""The loops of ``engine.plain`` and ``engine.runs``, compiled by Numba.
+"""The loop of ``engine.fast_lane``, and what it calls, compiled by Numba.
 
     caching   how a loop is compiled, and where its code is kept
-    shared    what both kinds of loops do alike: fit, score, pick among the best, account
-    plain     pods that only ask for resources, on blocks of 64 rows
-    grouped   pods that look at pods as well, on groups and blocks of 128 rows
+    layout    what the arrays' columns mean; the only one, with ``rows``, that loads no Numba
+    shared    single rows: whether a pod fits, what the row scores, which one is picked
+    scoring   what nodes score, in blocks of 64 rows
+    terms     rules about other pods, judged and scored for groups of rows
+    entries   the highest totals of groups, block by block
+    loop      runs of pods decided with all of these
     rows      why rows reject a pod, and who would have to leave them: not compiled on import
 
 Importing Numba takes 0.2 s and 70 MB, so only the scheduling worker does (``class_cache.warm``).

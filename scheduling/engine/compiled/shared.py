@@ -1,38 +1,20 @@
-"""What both kinds of loops do alike: whether a pod fits, what rows score, which one is picked.
+"""What loops do with single rows: whether a pod fits, what the row scores, which one is picked.
 
 Rows come in blocks; of each block the loops know the highest total (``highest``) and how many rows
 have it (``tied``). Totals at or below ``NOT_FEASIBLE`` are of rows that are not feasible.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from scheduling.engine.compiled.arguments import Guests, Nodes
 from scheduling.engine.compiled.caching import inlined, inner, outer
+from scheduling.engine.compiled.layout import BLOCK, KEPT, LOW
 from scheduling.framework.arrays import Int32, Int64
 
-LOW = -(2**30)
-"""Below every score: marks rows and groups that are not feasible."""
 NOT_FEASIBLE = LOW // 2
-KEPT = 10
-
-
-class Nodes(NamedTuple):
-    """Columns of the snapshot."""
-
-    allocatable: Int64
-    requested: Int64
-    nonzero_requested: Int64
-    allowed_pods: Int64
-    pod_count: Int64
-
-
-class Guests(NamedTuple):
-    """What pods that are nominated to nodes ask for there, by row, and how many pods."""
-
-    requested: Int64
-    pods: Int64
 
 
 @inlined
@@ -117,18 +99,16 @@ def summit(highest: Int32, tied: Int32) -> tuple[int, int]:
     return int(top), int(ties)
 
 
-def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tuple[int, int, int]]:
+def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, int, int]]:
     """Return what picks a row, for one way to keep totals.
 
     Args:
-        total_of: inlined; returns the total of a row, given its number and a ``source``.
-        size: rows in a block.
+        block_of: inlined; returns the totals of a block's rows, given its number and a ``source``.
     """
 
     @inlined
     def pick(
         source: Any,
-        rows: int,
         highest: Int32,
         tied: Int32,
         top: int,
@@ -141,8 +121,7 @@ def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tupl
         """Pick a row with the highest total, and note the ten best rows in ``picks``, in order.
 
         Args:
-            source: what ``total_of`` reads from.
-            rows: how many there are.
+            source: what ``block_of`` reads from.
             highest: of each block.
             tied: of each block.
             top: the highest total.
@@ -162,10 +141,11 @@ def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tupl
             if left >= tied[block]:
                 left -= tied[block]
                 continue
-            for row in range(block * size, min((block + 1) * size, rows)):
-                if total_of(row, source) == top:
+            totals = block_of(block, source)
+            for at in range(BLOCK):
+                if totals[at] == top:
                     if left == 0:
-                        winner = row
+                        winner = block * BLOCK + at
                         break
                     left -= 1
             break
@@ -176,9 +156,10 @@ def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tupl
             for block in range(len(highest)):
                 if highest[block] != top:
                     continue
-                for row in range(block * size, min((block + 1) * size, rows)):
-                    if total_of(row, source) == top:
-                        picks[count] = row
+                totals = block_of(block, source)
+                for at in range(BLOCK):
+                    if totals[at] == top:
+                        picks[count] = block * BLOCK + at
                         count += 1
                         if count == KEPT:
                             break
@@ -192,8 +173,9 @@ def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tupl
         for block in range(len(highest)):
             if highest[block] <= border:
                 continue
-            for row in range(block * size, min((block + 1) * size, rows)):
-                found = total_of(row, source)
+            totals = block_of(block, source)
+            for offset in range(BLOCK):
+                found = totals[offset]
                 if found <= border:
                     continue
                 if count < kept:
@@ -204,7 +186,7 @@ def picker(total_of: Callable[[int, Any], int], size: int) -> Callable[..., tupl
                     picks[at] = picks[at - 1]
                     at -= 1
                 best[at] = found
-                picks[at] = row
+                picks[at] = block * BLOCK + offset
                 if count == kept:
                     border = best[kept - 1]
         for last in range(1, count):

@@ -1,4 +1,4 @@
-"""Runs of plain pods: the decisions, and the snapshot after them, of the plain path."""
+"""Runs of plain pods: the decisions, and the snapshot after them, of the reference path."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine import plain, plans
+from scheduling.engine import fast_lane, plans
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
-from scheduling.engine.plain_run import PlainRun
 from scheduling.engine.record import LARGEST_BODY, pack, unpack
 from scheduling.engine.requirements import from_pod
+from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
-from tests.engine.test_kernels import state_of
+from tests.engine.test_runs import state_of
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import told
 
@@ -30,7 +30,7 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    with lanes.only(plain):
+    with lanes.only(fast_lane):
         yield
 
 
@@ -107,7 +107,7 @@ def more_node(number: int) -> Node:
     st.data(),
     st.integers(0, 2**70),
 )
-def test_a_run_of_plain_pods_decides_as_the_plain_path(
+def test_a_run_of_plain_pods_decides_as_the_reference_path(
     world: Manifest,
     pods: list[Manifest],
     others: list[Manifest],
@@ -142,7 +142,7 @@ def test_a_run_of_plain_pods_decides_as_the_plain_path(
             for slow, fast in zip(*decided, strict=True):
                 assert told(fast) == told(slow)
             for part in decided[1].parts:
-                if isinstance(part, PlainRun):
+                if isinstance(part, Run):
                     assert_bodies_say_the_same(part)
             draw += len(which)
             placed += [str(d.key) for d in decided[0] if d.scheduled]
@@ -171,7 +171,7 @@ def test_a_run_of_plain_pods_decides_as_the_plain_path(
         assert state_of(worlds[0]) == state_of(worlds[1])
 
 
-def assert_bodies_say_the_same(run: PlainRun) -> None:
+def assert_bodies_say_the_same(run: Run) -> None:
     """The columns pack into what the decisions pack into."""
     for body, decision in zip(run.bodies(), run, strict=True):
         ours, theirs = unpack(body), unpack(pack(decision))
@@ -248,7 +248,7 @@ def test_labels_matter_only_where_terms_look_at_them() -> None:
     programs = []
     for number, info in enumerate((one, other)):
         run = cache.decide_run([PodToPlace(f"default/more-{number}", info)], 0, Options())
-        assert isinstance(run, PlainRun)
+        assert isinstance(run, Run)
         programs.append(run.programs[0])
     assert programs[0] is not None, "its pods are meant by a term now"
     assert programs[1] is None

@@ -1,4 +1,4 @@
-"""Runs decided by compiled loops: the decisions, and the snapshot after them, of the plain path."""
+"""Runs decided by the compiled loop: decisions, and the snapshot after, of the reference path."""
 
 import os
 import subprocess
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine import runs
+from scheduling.engine import fast_lane, slots
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, draws, mix, schedule_batch
 from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.record import pack, unpack
 from scheduling.engine.requirements import from_pod
-from scheduling.engine.run_columns import RunColumns
+from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot, touched
 from tests import strategies
 from tests.builders import make_node, make_pod
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
-    with lanes.only(runs):
+    with lanes.only(fast_lane):
         yield
 
 
@@ -274,7 +274,7 @@ def agree(
                 assert told(middle) == told(slow)
                 assert told(fast) == told(slow)
             for part in compiled.parts:
-                if isinstance(part, RunColumns):
+                if isinstance(part, Run):
                     assert [read(b) for b in part.bodies()] == [read(pack(d)) for d in part]
                     assert part.node_names() == [d.node_name for d in part]
             draw += len(which)
@@ -323,7 +323,7 @@ def decided_alike(
     return test
 
 
-test_a_run_decides_as_the_plain_path = decided_alike(
+test_a_run_decides_as_the_reference_path = decided_alike(
     60,
     st.just(12),
     st.lists(plain_pods(), min_size=3, max_size=3),
@@ -333,12 +333,12 @@ _looking_at_pods = (
     st.lists(plain_pods(), min_size=1, max_size=1),
     st.lists(grouped_pods(), min_size=5, max_size=5),
 )
-test_a_run_of_pods_that_look_at_pods_decides_as_the_plain_path = decided_alike(
+test_a_run_of_pods_that_look_at_pods_decides_as_the_reference_path = decided_alike(
     100, st.just(12), *_looking_at_pods
 )
-test_a_run_over_several_blocks_of_rows_decides_as_the_plain_path = decided_alike(
+test_a_run_over_several_blocks_of_rows_decides_as_the_reference_path = decided_alike(
     20,
-    st.sampled_from([150, 290]),  # a block has 128 rows
+    st.sampled_from([150, 290]),  # a block has 64 rows
     *_looking_at_pods,
 )
 
@@ -376,7 +376,7 @@ def small_case(pods: int) -> tuple[list[Decision], list[Decision], int]:
         infos = [snapshot.intern(from_pod(kind.build())) for kind in kinds]
         batch = [PodToPlace(f"default/p-{i}", infos[i % len(infos)]) for i in range(pods)]
         found = schedule_batch(snapshot, framework, batch, Options(seed=5), cache=cache)
-        by_runs = sum(len(part) for part in found.parts if isinstance(part, RunColumns))
+        by_runs = sum(len(part) for part in found.parts if isinstance(part, Run))
         decided.append(list(found))
     return decided[0], decided[1], by_runs
 
@@ -392,9 +392,7 @@ def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
 def test_classes_that_find_no_room_are_decided_without_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from scheduling.engine import pool
-
-    monkeypatch.setattr(pool, "_BYTES", 20_000)
+    monkeypatch.setattr(slots, "_BYTES", 600)
     plain, others, by_runs = small_case(60)
     assert [told(d) for d in others] == [told(d) for d in plain]
     assert by_runs < 60
@@ -427,11 +425,11 @@ def test_without_compilation_the_same_loops_are_plain_python() -> None:
     """With NUMBA_DISABLE_JIT=1 the very functions run that are compiled otherwise."""
     program = (
         "from types import FunctionType\n"
-        "from scheduling.engine import runs\n"
-        "from tests.engine.test_kernels import small_case, told\n"
-        "assert runs.warm()\n"
-        "from scheduling.engine.compiled import grouped\n"
-        "assert isinstance(grouped.decide, FunctionType)\n"
+        "from scheduling.engine import fast_lane as lane\n"
+        "from tests.engine.test_runs import small_case, told\n"
+        "assert lane.warm()\n"
+        "from scheduling.engine.compiled import loop\n"
+        "assert isinstance(loop.decide, FunctionType)\n"
         "plain, others, by_runs = small_case(40)\n"
         "assert [told(d) for d in others] == [told(d) for d in plain]\n"
         "assert by_runs >= 35, by_runs\n"

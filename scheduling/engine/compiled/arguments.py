@@ -1,0 +1,174 @@
+"""What the loops are handed: tuples of arrays. Importing this loads no Numba."""
+
+from typing import NamedTuple
+
+from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
+
+
+class Nodes(NamedTuple):
+    """Columns of the snapshot."""
+
+    allocatable: Int64
+    requested: Int64
+    nonzero_requested: Int64
+    allowed_pods: Int64
+    pod_count: Int64
+
+
+class Guests(NamedTuple):
+    """What pods that are nominated to nodes ask for there, by row, and how many pods."""
+
+    requested: Int64
+    pods: Int64
+
+
+class Mirror(NamedTuple):
+    """What scores need of the nodes; ``odd``: rows without it, ``odd_in``: how many in a block."""
+
+    fields: Float64
+    odd: Mask
+    odd_in: Int32
+
+
+class Lines(NamedTuple):
+    """See ``engine.lines.Lines``."""
+
+    total: Int32
+    bits: Int32
+    highest: Int32
+    tied: Int32
+    kinds: Int32
+    feasible: Int64
+    cursor: Int64
+    amounts: Int64
+    columns: Int64
+    more: Mask
+    terms: Float64
+    weights: Int32
+    asked: Int64
+    vectors: Int64
+    nonzero: Int64
+    base_of: Int32
+    mask_of: UInt64
+    plan_of: Int32
+    witness: Int32
+    anew: Mask
+    group: Int16
+    group_size: Int32
+    entries: Int32
+    entry_group: Int16
+    entry_top: Int32
+    entry_ties: Int32
+    widest: Int32
+    dense: Int32
+
+
+class Plans(NamedTuple):
+    """See ``engine.plans.Plans``."""
+
+    bases: Int32
+    group: Int16
+    group_count: Int32
+    hint: Int32
+    open_rows: Int64
+    keyed: Int32
+
+
+class Programs(NamedTuple):
+    """The rules of classes that look at pods; see ``engine.programs.Programs``.
+
+    ``of_pod`` and ``who`` are by pod of the run: its class's program, -1 for none, and its class's
+    place among those of the run, which is the index of ``first_mark`` and ``last_mark``.
+    """
+
+    of_pod: Int32
+    who: Int32
+    exceptions: Int32
+    row: Int32
+    plan: Int64
+    raw: Int64
+    shut: Int32
+    full: Mask
+    room: Int32
+    private: Mask
+    watch: Int64
+    taken: Int32
+    members: Int32
+    first_mark: Int64
+    last_mark: Int64
+    mark_program: Int32
+    mark_watch: Int32
+    mark_weight: Int64
+
+
+class Counts(NamedTuple):
+    """Counts of pods, and who bumps which; see ``slots.Slots``."""
+
+    slots: Int64
+    counts: Int64
+    present: Mask
+    where: Int32
+    first_bump: Int64
+    last_bump: Int64
+    bump_slot: Int32
+    bump_weight: Int64
+    logarithms: Float64
+
+
+class Terms(NamedTuple):
+    """What groups are judged and scored by, of each program.
+
+    ``form`` (programs, FORM); ``rules`` (programs, rules, RULE); ``place`` (programs, rules,
+    bases): the label's value, -1 for none; ``values`` (programs, groups, watches); ``base``
+    (programs, groups); ``size`` (programs, groups): how many rows are feasible. ``slots`` and
+    ``counts`` are of ``Counts``. A tuple is handed over field by field: to hand over more than this
+    costs more than to judge.
+    """
+
+    form: Int64
+    rules: Int64
+    place: Int32
+    values: Int64
+    base: Int32
+    size: Int32
+    slots: Int64
+    counts: Int64
+
+
+class Pins(NamedTuple):
+    """Pods that one node alone can hold: ``of_pod`` is the pod's line of the others, -1 for none.
+
+    ``row``: the node. ``amounts`` and ``columns``: what must be free. ``vectors`` and ``nonzero``:
+    what is accounted for.
+    """
+
+    of_pod: Int32
+    row: Int64
+    amounts: Int64
+    columns: Int64
+    vectors: Int64
+    nonzero: Int64
+
+
+class Work(NamedTuple):
+    """Room to judge the groups of a class in."""
+
+    active: Int32
+    offset: Int32
+    found: Int64
+    weighted: Int32
+    ignored: Mask
+    seen: Int64
+    weights: Float64
+
+
+class Told(NamedTuple):
+    """What was decided, by pod; see ``engine.run.Run``."""
+
+    numbers: Int32
+    chosen: Int32
+    scores: Int32
+    kinds: Int32
+    masks: UInt64
+    refused: Int32
+    term_scores: Int32

@@ -1,0 +1,41 @@
+"""What the columns of the loops' arrays mean, and how large they are.
+
+Importing this loads no Numba: what fills the arrays reads it as well.
+"""
+
+LOW = -(2**30)
+"""Below every score: marks rows and groups that are not feasible."""
+BLOCK = 64
+"""So many rows are scored together, in vectors."""
+FIELDS = 9
+"""So many numbers of each row are kept for scoring; see ``scoring``."""
+KEPT = 10
+"""So many of the best rows are noted."""
+KINDS = 16
+"""So many rejections by NodeResourcesFit are told apart."""
+TAKEN = 2**30
+"""In place of the bits of NodeResourcesFit: rejected by a counter, before that plugin."""
+DYNAMIC = 4
+"""So many plugins may score by group."""
+DENSE = 64
+"""Up to so many groups the entries of each have a place of their own; see ``entries``."""
+EXCEPTIONS = 192
+"""So many rows of a class may differ from their group, or the class needs a line of its own."""
+
+# Columns of ``terms.Terms.form``.
+GROUPS, RULES, WATCHES, PLUGINS, AFFINITY_FIRST, SHUT_FIRST = range(6)
+FORM = 6
+# Columns of ``terms.Terms.rules``; kinds are ``framework.terms.Kind``.
+KIND, SLOT, WATCH, MATCHES_SELF, MAX_SKEW, FROM_ZERO, BY_SIZE, ALL_KEYS = range(8)
+RULE = 8
+NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
+# Columns of ``terms.Counts.slots``.
+OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST, LENGTH = range(7)
+SLOT_COLUMNS = 7
+# Where a plugin's scores come from: first column of ``Programs.plan``.
+SCALED, REVERSED, AFFINITY, SPREAD = range(4)
+# What a group is refused for; from SHUT on what filters of nodes alone say that are asked after
+# NodeResourcesFit.
+SKEWED, UNLABELLED, NOT_NEAR, TOO_NEAR, UNWELCOME, SHUT = range(6)
+MOST_SHUT = 3
+REFUSALS = SHUT + MOST_SHUT

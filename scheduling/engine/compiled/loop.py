@@ -1,0 +1,604 @@
+"""The loop of the fast lane: it decides for a run of pods and accounts for each.
+
+A pod's line says what the rows score for its request, its plan which rows may hold it and what they
+get from plugins that look at nodes alone, its program what its rules about other pods come to.
+The reference path, ``engine.cycle``, can be read instead; a property test holds both equal.
+"""
+
+import numpy as np
+
+from scheduling.engine.compiled.arguments import (
+    Counts,
+    Guests,
+    Lines,
+    Mirror,
+    Nodes,
+    Pins,
+    Plans,
+    Programs,
+    Terms,
+    Told,
+    Work,
+)
+from scheduling.engine.compiled.caching import inlined, inner, outer
+from scheduling.engine.compiled.entries import (
+    block_top,
+    enter,
+    index,
+    leave,
+    patch,
+    survey,
+    write_out,
+)
+from scheduling.engine.compiled.layout import (
+    AFFINITY,
+    BY_ROW,
+    DENSE,
+    EXCEPTIONS,
+    GROUPS,
+    KEPT,
+    KIND,
+    KINDS,
+    LENGTH,
+    LOW,
+    NEAR,
+    OFFSET,
+    PLUGINS,
+    REVERSED,
+    RULES,
+    SHUT,
+    SHUT_FIRST,
+    SLOT,
+    SPREAD,
+    TAKEN,
+    TOTAL,
+    UNTOUCHED,
+    WATCHES,
+)
+from scheduling.engine.compiled.scoring import (
+    count_feasible,
+    mirror_row,
+    need,
+    row_scores,
+    score_block,
+    scores_at,
+)
+from scheduling.engine.compiled.shared import (
+    account,
+    draw_below,
+    fit_bits,
+    picker,
+    summit,
+)
+from scheduling.engine.compiled.terms import (
+    affinity_scores,
+    bump,
+    judge,
+    new_group,
+    scaled_scores,
+    spread_scores,
+    watched,
+)
+from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
+
+FINISHED, OTHER_GROUPS, NOWHERE, MANY_KINDS, STALE, MORE_GROUPS = range(6)
+
+_REBUILD = 12
+"""So many rows are scored anew, in vectors, in the time in which one changed row is followed."""
+
+
+@inlined
+def block_of(block: int, totals: Int32) -> Int32:
+    """Return the totals of a block's rows."""
+    return totals[block * 64 : block * 64 + 64]
+
+
+pick = picker(block_of)
+
+
+@inlined
+def block_with_groups(block: int, source: tuple[Int32, Int16, Int32, Int32, Int32, Int32]) -> Int32:
+    """Return the totals of a block's rows with what their groups add.
+
+    ``source``: totals, groups, what each group adds, patched blocks, patches, room for a block.
+    """
+    totals, of, offset, patch_of, patches, room = source
+    at = patch_of[block]
+    if at >= 0:
+        return patches[at]  # type: ignore[no-any-return]
+    write_out(totals[block * 64 : block * 64 + 64], of[block * 64 : block * 64 + 64], offset, room)
+    return room
+
+
+pick_in_groups = picker(block_with_groups)
+
+
+@inner
+def note_kind(kinds: Int32, bits: int, change: int) -> bool:
+    """Count a row rejected with ``bits``; False where there are too many kinds. Count 0: free."""
+    vacant = -1
+    for number in range(KINDS):
+        if kinds[number, 1] == 0:
+            if vacant < 0:
+                vacant = number
+        elif kinds[number, 0] == bits:
+            kinds[number, 1] += change
+            return True
+    if vacant < 0:
+        return False
+    kinds[vacant, 0] = bits
+    kinds[vacant, 1] = change
+    return True
+
+
+@inlined
+def weigh(
+    t: int,
+    of: Int16,
+    totals: Int32,
+    sizes: Int32,
+    refused: Int32,
+    stamp: int,
+    work: Work,
+    programs: Programs,
+    terms: Terms,
+    logarithms: Float64,
+) -> tuple[int, int]:
+    """Set what each unit of a class adds to its rows' totals: groups, then excepted rows.
+
+    Return how many rows are feasible, -1 where the program is stale, and the next stamp.
+    """
+    size, base = terms.size, terms.base
+    groups = terms.form[t, GROUPS]
+    for number in range(groups):
+        size[t, number] = sizes[number]
+    units = groups + programs.exceptions[t]
+    for unit in range(groups, units):
+        row = programs.row[t, unit - groups]
+        size[t, unit] = 0
+        if totals[row] != LOW:
+            size[t, unit] = 1
+            size[t, of[row]] -= 1
+            base[t, unit] = of[row]
+    nobody = int(np.int64(1))
+    for rule in range(terms.form[t, RULES]):
+        kind = terms.rules[t, rule, KIND]
+        if kind in (NEAR, UNTOUCHED) and terms.slots[terms.rules[t, rule, SLOT], TOTAL] != 0:
+            if kind == UNTOUCHED:
+                return -1, stamp
+            nobody = 0
+    feasible = 0
+    count = int(np.int64(0))
+    for unit in range(units):
+        work.offset[unit] = LOW
+        if size[t, unit] == 0:
+            continue
+        reason = judge(t, unit, nobody, terms)
+        shut = programs.shut[t, base[t, unit]]
+        if shut > 0 and (reason < 0 or terms.form[t, SHUT_FIRST]):
+            reason = SHUT + shut - 1
+        if reason >= 0:
+            refused[reason] += size[t, unit]
+            continue
+        work.offset[unit] = 0
+        work.active[count] = unit
+        count += 1
+        feasible += size[t, unit]
+    if feasible > 1:
+        for plugin in range(terms.form[t, PLUGINS]):
+            source = programs.plan[t, plugin, 0]
+            if source == AFFINITY:
+                affinity_scores(t, work.active, count, work.found, terms)
+            elif source == SPREAD:
+                stamp = spread_scores(
+                    t, work.active, count, work.ignored, work.seen, stamp, work.weights,
+                    logarithms, work.found, terms,
+                )  # fmt: skip
+            else:
+                in_reverse = int(source == REVERSED)
+                scaled_scores(
+                    t, plugin, in_reverse, work.active, count, work.found, programs.raw, base
+                )
+            for i in range(count):
+                unit = work.active[i]
+                work.weighted[plugin, unit] = work.found[unit] * programs.plan[t, plugin, 2]
+                work.offset[unit] += work.weighted[plugin, unit]
+    return feasible, stamp
+
+
+@inner
+def mark_row(
+    t: int, row: int, watch: int, weight: int, groups: int, exceptions: Int32, room: Int32,
+    rows: Int32, full: Mask, values: Int64,
+) -> None:  # fmt: skip
+    """Add a pod's weight on a row to what a class watches there; note where it finds no room."""
+    at = -1
+    for number in range(exceptions[t]):
+        if rows[t, number] == row:
+            at = number
+            break
+    if at < 0:
+        at = exceptions[t]
+        if at == room[t]:
+            full[t] = True
+            return
+        exceptions[t] += 1
+        rows[t, at] = row
+        values[t, groups + at, :] = 0
+    values[t, groups + at, watch] += weight
+
+
+@inlined
+def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: Counts) -> None:
+    """Let counts and exceptions follow a pod that was placed on a row."""
+    for at in range(counted.first_bump[who], counted.last_bump[who]):
+        bump(
+            counted.bump_slot[at], row, counted.bump_weight[at], counted.slots, counted.counts,
+            counted.present, counted.where,
+        )  # fmt: skip
+    for at in range(programs.first_mark[who], programs.last_mark[who]):
+        other = programs.mark_program[at]
+        mark_row(
+            other, row, programs.mark_watch[at], programs.mark_weight[at],
+            count_terms.form[other, GROUPS], programs.exceptions, programs.room, programs.row,
+            programs.full, count_terms.values,
+        )  # fmt: skip
+
+
+@inlined
+def regroup(
+    t: int, row: int, of: Int16, programs: Programs, count_terms: Terms, where: Int32
+) -> bool:
+    """Put a row of a line that is a class's own where it belongs now; False: there is no room."""
+    before = int(of[row])
+    alike = True
+    for k in range(count_terms.form[t, WATCHES]):
+        here = watched(t, k, row, programs.watch, count_terms.slots, count_terms.counts, where)
+        if here != count_terms.values[t, before, k]:
+            alike = False
+    if alike:
+        return True
+    now = new_group(t, row, before, programs.watch, where, programs.members, count_terms)
+    if now < 0:
+        return False
+    programs.members[t, before] -= 1
+    programs.members[t, now] += 1
+    of[row] = now
+    return True
+
+
+@outer
+def decide(
+    first: int,
+    run: Int32,
+    high: Int64,
+    low: Int64,
+    lines: Lines,
+    plans: Plans,
+    mirror: Mirror,
+    nodes: Nodes,
+    guests: Guests,
+    log: Int32,
+    filled: int,
+    told: Told,
+    programs: Programs,
+    count_terms: Terms,
+    counted: Counts,
+    pins: Pins,
+) -> tuple[int, int, np.uint64]:
+    """Decide for pods from the ``first`` on and account for each.
+
+    Return how many are decided, why it ends there, and for OTHER_GROUPS the groups that have
+    feasible rows, as bits. ``run``: the pods' lines. ``high`` and ``low``: the halves of 64 random
+    bits for each pod. ``log``: the snapshot's, ``filled`` entries long.
+    """
+    total, bits, highest, tied, kinds = (
+        lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
+    )  # fmt: skip
+    feasible, cursor, amounts, columns = lines.feasible, lines.cursor, lines.amounts, lines.columns
+    more, terms, weights, asked = lines.more, lines.terms, lines.weights, lines.asked
+    mask_of, witness = lines.mask_of, lines.witness
+    group, hint, open_rows = plans.group, plans.hint, plans.open_rows
+    fields, odd, odd_in = mirror.fields, mirror.odd, mirror.odd_in
+    allocatable, requested, rows = nodes.allocatable, nodes.requested, len(nodes.pod_count)
+    blocks = highest.shape[1]
+    best = np.empty(KEPT, np.int32)
+    units = count_terms.size.shape[1]
+    longest = 1
+    for slot in range(counted.slots.shape[0]):
+        if not counted.slots[slot, BY_ROW]:
+            longest = max(longest, counted.slots[slot, LENGTH])
+    work = Work(
+        np.empty(units, np.int32), np.empty(units, np.int32), np.empty(units, np.int64),
+        np.empty((programs.plan.shape[1], units), np.int32), np.zeros(units, np.bool_),
+        np.zeros(longest, np.int64), np.zeros(count_terms.rules.shape[1], np.float64),
+    )  # fmt: skip
+    stamp = int(np.int64(0))
+    summits = np.empty(blocks, np.int32)
+    ties_at = np.empty(blocks, np.int32)
+    patch_of = np.full(blocks, -1, np.int32)
+    patches = np.empty((EXCEPTIONS, 64), np.int32)
+    patched = np.empty(EXCEPTIONS, np.int32)
+    room = np.empty(64, np.int32)
+    group_size, entries = lines.group_size, lines.entries
+    entry_group, entry_top, entry_ties = lines.entry_group, lines.entry_top, lines.entry_ties
+    for pod in range(first, len(run)):
+        c = run[pod]
+        numbers = told.numbers[pod]
+        if c < 0:
+            pin = pins.of_pod[pod]
+            winner = pins.row[pin]
+            if fit_bits(winner, pins.amounts[pin], pins.columns[pin], nodes, guests) != 0:
+                return pod, NOWHERE, np.uint64(0)
+            numbers[:] = 0
+            numbers[0] = winner
+            numbers[2] = numbers[5] = 1
+            numbers[3] = -1
+            account(winner, pins.vectors[pin], pins.nonzero[pin], nodes)
+            log[filled + pod] = winner
+            mirror_row(winner, mirror, nodes, guests)
+            follow(programs.who[pod], winner, programs, count_terms, counted)
+            continue
+        plan = lines.plan_of[c]
+        base = plans.bases[lines.base_of[c]]
+        totals, tops, ties_in, of = total[c], highest[c], tied[c], kinds[c]
+        term, ask = terms[c], asked[c]
+        least_weight, balanced_weight = weights[c, 0], weights[c, 1]
+        groups = plans.group_count[plan]
+        keyed = plans.keyed[plan]
+        t = programs.of_pod[pod]
+        own = t >= 0 and programs.private[t]
+        taken = -1
+        if own:
+            if cursor[c] < 0:
+                return pod, STALE, np.uint64(0)
+            if programs.taken[t] >= 0:
+                taken = counted.slots[programs.taken[t], OFFSET]
+        of_group = lines.group[c]
+        dense = int(lines.dense[c])
+        end = filled + pod
+        anew = lines.anew[c] or cursor[c] < 0 or (end - cursor[c]) * _REBUILD > len(totals)
+        if anew and own:
+            for entry in range(cursor[c], end):
+                row = log[entry]
+                if base[row] != LOW and not regroup(
+                    t, row, of_group, programs, count_terms, counted.where
+                ):
+                    programs.full[t] = True
+                    cursor[c] = -1
+                    return pod, STALE, np.uint64(0)
+        if not anew:
+            for entry in range(cursor[c], end):
+                row = log[entry]
+                if base[row] == LOW:
+                    continue
+                block, at = row // 64, row % 64
+                old = totals[row]
+                before = int(of_group[row]) if keyed > 0 else 0
+                if own and not regroup(t, row, of_group, programs, count_terms, counted.where):
+                    programs.full[t] = True
+                    cursor[c] = -1
+                    return pod, STALE, np.uint64(0)
+                if own and dense and of_group[row] >= DENSE:
+                    # Entries must be kept in the other way from here on.
+                    lines.anew[c] = True
+                    return pod, MORE_GROUPS, np.uint64(0)
+                simple = not (odd[row] or more[c])
+                fits = (
+                    simple
+                    and term[0] <= fields[block, 320 + at] - fields[block, 256 + at]
+                    and term[1] <= fields[block, 448 + at] - fields[block, 384 + at]
+                    and fields[block, 512 + at] > -1000
+                )
+                now = 0
+                if taken >= 0 and counted.counts[taken + row] > 0:
+                    now = TAKEN
+                elif not fits:
+                    now = fit_bits(row, amounts[c], columns[c], nodes, guests)
+                if now != 0:
+                    new = LOW
+                    if old != LOW:
+                        feasible[c] -= 1
+                        if groups > 1 and witness[c, group[plan, row]] == row:
+                            anew = True  # perhaps the group's last one: look at all rows
+                    elif bits[c, row] != now:
+                        note_kind(of, bits[c, row], -1)
+                    if (old != LOW or bits[c, row] != now) and not note_kind(of, now, 1):
+                        cursor[c] = -1
+                        return pod, MANY_KINDS, np.uint64(0)
+                    bits[c, row] = now
+                else:
+                    if old == LOW:
+                        feasible[c] += 1
+                        note_kind(of, bits[c, row], -1)
+                        if groups > 1:
+                            seen = np.uint64(1) << np.uint64(group[plan, row])
+                            if mask_of[c] & seen == np.uint64(0):
+                                anew = True
+                    if odd[row]:
+                        a, b = row_scores(row, term, ask, mirror, nodes)
+                    else:
+                        a, b = scores_at(block, at, fields, term)
+                    new = a * least_weight + b * balanced_weight + base[row]
+                after = int(of_group[row]) if keyed > 0 else 0
+                if new == old and after == before:
+                    continue
+                if keyed > 0:
+                    if old != LOW:
+                        totals[row] = LOW
+                        leave(
+                            c, dense, block, before, old, totals, of_group, entries, entry_group,
+                            entry_top, entry_ties,
+                        )  # fmt: skip
+                        group_size[c, before] -= 1
+                    if new != LOW:
+                        totals[row] = new
+                        used = enter(
+                            c, dense, block, after, new, entries, entry_group, entry_top,
+                            entry_ties,
+                        )  # fmt: skip
+                        lines.widest[c] = max(lines.widest[c], used)
+                        group_size[c, after] += 1
+                    continue
+                totals[row] = new
+                if new > tops[block]:
+                    tops[block] = new
+                    ties_in[block] = 1
+                elif new == tops[block]:
+                    ties_in[block] += 1
+                elif old == tops[block]:
+                    ties_in[block] -= 1
+                    if ties_in[block] == 0:
+                        tops[block], ties_in[block] = block_top(
+                            totals[block * 64 : block * 64 + 64]
+                        )
+                if anew:
+                    break
+        if anew:
+            for block in range(blocks):
+                begin = block * 64
+                part = totals[begin : begin + 64]
+                tops[block], ties_in[block] = score_block(
+                    fields[block], base[begin : begin + 64], term, least_weight, balanced_weight,
+                    part,
+                )  # fmt: skip
+                if not odd_in[block] and not more[c] and taken < 0:
+                    continue
+                if odd_in[block]:
+                    for at in range(64):
+                        row = begin + at
+                        if not odd[row] or base[row] == LOW:
+                            continue
+                        now = fit_bits(row, amounts[c], columns[c], nodes, guests)
+                        if now == 0:
+                            a, b = row_scores(row, term, ask, mirror, nodes)
+                            part[at] = a * least_weight + b * balanced_weight + base[row]
+                for check in range(columns.shape[1]):
+                    column = columns[c, check]
+                    if column < 0:
+                        break
+                    if column > 1:
+                        need(
+                            part, amounts[c, check], allocatable[begin : begin + 64, column],
+                            requested[begin : begin + 64, column],
+                        )  # fmt: skip
+                if taken >= 0:
+                    for row in range(begin, min(begin + 64, rows)):
+                        if counted.counts[taken + row] > 0:
+                            totals[row] = LOW
+                tops[block], ties_in[block] = block_top(part)
+            lines.anew[c] = False
+            feasible[c] = count_feasible(totals)
+            if keyed > 0:
+                dense = int((count_terms.form[t, GROUPS] if own else keyed) <= DENSE)
+                lines.dense[c] = dense
+                lines.widest[c] = index(
+                    c, dense, lines.widest[c], totals, of_group, entries, entry_group, entry_top,
+                    entry_ties, group_size[c],
+                )  # fmt: skip
+            of[:, 1] = 0
+            if feasible[c] < open_rows[plan]:
+                for row in range(rows):
+                    if totals[row] == LOW and base[row] != LOW:
+                        now = TAKEN
+                        if taken < 0 or counted.counts[taken + row] == 0:
+                            now = fit_bits(row, amounts[c], columns[c], nodes, guests)
+                        bits[c, row] = now
+                        if not note_kind(of, now, 1):
+                            cursor[c] = -1
+                            return pod, MANY_KINDS, np.uint64(0)
+            if groups > 1:
+                mask = np.uint64(0)
+                for number in range(groups):
+                    row = witness[c, number]
+                    if row < 0 or totals[row] == LOW:
+                        row = hint[plan, number]
+                    if row < 0 or totals[row] == LOW:
+                        row = -1
+                        for other in range(rows):
+                            if group[plan, other] == number and totals[other] != LOW:
+                                row = other
+                                break
+                        hint[plan, number] = row
+                    witness[c, number] = row
+                    if row >= 0:
+                        mask |= np.uint64(1) << np.uint64(number)
+                if feasible[c] > 1 and mask != mask_of[c]:
+                    cursor[c] = -1
+                    return pod, OTHER_GROUPS, mask
+        cursor[c] = end
+        if feasible[c] == 0:
+            return pod, NOWHERE, np.uint64(0)
+        picks = told.chosen[pod]
+        able = feasible[c]
+        made = 0
+        if t >= 0:
+            if programs.full[t]:
+                return pod, STALE, np.uint64(0)
+            told.refused[pod, :] = 0
+            able, stamp = weigh(
+                t, of_group, totals, group_size[c], told.refused[pod], stamp, work, programs,
+                count_terms, counted.logarithms,
+            )  # fmt: skip
+            if able <= 0:
+                return pod, STALE if able < 0 else NOWHERE, np.uint64(0)
+            survey(
+                dense, lines.widest[c], entry_group[c], entry_top[c], entry_ties[c], work.offset,
+                summits, ties_at,
+            )  # fmt: skip
+            if programs.exceptions[t] > 0:
+                made = patch(
+                    count_terms.form[t, GROUPS], programs.row[t, : programs.exceptions[t]],
+                    count_terms.size[t], of_group, totals, work.offset, summits, ties_at, patch_of,
+                    patches, patched,
+                )  # fmt: skip
+            top, ties = summit(summits, ties_at)
+            left = draw_below(high[pod], low[pod], ties)
+            winner, margin, count = pick_in_groups(
+                (totals, of_group, work.offset, patch_of, patches, room), summits, ties_at, top,
+                ties, left, able, best, picks,
+            )  # fmt: skip
+        else:
+            top, ties = summit(tops, ties_in)
+            left = draw_below(high[pod], low[pod], ties)
+            winner, margin, count = pick(totals, tops, ties_in, top, ties, left, able, best, picks)
+        if margin < 0:
+            top = 0
+            if t < 0:
+                cursor[c] = -1  # the groups were not looked at
+        numbers[0] = winner
+        numbers[1] = top
+        numbers[2] = ties
+        numbers[3] = margin
+        numbers[4] = count
+        numbers[5] = able
+        number = 0
+        for kind in range(KINDS):
+            if of[kind, 1] != 0:
+                told.kinds[pod, number, 0] = of[kind, 0]
+                told.kinds[pod, number, 1] = of[kind, 1]
+                number += 1
+        numbers[6] = number
+        told.masks[pod] = mask_of[c]
+        for at in range(count):
+            a, b = row_scores(picks[at], term, ask, mirror, nodes)
+            told.scores[pod, 0, at] = a * least_weight
+            told.scores[pod, 1, at] = b * balanced_weight
+            if t < 0:
+                continue
+            unit = int(of_group[picks[at]])
+            if patch_of[picks[at] // 64] >= 0:
+                for number in range(programs.exceptions[t]):
+                    if programs.row[t, number] == picks[at]:
+                        unit = int(count_terms.form[t, GROUPS]) + number
+                        break
+            for plugin in range(count_terms.form[t, PLUGINS]):
+                told.term_scores[pod, plugin, at] = work.weighted[plugin, unit]
+        for at in range(made):
+            patch_of[patched[at]] = -1
+        # Assume it.
+        account(winner, lines.vectors[c], lines.nonzero[c], nodes)
+        log[end] = winner
+        mirror_row(winner, mirror, nodes, guests)
+        follow(programs.who[pod], winner, programs, count_terms, counted)
+    return len(run), FINISHED, np.uint64(0)

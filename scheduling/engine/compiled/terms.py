@@ -1,0 +1,304 @@
+"""The rules of classes that look at other pods, judged and scored for groups of rows.
+
+A *group* is rows that are alike in all that a class's terms and normalised scores look at: their
+*base* tells the topology values and what plugins say of the nodes, ``values`` the counts of pods by
+row. The plugins say the same of single nodes; a property test holds both equal. Integer divisions
+are of numbers that are not negative; floating point as in the plugins, term by term.
+"""
+
+import numpy as np
+
+from scheduling.engine.compiled.arguments import Terms
+from scheduling.engine.compiled.caching import inlined, inner
+from scheduling.engine.compiled.layout import (
+    AFFINITY_FIRST,
+    ALL_KEYS,
+    ANTI,
+    AT_LOWEST,
+    BY_ROW,
+    BY_SIZE,
+    FROM_ZERO,
+    GROUPS,
+    HARD,
+    KIND,
+    LENGTH,
+    LOWEST,
+    MATCHES_SELF,
+    MAX_SKEW,
+    NEAR,
+    NOT_NEAR,
+    OFFSET,
+    PLACES,
+    RULES,
+    SCORED,
+    SKEWED,
+    SLOT,
+    SOFT,
+    TOO_NEAR,
+    TOTAL,
+    UNLABELLED,
+    UNTOUCHED,
+    UNWELCOME,
+    WATCH,
+    WATCHES,
+)
+from scheduling.framework.arrays import Float64, Int32, Int64, Mask
+
+
+@inlined
+def watched(
+    t: int, k: int, row: int, watch: Int64, slots: Int64, counts: Int64, where: Int32
+) -> int:
+    """Return a count on a row that tells it from others of its base, 0 where it is outside."""
+    slot = watch[t, k, 0]
+    if where[slots[slot, PLACES], row] < 0:
+        return 0
+    found = int(counts[slots[slot, OFFSET] + row])
+    if watch[t, k, 1]:
+        return 1 if found > 0 else 0
+    return found
+
+
+@inner
+def new_group(
+    t: int, row: int, old: int, watch: Int64, where: Int32, members: Int32, terms: Terms
+) -> int:
+    """Return the group to which a row has come, made if need be; -1 where there are too many.
+
+    ``old``: the group that it has left.
+    """
+    watches = terms.form[t, WATCHES]
+    vacant = -1
+    for number in range(terms.form[t, GROUPS]):
+        if members[t, number] == 0:
+            if vacant < 0:
+                vacant = number
+            continue
+        if terms.base[t, number] != terms.base[t, old]:
+            continue
+        alike = True
+        for k in range(watches):
+            here = watched(t, k, row, watch, terms.slots, terms.counts, where)
+            alike &= here == terms.values[t, number, k]
+        if alike:
+            return number
+    if vacant < 0:
+        vacant = terms.form[t, GROUPS]
+        if vacant == terms.size.shape[1]:
+            return -1
+        terms.form[t, GROUPS] += 1
+    terms.base[t, vacant] = terms.base[t, old]
+    for k in range(watches):
+        terms.values[t, vacant, k] = watched(t, k, row, watch, terms.slots, terms.counts, where)
+    members[t, vacant] = 0
+    return vacant
+
+
+@inner
+def bump(
+    slot: int, row: int, weight: int, slots: Int64, counts: Int64, present: Mask, where: Int32
+) -> None:
+    """Add a pod's weight on a row to a slot, and keep its total and its lowest count."""
+    value = where[slots[slot, PLACES], row]
+    if value < 0:
+        return
+    first = slots[slot, OFFSET]
+    at = first + (row if slots[slot, BY_ROW] else value)
+    before = counts[at]
+    counts[at] = before + weight
+    slots[slot, TOTAL] += weight
+    if slots[slot, AT_LOWEST] > 0 and before == slots[slot, LOWEST]:
+        slots[slot, AT_LOWEST] -= 1
+        if slots[slot, AT_LOWEST] == 0:
+            lowest = before + weight
+            ties = 0
+            for other in range(first, first + slots[slot, LENGTH]):
+                if present[other] and counts[other] <= lowest:
+                    ties = ties + 1 if counts[other] == lowest else 1
+                    lowest = counts[other]
+            slots[slot, LOWEST] = lowest
+            slots[slot, AT_LOWEST] = ties
+
+
+@inlined
+def count_at(c: int, t: int, number: int, value: int, terms: Terms) -> int:
+    """Return what a rule counts for a group, whose nodes have a label ``value``."""
+    if terms.rules[c, t, WATCH] >= 0:
+        return int(terms.values[c, number, terms.rules[c, t, WATCH]])
+    return int(terms.counts[terms.slots[terms.rules[c, t, SLOT], OFFSET] + value])
+
+
+@inner
+def judge(c: int, number: int, nobody: int, terms: Terms) -> int:
+    """Return what a group is refused for, -1 where it passes.
+
+    ``nobody``: whether (1) no pod meets the class's required affinity anywhere.
+    """
+    of = terms.base[c, number]
+    spread = -1
+    labelled = True
+    present = True
+    too_near = False
+    unwelcome = False
+    for t in range(terms.form[c, RULES]):
+        kind = terms.rules[c, t, KIND]
+        if kind in (SCORED, SOFT, UNTOUCHED):
+            continue
+        value = terms.place[c, t, of]
+        found = 0
+        if value >= 0:
+            found = count_at(c, t, number, value, terms)
+        if kind == HARD:
+            if spread < 0:
+                if value < 0:
+                    spread = UNLABELLED
+                else:
+                    lowest = 0
+                    if not terms.rules[c, t, FROM_ZERO]:
+                        lowest = terms.slots[terms.rules[c, t, SLOT], LOWEST]
+                    if (
+                        found + terms.rules[c, t, MATCHES_SELF] - lowest
+                        > terms.rules[c, t, MAX_SKEW]
+                    ):
+                        spread = SKEWED
+        elif kind == NEAR:
+            if value < 0:
+                labelled = False
+            elif found <= 0 and not (nobody and terms.rules[c, t, MATCHES_SELF]):
+                present = False
+        elif kind == ANTI:
+            too_near |= found > 0
+        else:
+            unwelcome |= found > 0
+    affinity = -1
+    if not labelled or not present:
+        affinity = NOT_NEAR
+    elif too_near:
+        affinity = TOO_NEAR
+    elif unwelcome:
+        affinity = UNWELCOME
+    if terms.form[c, AFFINITY_FIRST]:
+        return affinity if affinity >= 0 else spread
+    return spread if spread >= 0 else affinity
+
+
+@inner
+def affinity_scores(c: int, active: Int32, count: int, found: Int64, terms: Terms) -> None:
+    """Set InterPodAffinity's normalised scores of the active groups."""
+    lowest = 0
+    highest = 0
+    for i in range(count):
+        number = active[i]
+        of = terms.base[c, number]
+        total = 0
+        for t in range(terms.form[c, RULES]):
+            if terms.rules[c, t, KIND] != SCORED or terms.place[c, t, of] < 0:
+                continue
+            total += count_at(c, t, number, terms.place[c, t, of], terms)
+        found[number] = total
+        lowest = total if i == 0 else min(lowest, total)
+        highest = total if i == 0 else max(highest, total)
+    for i in range(count):
+        number = active[i]
+        if lowest == highest:
+            found[number] = 0
+        else:
+            share = float(found[number] - lowest) / float(highest - lowest)
+            found[number] = int(100.0 * share)
+
+
+@inner
+def spread_size(
+    c: int, t: int, active: Int32, count: int, ignored: Mask, seen: Int64, stamp: int, terms: Terms
+) -> int:
+    """Return how many domains a soft constraint spans, over groups that are not ignored."""
+    domains = 0
+    outside = 0
+    for i in range(count):
+        number = active[i]
+        if ignored[number]:
+            continue
+        value = terms.place[c, t, terms.base[c, number]]
+        if terms.rules[c, t, BY_SIZE]:
+            domains += terms.size[c, number]
+        elif value < 0:
+            outside = 1
+        elif terms.rules[c, t, WATCH] >= 0:
+            domains += terms.size[c, number]
+        elif seen[value] != stamp:
+            seen[value] = stamp
+            domains += 1
+    return domains + outside
+
+
+@inner
+def spread_scores(
+    c: int,
+    active: Int32,
+    count: int,
+    ignored: Mask,
+    seen: Int64,
+    stamp: int,
+    weights: Float64,
+    logarithms: Float64,
+    found: Int64,
+    terms: Terms,
+) -> int:
+    """Set PodTopologySpread's normalised scores of the active groups; return the next stamp."""
+    for i in range(count):
+        number = active[i]
+        ignored[number] = False
+        for t in range(terms.form[c, RULES]):
+            if terms.rules[c, t, KIND] == SOFT and terms.rules[c, t, ALL_KEYS]:
+                ignored[number] |= terms.place[c, t, terms.base[c, number]] < 0
+    for t in range(terms.form[c, RULES]):
+        if terms.rules[c, t, KIND] == SOFT:
+            stamp += 1
+            domains = spread_size(c, t, active, count, ignored, seen, stamp, terms)
+            weights[t] = logarithms[domains + 2]
+    lowest = 0
+    highest = 0
+    taking_part = 0
+    for i in range(count):
+        number = active[i]
+        if ignored[number]:
+            continue
+        score = 0.0
+        of = terms.base[c, number]
+        for t in range(terms.form[c, RULES]):
+            if terms.rules[c, t, KIND] != SOFT or terms.place[c, t, of] < 0:
+                continue
+            here = count_at(c, t, number, terms.place[c, t, of], terms)
+            score += float(here) * weights[t] + float(terms.rules[c, t, MAX_SKEW] - 1)
+        total = int(score + 0.5)
+        found[number] = total
+        lowest = total if taking_part == 0 else min(lowest, total)
+        highest = total if taking_part == 0 else max(highest, total)
+        taking_part += 1
+    for i in range(count):
+        number = active[i]
+        if ignored[number]:
+            found[number] = 0
+        elif highest == 0:
+            found[number] = 100
+        else:
+            found[number] = 100 * (highest + lowest - found[number]) // highest
+    return stamp
+
+
+@inner
+def scaled_scores(
+    t: int, plugin: int, in_reverse: int, active: Int32, count: int, found: Int64, raw: Int64,
+    base: Int32,
+) -> None:  # fmt: skip
+    """Set the scores of a plugin that looks at nodes alone, scaled over the active groups."""
+    highest = np.int64(0)
+    for i in range(count):
+        highest = max(highest, raw[t, plugin, base[t, active[i]]])
+    for i in range(count):
+        score = raw[t, plugin, base[t, active[i]]]
+        if highest > 0:
+            score = 100 * score // highest
+            found[active[i]] = 100 - score if in_reverse else score
+        else:
+            found[active[i]] = 100 if in_reverse else score

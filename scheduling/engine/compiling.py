@@ -1,0 +1,176 @@
+"""Classes of pods compiled: to a plan of the nodes, a program about other pods, and a request.
+
+A class that cannot be compiled goes the reference path: if a plugin looks at more than it can name
+(``plans.Aspected``) or state (``framework.terms``), or if amounts, rules or groups are more than
+the loop has room for.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from scheduling.engine.lines import CHECKS, Lines
+from scheduling.engine.plans import Plan, Plans, Profile
+from scheduling.engine.programs import Program, Programs
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.statements import FILTERING
+from scheduling.framework.interface import CycleState, Locality, Plugin
+from scheduling.framework.types import PodInfo
+
+_LARGEST_AMOUNT: Final = 2**50
+_NO_LEAST: Final = (0, 0, 0, 0)
+_NO_BALANCE: Final = (0, 0)
+
+
+class Compiled:
+    """What a class came to. ``plan`` ``None``: the reference path decides for its pods.
+
+    ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
+
+    ``pinned``: one node alone can hold its pods, whose row then stands for the plan's number.
+
+    ``key``: what its line says, as the bytes of int64 numbers: the plan's number, weight and amount
+    of cpu and of memory for least allocated, amounts for balance, cpu and memory with defaults,
+    amounts that must be free, their resource columns, and what is accounted for by column.
+    """
+
+    __slots__ = ("key", "peer_stamp", "pinned", "plan", "program", "stamp")
+
+    def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
+        self.stamp = stamp
+        self.peer_stamp = peer_stamp
+        self.plan: Plan | None = None
+        self.program: Program | None = None
+        self.pinned = False
+        self.key = b""
+
+    @property
+    def line_key(self) -> bytes:
+        """What names the line: of a class that has one of its own, the program as well."""
+        program = self.program
+        if program is None or not program.private:
+            return self.key
+        return self.key + program.number.to_bytes(8, "little")
+
+
+class Compiler:
+    """Compiles the classes of one profile over one snapshot, until its nodes change.
+
+    Args:
+        snapshot: the cluster.
+        profile: the profile.
+        plans: where plans are kept.
+        programs: where programs are kept.
+        lines: what the keys are for.
+        versions: what a compiled class holds for, as far as it is not its peer's.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: Profile,
+        plans: Plans,
+        programs: Programs,
+        lines: Lines,
+        versions: Callable[[], tuple[int, ...]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._profile = profile
+        self._plans = plans
+        self._programs = programs
+        self._lines = lines
+        self._versions = versions
+        framework = profile.framework
+        self._static = [
+            plugin
+            for plugin in (() if framework is None else framework.filter_plugins)
+            if framework.facts(plugin).locality is Locality.NODE
+        ]
+        self.pin_plan = Plan(-1, None)
+        self.pin_plan.absent = snapshot.node_count - 1
+
+    def compile(self, info: PodInfo) -> Compiled:
+        """Return what a class comes to.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, profile = self._snapshot, self._profile
+        made = Compiled(self._versions(), snapshot.peer_stamp(info))
+        aspects = []
+        wanting: list[Plugin] = []
+        for plugin in profile.aspected:
+            aspect = plugin.aspect(info, snapshot)
+            if aspect is None:
+                if plugin.name not in profile.termed:
+                    return made
+                wanting.append(plugin)
+            aspects.append(aspect)
+        if profile.by_class:
+            aspects.append(info.digest)
+        assert profile.fit is not None
+        checks = profile.fit.request_checks(info, snapshot)
+        if len(checks) > CHECKS:
+            return made
+        least: tuple[int, ...] | None = _NO_LEAST
+        balanced: tuple[int, ...] | None = _NO_BALANCE
+        if profile.least is not None:
+            least = profile.least[0].least_allocated_terms(info)
+        if profile.balanced is not None:
+            balanced = profile.balanced[0].balanced_terms(info)
+        if least is None or balanced is None:
+            return made
+        vector = snapshot.request_vector(info).tolist()
+        asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
+        if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
+            return made
+        names_nodes = info.node_affinity_key and snapshot.node_count > 1
+        if names_nodes and len(vector) == self._lines.width:
+            row = self._only_row(info, profile.in_order(wanting))
+            if row is not None:
+                made.pinned, made.plan = True, self.pin_plan
+                made.stamp = self._versions()
+                made.key = self._lines.key(row, asked, checks, vector)
+                return made
+        if not wanting:
+            made.plan = self._plans.of(info, tuple(aspects))
+        if made.plan is None:
+            stated = self._programs.state(info, profile.in_order(wanting))
+            if stated is None:
+                return made
+            plan = self._plans.of(info, tuple(aspects), stated.keys)
+            if plan is None or plan.keyed == 0:
+                return made
+            shut_first = profile.shuts_first(plan, wanting)
+            if shut_first is None:
+                return made
+            made.program = self._programs.make(info, stated, plan, shut_first=shut_first)
+            if made.program is None:
+                return made
+            made.plan = plan
+        # Of making the plan some versions may have changed: what was found holds for them too.
+        made.stamp = self._versions()
+        if len(vector) == self._lines.width and made.plan is not None:
+            made.key = self._lines.key(made.plan.number, asked, checks, vector)
+        return made
+
+    def _only_row(self, info: PodInfo, wanting: Sequence[Plugin]) -> int | None:
+        """Return the row that alone can hold the class's pods, as far as rules of nodes say.
+
+        ``None`` where there are several or none, or where rules about other pods may reject it.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, framework = self._snapshot, self._profile.framework
+        state = CycleState()
+        begun = framework.pre_filter(state, info, snapshot)
+        if not begun.status.ok or len(begun.rows) != 1:
+            return None
+        if wanting:
+            stated = self._programs.state(info, wanting)
+            if stated is None or stated.counter is not None:
+                return None
+            if any(term.kind in FILTERING for term in stated.terms):
+                return None
+        judged = framework.filter_some(self._static, state, info, snapshot, begun.rows)
+        return int(begun.rows[0]) if len(judged.feasible) else None

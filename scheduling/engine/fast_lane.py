@@ -1,0 +1,492 @@
+"""Runs of pods that share lines, decided in one compiled loop.
+
+What plugins say of nodes alone is kept per plan (``plans``). What is left are requests, compared
+and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under a plan
+(``lines``), followed from pod to pod by the rows that changed, or scored anew in a few
+microseconds. So a pod that is like no other costs no more than the arithmetic. What a class's rules
+about other pods come to is its program (``programs``); a class that only one node can hold has no
+line, its row is judged by itself.
+
+A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit by
+least allocated, NodeResourcesBalancedAllocation, cpu and memory) and on terms that a program
+covers. Pods that are nominated to nodes are counted there, where they count for every pod of the
+run. ``decide`` stops before the first pod of another class, or that fits nowhere. Decisions and
+records are those of the reference path, ``engine.cycle``.
+
+Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
+"""
+
+import itertools
+from collections.abc import Hashable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from scheduling.engine.compiled import arguments
+from scheduling.engine.compiled.layout import BLOCK, FIELDS
+from scheduling.engine.compiling import Compiled, Compiler
+from scheduling.engine.cycle import Options, PodToPlace, draws
+from scheduling.engine.lines import PARTS, SHORTEST, Lines
+from scheduling.engine.nominations import NO_PRIORITY
+from scheduling.engine.plans import Plan, Plans, Profile
+from scheduling.engine.programs import Program, Programs
+from scheduling.engine.run import Run
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.types import PodInfo
+
+_LONGEST = 1024
+_TRIES = 3
+_instances = itertools.count()
+
+_loops: ModuleType | None = None
+_scoring: Any = None
+_link: Any = None
+
+
+def warm() -> bool:
+    """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
+    global _loops, _scoring, _link
+    if _loops is None:
+        from scheduling.engine.compiled import loop, scoring, shared
+
+        _loops, _scoring, _link = loop, scoring, shared.link
+        _compile()
+    return _loops is not None
+
+
+def cool() -> None:
+    """Turn the compiled loop off again."""
+    global _loops, _scoring, _link  # noqa: PLW0603
+    _loops = _scoring = _link = None
+
+
+def enabled() -> bool:
+    """Whether the compiled loop is on."""
+    return _loops is not None
+
+
+class _Ahead:
+    """The pods of a run, and their classes.
+
+    ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
+    ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
+    ``made``: lines that must be written before the run.
+    """
+
+    __slots__ = ("infos", "keys", "lines", "made", "pins", "programs", "who")
+
+    def __init__(self) -> None:
+        self.keys: list[Hashable] = []
+        self.who: list[int] = []
+        self.infos: list[PodInfo] = []
+        self.lines: list[int] = []
+        self.programs: list[Program | None] = []
+        self.pins: list[bytes] = []
+        self.made: list[tuple[int, Compiled]] = []
+
+
+class FastLane:
+    """What ``class_cache.Cache`` keeps to decide runs of pods."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
+        self._snapshot = snapshot
+        self._profile = Profile(framework)
+        self.usable = self._profile.usable
+        self._memo_key = ("compiled", next(_instances))
+        self._length = _LONGEST
+        self._running: list[Program] = []
+        self._looked_at: tuple[int, ...] = ()
+        self.nowhere = False
+        self._learned = False
+        self._stamp: tuple[int, ...] = ()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget everything: the nodes changed."""
+        snapshot = self._snapshot
+        self._generation = next(_instances)
+        self._plans = Plans(snapshot, self._profile)
+        self._lines = Lines(snapshot, self._plans.rows)
+        self._programs = Programs(snapshot, self._profile.framework)
+        self._compiler = Compiler(
+            snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
+        )
+        rows = self._plans.rows
+        self._mirror: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
+        self._odd: Mask = np.zeros(rows, np.bool_)
+        self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
+        self._cursor = -1
+        self._stamp = self._now()
+
+    def _now(self) -> tuple[int, ...]:
+        snapshot = self._snapshot
+        return (snapshot.node_version, snapshot.capacity, snapshot.requested.shape[1])
+
+    # --- lines -----------------------------------------------------------------------------------
+
+    def _line(
+        self,
+        compiled: Compiled,
+        held: set[int],
+        made: list[tuple[int, Compiled]],
+    ) -> int:
+        """Return the line of a class, -1 when the run holds all; note in ``made`` if it is new."""
+        lines, key = self._lines, compiled.line_key
+        number = lines.of_key.get(key)
+        if number is not None:
+            lines.of_key.move_to_end(key)
+            if compiled.program is not None and compiled.program.groups is not None:
+                made.append((number, compiled))
+            return number
+        if len(lines.of_key) < lines.most:
+            number = len(lines.of_key)
+            if number >= len(lines.cursor):
+                lines.reserve(min(max(SHORTEST, 2 * number), lines.most))
+        else:
+            oldest = next(iter(lines.of_key.items()))
+            number = oldest[1]
+            if number in held:
+                return -1
+            del lines.of_key[oldest[0]]
+        lines.of_key[key] = number
+        made.append((number, compiled))
+        return number
+
+    def _settled(self, compiled: Compiled) -> bool:
+        """See to it that the rows of a line that is a class's own are grouped; False: no room."""
+        program = compiled.program
+        assert program is not None
+        assert compiled.plan is not None
+        number = self._lines.of_key.get(compiled.line_key, -1)
+        if (
+            number < 0
+            or not program.settled
+            or self._lines.cursor[number] < self._snapshot.log_start
+        ):
+            program.settled = False
+            program.groups = self._programs.settle(program, compiled.plan)
+        return program.settled or program.groups is not None
+
+    def _write_lines(self, made: Sequence[tuple[int, Compiled]]) -> None:
+        """Write what the loop reads of classes that got a line."""
+        if not made:
+            return
+        lines, profile = self._lines, self._profile
+        numbers = np.array([number for number, _ in made])
+        told = np.frombuffer(b"".join([compiled.key for _, compiled in made]), np.int64)
+        told = told.reshape(len(made), -1)
+        plan_of, least_balanced, nonzero, amounts, columns, vectors = np.split(told, PARTS, axis=1)
+        least, balanced = least_balanced[:, :4], least_balanced[:, 4:]
+        masks, bases, weights = [], [], []
+        for plan_number in plan_of[:, 0].tolist():
+            plan = self._plans.plans[plan_number]
+            mask = 0 if plan.keyed else (1 << len(plan.group_rows)) - 1
+            masks.append(mask)
+            bases.append(self._plans.base(plan, mask))
+            weights.append(
+                (
+                    profile.least[2] if profile.least is not None and 0 in plan.lines else 0,
+                    profile.balanced[2] if profile.balanced is not None and 1 in plan.lines else 0,
+                )
+            )
+        lines.plan_of[numbers] = plan_of[:, 0]
+        lines.amounts[numbers] = amounts
+        lines.columns[numbers] = columns
+        lines.more[numbers] = (columns > 1).any(axis=1)
+        lines.vectors[numbers] = vectors
+        lines.nonzero[numbers] = nonzero
+        lines.mask_of[numbers] = np.array(masks, np.uint64)
+        lines.base_of[numbers] = bases
+        lines.weights[numbers] = weights
+        # Scores that a plan lacks count nothing.
+        scored = np.array(weights) > 0
+        lines.asked[numbers, :2] = least[:, 1::2] * scored[:, :1]
+        lines.asked[numbers, 2:] = balanced * scored[:, 1:]
+        shares = least[:, ::2] * scored[:, :1]
+        summed = shares.sum(axis=1)
+        terms = np.empty((len(made), 9))
+        for column in range(2):
+            terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)
+        terms[:, 2:6] = lines.asked[numbers]
+        terms[:, 6:8] = shares
+        terms[:, 8] = np.divide(1.0, summed, out=np.zeros(len(made)), where=summed > 0)
+        lines.terms[numbers] = terms
+        lines.witness[numbers] = -1
+        lines.cursor[numbers] = -1
+        lines.anew[numbers] = False
+        for number, compiled in made:
+            if compiled.program is not None:
+                self._group_rows(number, compiled.program, self._plans.plans[lines.plan_of[number]])
+
+    def _group_rows(self, number: int, program: Program, plan: Plan) -> None:
+        """Write the groups of a line's rows."""
+        lines = self._lines
+        lines.reserve_groups(self._programs.groups)
+        if program.private:
+            assert program.groups is not None
+            lines.group[number] = program.groups
+            lines.cursor[number] = self._snapshot.log_end
+            lines.anew[number] = True
+            program.groups, program.settled = None, True
+        else:
+            lines.group[number] = plan.group
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    def decide(
+        self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
+    ) -> Run | None:
+        """Decide for pods from the ``first`` on and assume them, as many as can be.
+
+        ``nowhere`` tells afterwards whether there are none because the first fits on no node.
+
+        Raises:
+            PluginFailed: a plugin failed; nothing was decided.
+        """
+        for _ in range(_TRIES):
+            self._learned = False
+            found = self._decide(pods, first, options, draw, start)
+            if found is not None or not self._learned:
+                return found
+        return None
+
+    def _decide(
+        self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
+    ) -> Run | None:
+        """Decide as ``decide``; ``_learned``: it may be worth while to try once more."""
+        assert _loops is not None
+        self.nowhere = False
+        snapshot = self._snapshot
+        if self._stamp != self._now() or self._plans.full or self._programs.full:
+            self._clear()
+        log, filled = snapshot.log_room(_LONGEST)
+        ahead = _Ahead()
+        try:
+            self._look_ahead(pods, first, ahead)
+            self._write_lines(ahead.made)
+        except PluginFailed:
+            self._clear()  # lines were given out that nobody wrote
+            raise
+        if self._stamp != self._now() or self._looked_at != self._versions():
+            self._learned = True  # to look at classes made something known
+            return None
+        count = len(ahead.keys)
+        if not count:
+            return None
+        profile = self._profile
+        found = Run(
+            snapshot,
+            profile.framework.scheduler_name,
+            profile.fit,
+            profile.fit_name,
+            seed=options.seed,
+            draw=draw,
+            start=start,
+            count=count,
+        )
+        done = self._loop(found, ahead, log, filled)
+        if done == count:
+            self._length = min(2 * self._length, _LONGEST)
+        elif not self._learned:
+            self._length = max(2 * done, SHORTEST)
+        if not done:
+            return None
+        keys, who = ahead.keys[:done], ahead.who[:done]
+        infos = [ahead.infos[at] for at in who]
+        programs = [ahead.programs[at] for at in who]
+        plans, plan_of = self._plans.plans, self._lines.plan_of
+        chosen = [self._compiler.pin_plan if c < 0 else plans[plan_of.item(c)] for c in ahead.lines]
+        found.finish(keys, infos, [chosen[at] for at in who], programs)
+        snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _link)
+        self._programs.ran(self._running)
+        return found
+
+    def _look_ahead(self, pods: Sequence[PodToPlace], first: int, ahead: _Ahead) -> None:
+        """Note pods from the ``first`` on that can be decided here, their classes and lines.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, keys, who = self._snapshot, ahead.keys, ahead.who
+        lowest = snapshot.nominations.lowest_priority
+        stamp = self._looked_at = self._versions()
+        place_of: dict[int, int] = {}
+        held: set[int] = set()
+        for number in range(first, min(first + self._length, len(pods))):
+            pod = pods[number]
+            info = pod.info
+            # Guests count for pods of no higher priority than theirs: here all of them or none.
+            if pod.nominated_node or (
+                lowest < NO_PRIORITY
+                and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
+            ):
+                return
+            place = place_of.get(id(info), -1)
+            if place < 0:
+                if not self._take_in(info, stamp, held, ahead):
+                    return
+                place = place_of[id(info)] = len(ahead.infos) - 1
+            keys.append(pod.key)
+            who.append(place)
+
+    def _take_in(
+        self, info: PodInfo, stamp: tuple[int, ...], held: set[int], ahead: _Ahead
+    ) -> bool:
+        """Note a class that is new to a run; False: the run ends before its pods.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot, memo_key = self._snapshot, self._memo_key
+        compiled = info.memo.get(memo_key)
+        if (
+            not isinstance(compiled, Compiled)
+            or compiled.stamp != stamp
+            or compiled.peer_stamp != snapshot.peer_stamp(info)
+        ):
+            compiled = info.memo[memo_key] = self._compiler.compile(info)
+            if compiled.stamp != stamp:
+                return False  # to look at it made something known: the next run sees it
+        if compiled.plan is None:
+            return False
+        line = -1
+        if compiled.pinned:
+            ahead.pins.append(compiled.key)
+        else:
+            if compiled.program is not None:
+                if snapshot.nominations.lowest_priority < NO_PRIORITY:
+                    return False  # terms count pods that are nominated as well
+                programs = self._programs
+                if not programs.holds(compiled.program) or not programs.sync(compiled.program):
+                    compiled = info.memo[memo_key] = self._compiler.compile(info)
+                    if compiled.stamp != stamp or compiled.plan is None:
+                        return False
+            program = compiled.program
+            if program is not None and program.private and not self._settled(compiled):
+                compiled.plan = None
+                return False
+            line = self._line(compiled, held, ahead.made)
+            if line < 0:
+                return False
+            held.add(line)
+        ahead.infos.append(info)
+        ahead.lines.append(line)
+        ahead.programs.append(compiled.program)
+        return True
+
+    def _versions(self) -> tuple[int, ...]:
+        """Return what the kind of a class holds for."""
+        snapshot = self._snapshot
+        versions = (snapshot.node_version, snapshot.peer_version, snapshot.workload_version)
+        return (*versions, self._generation)
+
+    def _loop(self, found: Run, ahead: _Ahead, log: Int32, filled: int) -> int:
+        """Run the compiled loop; return for how many pods it decided."""
+        assert _loops is not None
+        snapshot, lines, plans = self._snapshot, self._lines, self._plans
+        self._sync()
+        if snapshot.log_start:
+            # Cursors are positions in the log's array while the loop runs.
+            lines.cursor -= snapshot.log_start
+        who = np.array(ahead.who, np.int32)
+        run = np.array(ahead.lines or [0], np.int32)[who]
+        high, low = draws(found.seed, found.draw, len(run))
+        told = arguments.Told(
+            found.told, found.chosen, found.chosen_scores, found.kinds, found.masks,
+            found.refused, found.term_scores,
+        )  # fmt: skip
+        programs = (*self._prepared(ahead, who), self._pins(ahead, who))
+        if self._running:
+            lines.reserve_groups(self._programs.groups)
+        done, why = 0, _loops.FINISHED
+        try:
+            while True:
+                done, why, mask = _loops.decide(
+                    done, run, high, low, _columns(lines, arguments.Lines),
+                    _columns(plans, arguments.Plans), *self._nodes(), log, filled, told, *programs,
+                )  # fmt: skip
+                if why == _loops.MORE_GROUPS:
+                    continue
+                if why != _loops.OTHER_GROUPS:
+                    break
+                line = int(run[done])
+                plan = plans.plans[int(lines.plan_of[line])]
+                lines.base_of[line] = plans.base(plan, int(mask))
+                lines.mask_of[line] = mask
+        finally:
+            if snapshot.log_start:
+                lines.cursor += snapshot.log_start
+        self._cursor = snapshot.log_end + done
+        self.nowhere = not done and why == _loops.NOWHERE
+        if why == _loops.STALE:
+            ahead.infos[ahead.who[done]].memo.pop(self._memo_key, None)
+            self._learned = True
+        return int(done)
+
+    def _prepared(self, ahead: _Ahead, who: Int32) -> tuple[Any, Any, Any]:
+        """Return programs, terms and counts, up to date, as the loop takes them."""
+        self._running = [program for program in ahead.programs if program is not None]
+        numbers = [-1 if program is None else program.number for program in ahead.programs]
+        of_pod = np.array(numbers or [-1], np.int32)[who]
+        infos = ahead.infos
+        if not self._running:
+            infos, who = [], np.zeros_like(who)  # nothing counts that pods are placed
+        return self._programs.prepare(infos, self._running, of_pod, who)
+
+    def _pins(self, ahead: _Ahead, who: Int32) -> Any:
+        """Return what the loop reads of pods that one node alone can hold."""
+        assert _loops is not None
+        of_class = np.full(max(len(ahead.lines), 1), -1, np.int32)
+        pinned = [at for at, line in enumerate(ahead.lines) if line < 0]
+        of_class[pinned] = np.arange(len(pinned), dtype=np.int32)
+        width = self._lines.numbers.size // 8
+        told = np.frombuffer(b"".join(ahead.pins), np.int64).reshape(len(pinned), width)
+        row, _, nonzero, amounts, columns, vectors = np.split(told, PARTS, axis=1)
+        parts = (row[:, 0], amounts, columns, vectors, nonzero)
+        of_pod = of_class[who]
+        return arguments.Pins(of_pod, *[np.array(part, np.int64, order="C") for part in parts])
+
+    def _sync(self) -> None:
+        """Bring the mirror up to date with the snapshot."""
+        assert _loops is not None
+        snapshot = self._snapshot
+        touched = None if self._cursor < 0 else snapshot.touched_since(self._cursor)
+        if touched is None or len(touched) > snapshot.capacity:
+            touched = np.arange(snapshot.capacity, dtype=np.int32)
+        self._cursor = snapshot.log_end
+        if len(touched):
+            _scoring.mirror_rows(touched, *self._nodes())
+
+    def _nodes(self) -> tuple[Any, Any, Any]:
+        """Return the mirror, the snapshot's columns and the guests, as the loops take them."""
+        assert _loops is not None
+        nominations = self._snapshot.nominations
+        return (
+            arguments.Mirror(self._mirror, self._odd, self._odd_in),
+            _columns(self._snapshot, arguments.Nodes),
+            arguments.Guests(nominations.requested, nominations.pods),
+        )
+
+
+def _columns(of: object, kind: Any) -> Any:
+    """Return the arrays that are called as the fields of a tuple of the loops'."""
+    return kind(*[getattr(of, name) for name in kind._fields])
+
+
+def _compile() -> None:
+    """Compile or load the loops for the arrays that they will get, by calls that do nothing."""
+    snapshot = Snapshot(capacity=4)
+    runs = FastLane.__new__(FastLane)
+    runs._snapshot = snapshot
+    runs._profile = Profile.__new__(Profile)
+    runs._profile.framework = None
+    runs._clear()
+    runs._lines.reserve(1)
+    log, filled = snapshot.log_room(0)
+    run = Run(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
+    runs._loop(run, _Ahead(), log, filled)
+    assert _loops is not None
+    _link(*[np.zeros(0, np.int32)] * 5)

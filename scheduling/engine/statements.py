@@ -1,0 +1,209 @@
+"""What plugins state about a class that looks at other pods, before it becomes a program.
+
+Each of them gives count terms (``framework.terms.Term``); here is found out which of these are by
+row, which labels tell groups of rows apart, which plugins score now, and what a refusal says.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.compiled import layout
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreScore
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Code, Status
+from scheduling.framework.tables import Counter
+from scheduling.framework.terms import (
+    AffinityTerms,
+    CountedFilter,
+    Kind,
+    Rejection,
+    SpreadTerms,
+    Term,
+)
+from scheduling.framework.types import PodInfo
+
+FEW_WATCHES: Final = 3
+"""More counts by row than this take a line of the class's own."""
+_MOST_RULES: Final = 32
+FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
+_NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
+
+
+class Stated(msgspec.Struct, kw_only=True):
+    """What plugins with terms say of a class.
+
+    ``keys``: label keys whose values tell groups apart; with ``True`` only whether there is one.
+    ``watches``: counters of terms by row; ``watch_of``: which of them each term looks at, -1 for
+    none. ``scoring``: plugins that score by terms. ``refusals``: what they say, by number of the
+    loop's. ``private``: to list the rows that differ from their group is not enough.
+    """
+
+    terms: list[Term]
+    watches: list[Counter]
+    watch_of: list[int]
+    keys: tuple[tuple[str, bool], ...]
+    scoring: dict[str, Plugin]
+    refusals: list[Status]
+    affinity_first: bool
+    private: bool
+    counter: Counter | None
+    """Rules a row out where it is above 0, before NodeResourcesFit is asked."""
+    taken: Status
+
+
+class Statements:
+    """Asks the plugins of one profile what they state, over one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework | None) -> None:
+        self._snapshot = snapshot
+        self._filters: set[str] = set()
+        self._scores: set[str] = set()
+        self._begins: dict[str, PreFilter] = {}
+        self._prepares: dict[str, PreScore] = {}
+        self._affinities: dict[str, AffinityTerms] = {}
+        self._spreads: dict[str, SpreadTerms] = {}
+        self._counted: dict[str, CountedFilter] = {}
+        self._refusals: dict[str, list[Status]] = {}
+        for plugin in () if framework is None else framework.filter_plugins:
+            told: tuple[Rejection, ...] = ()
+            if isinstance(plugin, AffinityTerms):
+                self._affinities[plugin.name] = plugin
+                told = plugin.affinity_rejections
+            elif isinstance(plugin, SpreadTerms):
+                self._spreads[plugin.name] = plugin
+                told = plugin.spread_rejections
+            elif isinstance(plugin, CountedFilter):
+                self._counted[plugin.name] = plugin
+            self._refusals[plugin.name] = [Status(*one, plugin.name) for one in told]
+        if framework is not None:
+            self._filters = {plugin.name for plugin in framework.filter_plugins}
+            self._scores = {plugin.name for plugin in framework.score_plugins}
+            self._begins = {plugin.name: plugin for plugin in framework.pre_filter_plugins}
+            self._prepares = {plugin.name: plugin for plugin in framework.pre_score_plugins}
+
+    def is_affinity(self, name: str) -> bool:
+        """Return whether a plugin states its rules as ``AffinityTerms``."""
+        return name in self._affinities
+
+    def affinities_scoring(self, info: PodInfo) -> set[str]:
+        """Return which plugins with ``AffinityTerms`` do not skip their score now.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        rows, none = self._snapshot.rows()[:0], np.zeros(0, np.int64)
+        found = set()
+        for name in self._affinities:
+            plugin = self._prepares.get(name)
+            if plugin is not None and name in self._scores:
+                status = plugin.pre_score(CycleState(), info, self._snapshot, rows, none)
+                if status.code is not Code.SKIP:
+                    found.add(name)
+        return found
+
+    def state(self, info: PodInfo, wanting: Sequence[Plugin]) -> Stated | None:
+        """Return what plugins with terms say of a class, ``None`` where that is not covered.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        snapshot = self._snapshot
+        rows = snapshot.rows()[:0]
+        terms: list[Term] = []
+        scoring: dict[str, Plugin] = {}
+        refusals = [Status()] * layout.REFUSALS
+        order: list[str] = []
+        counter: Counter | None = None
+        taken = Status()
+        for plugin in wanting:
+            begins = self._begins.get(plugin.name)
+            if begins is not None:
+                status = begins.pre_filter(CycleState(), info, snapshot)[1]
+                if not status.ok and status.code is not Code.SKIP:
+                    return None
+            if plugin.name in self._counted:
+                if counter is not None:
+                    return None
+                counter, rejection = self._counted[plugin.name].rejecting_counter(info, snapshot)
+                taken = Status(*rejection, plugin.name)
+                continue
+            filtering = plugin.name in self._filters
+            scores = plugin.name in self._scores
+            untouched = False
+            prepares = self._prepares.get(plugin.name)
+            spread: list[Term] = []
+            if plugin.name in self._spreads:
+                spread = self._spreads[plugin.name].spread_terms(info, snapshot)
+            if scores and prepares is not None and not any(t.kind is Kind.SOFT for t in spread):
+                none = np.zeros(0, np.int64)
+                status = prepares.pre_score(CycleState(), info, snapshot, rows, none)
+                untouched = status.code is Code.SKIP
+                if not status.ok and not untouched:
+                    return None
+                scores = not untouched
+            affinity = self._affinities.get(plugin.name)
+            if affinity is not None:
+                stated = affinity.affinity_terms(info, snapshot)
+                if untouched:
+                    terms += affinity.untouched_terms(info, snapshot)
+                refusals[layout.NOT_NEAR : layout.SHUT] = self._refusals[plugin.name]
+                order.append("affinity")
+            elif plugin.name in self._spreads:
+                stated = spread
+                refusals[: layout.NOT_NEAR] = self._refusals[plugin.name]
+                order.append("spread")
+            else:
+                return None
+            terms += [t for t in stated if (filtering if t.kind in FILTERING else scores)]
+            if scores:
+                scoring[plugin.name] = plugin
+        if len(terms) > _MOST_RULES:
+            return None
+        watches, watch_of, keys, private = self._by_row(terms)
+        return Stated(
+            terms=terms,
+            watches=watches,
+            watch_of=watch_of,
+            keys=keys,
+            scoring=scoring,
+            refusals=refusals,
+            affinity_first=order[:1] == ["affinity"],
+            private=private or counter is not None,
+            counter=counter,
+            taken=taken,
+        )
+
+    def _by_row(
+        self, terms: Sequence[Term]
+    ) -> tuple[list[Counter], list[int], tuple[tuple[str, bool], ...], bool]:
+        """Find out which terms are by row, and which labels tell groups apart.
+
+        Return the counters of the former, which of them each term looks at, the labels, and whether
+        to list excepted rows is not enough.
+        """
+        watches: list[Counter] = []
+        watch_of: list[int] = []
+        keys: dict[tuple[str, bool], None] = {}
+        private = False
+        alive = self._snapshot.rows()
+        for term in terms:
+            table = term.table
+            watch = -1
+            if term.kind is Kind.UNTOUCHED:
+                pass
+            elif not term.single:
+                keys[table.column.key, False] = None
+            else:
+                private |= term.kind in _NOT_BY_ROW
+                private |= not term.whole and table.eligible is not None
+                if table.counter not in watches:
+                    watches.append(table.counter)
+                watch = watches.index(table.counter)
+                if not table.column.everywhere(alive, self._snapshot.node_version):
+                    keys[table.column.key, True] = None
+            watch_of.append(watch)
+        return watches, watch_of, tuple(sorted(keys)), private or len(watches) > FEW_WATCHES
