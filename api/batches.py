@@ -21,7 +21,7 @@ from django.http.response import HttpResponseBase
 from api import clock, errors
 from clusterstate.actions import objects
 from clusterstate.actions.deletion import Deletion
-from clusterstate.actions.storing import Deleted, Stored
+from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind

@@ -34,12 +34,12 @@ from api.cells import NONE, format_selector
 from clusterstate import advice, lineage
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
-from clusterstate.actions import objects, storing
+from clusterstate.actions import objects, transactions
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.deletion import DeleteOptions
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.evict import evict_pod
-from clusterstate.actions.storing import Deleted, Stored
+from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects import managed_fields, patching, wire_types
 from clusterstate.objects.errors import (
@@ -78,7 +78,7 @@ def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
         if not self.is_dry_run(request):
             return handler(self, request, *args, **kwargs)
         request.META.pop(batches.KEY, None)  # a batch commits for all its requests
-        with storing.rehearsal():
+        with transactions.rehearsal():
             return handler(self, request, *args, **kwargs)
 
     return decided

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.actions import objects, storing
+from clusterstate.actions import objects, transactions
 from clusterstate.actions.deletion import DeleteOptions
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.errors import Conflict, NotFound, StatusError, Timeout
@@ -62,7 +62,7 @@ def delete_collection(
             msgspec.structs.replace(chosen, uid=chosen.uid or uid).about(space, name, user)
             for space, name, uid in keys[first : first + CHUNK]
         ]
-        with storing.work(dry_run=True) if chosen.dry_run else nullcontext():
+        with transactions.work(dry_run=True) if chosen.dry_run else nullcontext():
             results = objects.delete_each(kind, wanted, now=now)
         for result in results:
             if not isinstance(result, StatusError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from clusterstate import changes
-from clusterstate.actions.storing import Deleted, Row
+from clusterstate.actions.stored import Deleted, Row
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects import document
 from clusterstate.objects.document import Overlay

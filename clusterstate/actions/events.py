@@ -14,9 +14,9 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import object_meta, transactions
 from clusterstate.actions.deletion import Deletion
-from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.actions.stored import Deleted, Row, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.objects import document
@@ -94,7 +94,7 @@ def record_many(occurrences: Sequence[Occurrence], *, now: datetime) -> int:
     # Sorted, so that two batches that count up the same events do not wait for each other.
     items = sorted(merged.items())
     found = [one for _, (one, _) in items]
-    uids = [storing.new_uid() for _ in items]
+    uids = [object_meta.new_uid() for _ in items]
     parameters: list[Any] = [
         sql.Uuids(uids),
         sql.Texts([one.namespace or "default" for one in found]),
@@ -207,12 +207,12 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
         StatusError: what admission says; AlreadyExists.
     """
     context = catalogue.reload()
-    new, _ = storing.prepare(EVENT, namespace, manifest, now=now, uid=storing.new_uid())
+    new, _ = object_meta.prepare(EVENT, namespace, manifest, now=now, uid=object_meta.new_uid())
     admitted = admission.admit("Event", CREATE, new, None, "", context, user)
     new = admitted.manifest
     metadata = new["metadata"]
     text, _ = document.encode("Event", new)
-    with storing.unique_names(EVENT, metadata["name"]):
+    with transactions.unique_names(EVENT, metadata["name"]):
         row = sql.fetch_one(
             _INSERT,
             [
@@ -293,7 +293,7 @@ def update_event(
     """
     locked = _lock(namespace, name)
     old = decode_object(locked.item)
-    new = storing.merge_update(EVENT, old, change(decode_object(locked.item)), "")
+    new = object_meta.merge_update(EVENT, old, change(decode_object(locked.item)), "")
     admitted = admission.admit("Event", UPDATE, new, old, "", catalogue.current(), user)
     new = admitted.manifest
     text, _ = document.encode("Event", new)
@@ -415,7 +415,7 @@ class EventWriter(Writer):
         dry_run: bool = False,
     ) -> Stored:
         """See ``update_event``: nobody owns fields of an event."""
-        with storing.work(dry_run=dry_run):
+        with transactions.work(dry_run=dry_run):
             return update_event(namespace, name, change, now=now, user=user)
 
     def delete_each(

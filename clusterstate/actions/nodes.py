@@ -13,7 +13,7 @@ from django.conf import settings
 
 from clusterstate import changes, sql
 from clusterstate.actions import eviction_warnings
-from clusterstate.actions.storing import Row
+from clusterstate.actions.stored import Row
 from clusterstate.actions.writing import Writer
 from clusterstate.objects import document, node_taints
 from clusterstate.objects.document import Overlay

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from clusterstate import catalogue
-from clusterstate.actions import deletion, storing
+from clusterstate.actions import deletion, transactions
 from clusterstate.actions.deletion import DeleteOptions, Deletion
 from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
@@ -20,7 +20,7 @@ from clusterstate.actions.pods.writer import PodWriter
 from clusterstate.actions.quota_writer import QuotaWriter
 from clusterstate.actions.roles import BindingWriter, RoleWriter
 from clusterstate.actions.services import ServiceWriter
-from clusterstate.actions.storing import Deleted, Stored
+from clusterstate.actions.stored import Deleted, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.errors import StatusError
@@ -64,7 +64,7 @@ def create(
     kind = kind_of(kind)
     items = [(namespace, manifest)]
     if dry_run or not is_batched(kind):
-        with storing.work(dry_run=dry_run):
+        with transactions.work(dry_run=dry_run):
             return _writer(kind).create(kind, items, now=now, user=user)[0]
     return _writer(kind).create(kind, items, now=now, user=user)[0]
 
@@ -85,7 +85,7 @@ def create_all(
     if len(groups) == 1 and not dry_run and is_batched(groups[0][0]):
         kind, items = groups[0]
         return _writer(kind).create(kind, items, now=now, user=user)
-    with storing.work(dry_run=dry_run):
+    with transactions.work(dry_run=dry_run):
         if any(kind.in_catalogue for kind, _ in groups):
             catalogue.lock_for_writing()
         return [
@@ -188,7 +188,7 @@ def delete(
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)
     wanted = chosen.about(namespace, name, user)
-    with storing.work(dry_run=dry_run or chosen.dry_run):
+    with transactions.work(dry_run=dry_run or chosen.dry_run):
         return deletion.only(_writer(kind).delete_each(kind, [wanted], now))
 
 

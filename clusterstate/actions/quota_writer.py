@@ -7,8 +7,8 @@ and the count (`actions.quotas`).
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from clusterstate.actions import quotas, storing
-from clusterstate.actions.storing import Stored
+from clusterstate.actions import quotas, stored_rows, transactions
+from clusterstate.actions.stored import Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
 from clusterstate.objects.errors import StatusError
@@ -62,7 +62,7 @@ class QuotaWriter(Writer):
             before[:] = [stored.get("spec") or {}]
             return change(stored)
 
-        with storing.work(dry_run=dry_run):
+        with transactions.work(dry_run=dry_run):
             stored = super().update(
                 kind,
                 namespace,
@@ -85,7 +85,7 @@ class QuotaWriter(Writer):
 def _as_counted(kind: Kind, key: tuple[str, str], stored: Stored | StatusError) -> Stored:
     """Return the answer about a quota with the status that it got meanwhile."""
     assert isinstance(stored, Stored)
-    rows = storing.lock_rows(kind, [key])
+    rows = stored_rows.lock_rows(kind, [key])
     if not rows:
         return stored  # it was being deleted, and nothing keeps it any more
     row = rows[0]

@@ -28,8 +28,8 @@ from typing import Final, TypeVar
 from django.db import transaction
 
 from clusterstate import catalogue, changes, sql
-from clusterstate.actions import storing
-from clusterstate.actions.storing import Row
+from clusterstate.actions import stored_rows
+from clusterstate.actions.stored import Row
 from clusterstate.admission import resource_quota
 from clusterstate.admission.resource_quota import Account, Charge
 from clusterstate.objects import document, usage
@@ -182,7 +182,7 @@ class Books:
                 continue
             manifest["status"] = status
             text, _ = document.encode(QUOTA.name, manifest)
-            revision = storing.update_row(QUOTA, row, manifest, text, now=now)
+            revision = stored_rows.update_row(QUOTA, row, manifest, text, now=now)
             row.text, row.revision = text, revision
             changes.announce(revision, (QUOTA.name,))
 

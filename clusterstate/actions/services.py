@@ -13,7 +13,7 @@ from typing import Final
 from django.db import transaction
 
 from clusterstate import sql
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.stored import Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
 from clusterstate.objects import addresses

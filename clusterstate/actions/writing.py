@@ -14,10 +14,10 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import admission, catalogue, changes
-from clusterstate.actions import deletion, quotas, storing
+from clusterstate.actions import deletion, object_meta, quotas, stored_rows, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.deletion import Deletion, Outcome
-from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.actions.stored import Deleted, Row, Stored
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.admission.resource_quota import Charge
 from clusterstate.objects import document, managed_fields, usage
@@ -54,7 +54,7 @@ class Writer:
         Raises:
             NotFound: there is none.
         """
-        return storing.lock_row(kind, namespace, name)
+        return stored_rows.lock_row(kind, namespace, name)
 
     def permit(self, kind: Kind, new: Manifest, old: Manifest | None, user: User) -> None:
         """Raise Forbidden where a user who may write such objects may not write this one."""
@@ -73,7 +73,7 @@ class Writer:
     ) -> int:  # fmt: skip
         """Write the new version of a locked row; return its revision."""
         strategy = kind.strategy
-        return storing.update_row(
+        return stored_rows.update_row(
             kind,
             row,
             new,
@@ -85,7 +85,7 @@ class Writer:
 
     def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
         """Remove locked rows; return the revisions of their deletions, in order."""
-        return storing.delete_rows(kind, rows, now=now)
+        return stored_rows.delete_rows(kind, rows, now=now)
 
     def create(
         self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
@@ -150,7 +150,7 @@ class Writer:
             if not prepared:
                 break
             try:
-                inserted = storing.insert_rows(
+                inserted = stored_rows.insert_rows(
                     kind,
                     [one.admitted.manifest for one in prepared],
                     now=now,
@@ -162,12 +162,12 @@ class Writer:
                 if books is not None:
                     for namespace, charged in charges:
                         books.take_back(namespace, charged)
-                taken = storing.taken_names(kind, [one.admitted.manifest for one in prepared])
+                taken = stored_rows.taken_names(kind, [one.admitted.manifest for one in prepared])
                 last = attempt == _MAX_TRIES - 1
                 for position, one in enumerate(prepared):
                     if position in taken and (last or not one.generated):
                         name = one.admitted.manifest["metadata"]["name"]
-                        error = storing.already_exists(kind, name)
+                        error = object_meta.already_exists(kind, name)
                         if all_or_nothing:
                             raise error from None
                         results[one.place] = error
@@ -232,8 +232,8 @@ class Writer:
         for place in places:
             namespace, manifest, user = wanted[place]
             try:
-                new, generated = storing.prepare(
-                    kind, namespace, manifest, now=now, uid=storing.new_uid()
+                new, generated = object_meta.prepare(
+                    kind, namespace, manifest, now=now, uid=object_meta.new_uid()
                 )
                 admitted = admission.admit(kind.name, CREATE, new, None, "", context, user)
                 self.permit(kind, admitted.manifest, None, user)
@@ -261,14 +261,14 @@ class Writer:
         dry_run: bool = False,
     ) -> Stored:
         """Replace an object by what ``change`` makes of it; see `actions.objects.update`."""
-        with storing.work(dry_run=dry_run):
+        with transactions.work(dry_run=dry_run):
             if kind.in_catalogue:
                 catalogue.lock_for_writing()
             context = catalogue.current()
             self.lock_before()
             row = self.lock(kind, namespace, name)
             old = row.manifest()
-            new = storing.merge_update(kind, old, change(row.manifest()), subresource)
+            new = object_meta.merge_update(kind, old, change(row.manifest()), subresource)
             admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
             self.permit(kind, admitted.manifest, old, user)
             new = self.settle(admitted.manifest, old, now)
@@ -276,15 +276,15 @@ class Writer:
             if manager is not None:
                 new = managed_fields.updated(kind, old, new, manager, now)
             text, slots = document.encode(kind.name, new)
-            if storing.same(kind, row, old, new, text, slots):
+            if object_meta.same(kind, row, old, new, text, slots):
                 return Stored(
                     row.composed(), row.revision, admitted.warnings, row.uid, changed=False
                 )
             if not subresource and kind.counts_generation:
-                storing.bump_generation(kind, old, new)
+                object_meta.bump_generation(kind, old, new)
                 text, slots = document.encode(kind.name, new)
             warnings = admitted.warnings
-            if storing.is_rehearsal():
+            if transactions.is_rehearsal():
                 warnings = [*warnings, *self.foretell(new, old, now)]
             leaves = new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new)
             books = None if leaves else self.charge_update(kind, new, old, subresource)
@@ -323,7 +323,7 @@ class Writer:
         context = catalogue.current()
 
         def lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
-            return storing.lock_rows(kind, keys)
+            return stored_rows.lock_rows(kind, keys)
 
         def judge(row: Row, one: Deletion) -> Outcome:
             return _judge_deletion(kind, row, one, context, now)
@@ -354,7 +354,7 @@ class Writer:
 
 
 def _own_namespace(manifest: Manifest) -> str:
-    """Return the namespace that a new object names itself, as `storing.prepare` takes it."""
+    """Return the namespace that a new object names itself, as `object_meta.prepare` takes it."""
     return (manifest.get("metadata") or {}).get("namespace") or "default"
 
 
@@ -389,7 +389,7 @@ def _judge_deletion(
         StatusError: what a precondition or admission says.
     """
     old = row.manifest()
-    storing.check_before_deletion(
+    object_meta.check_before_deletion(
         kind, old["metadata"], uid=wanted.uid, resource_version=wanted.resource_version
     )
     admission.admit(kind.name, DELETE, None, old, "", context, wanted.user)
@@ -407,7 +407,7 @@ def _judge_deletion(
             return deletion.UNCHANGED
     else:
         new["metadata"]["deletionTimestamp"] = document.format_time(now)
-        storing.bump_generation_of_leaving(new["metadata"])
+        object_meta.bump_generation_of_leaving(new["metadata"])
         kind.strategy.begin_deletion(new)
     text, slots = document.encode(kind.name, new)
     return Outcome(new, text, slots, gone=False)

@@ -20,7 +20,7 @@ import msgspec
 from django.db import connection, transaction
 
 from clusterstate import aside, changes, sql
-from clusterstate.actions import evictions, quotas, storing
+from clusterstate.actions import evictions, quotas, stored_rows
 from clusterstate.actions.pods.classes import class_facts
 from clusterstate.objects import document, eviction, scheduling_class
 from clusterstate.objects.kind import SHARED_TABLE, Kind
@@ -138,7 +138,7 @@ def _columns(progress: Progress) -> Found:
             if manifest is None:
                 yield where, f"its document {row['document_id']} cannot be read"
                 continue
-            wanted = _common(kind, manifest) | storing.columns_of(kind, manifest)
+            wanted = _common(kind, manifest) | stored_rows.columns_of(kind, manifest)
             if kind.name == "RuntimeClass":
                 wanted |= {key: manifest.get(key) for key in ("scheduling", "overhead")}
             for column, value in wanted.items():

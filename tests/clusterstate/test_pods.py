@@ -20,7 +20,7 @@ from clusterstate.actions.pods.queue import (
     set_unschedulable,
 )
 from clusterstate.actions.pods.status import fail_pods, nominate
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.stored import Stored
 from clusterstate.objects.errors import (
     AlreadyExists,
     BadRequest,
@@ -115,10 +115,10 @@ def test_a_manifest_with_a_resource_version_cannot_be_created() -> None:
 def test_generate_name_gives_five_random_letters_and_survives_collisions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from clusterstate.actions import storing
+    from clusterstate.actions import object_meta
 
     suffixes = iter(["aaaaa", "aaaaa", "aaaaa", "bbbbb"])
-    monkeypatch.setattr(storing, "name_suffix", lambda: next(suffixes))
+    monkeypatch.setattr(object_meta, "name_suffix", lambda: next(suffixes))
     first = create_pod(pod(generateName="job-"), now=NOW)
     second = create_pod(pod(generateName="job-"), now=NOW)
     assert decode_object(first.manifest)["metadata"]["name"] == "job-aaaaa"

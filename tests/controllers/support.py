@@ -8,7 +8,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.evictions import Fired
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pod
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.stored import Stored
 from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.pods import find_pod_id, pods_by_id

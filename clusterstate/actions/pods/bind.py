@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import object_meta, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
 from clusterstate.actions.pods.versions import lock_pod, write_version
@@ -267,11 +267,11 @@ def bind_pod(
         )
 
     context = catalogue.current()
-    with storing.work(dry_run=dry_run):
+    with transactions.work(dry_run=dry_run):
         sql.run(_LOCK_PLACEMENT_SHARED)
         row = lock_pod(namespace, name)
         old = row.manifest()
-        storing.check_preconditions(
+        object_meta.check_preconditions(
             POD, old["metadata"], uid=uid, resource_version=resource_version
         )
         binding = {

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from clusterstate import catalogue, changes, sql
-from clusterstate.actions import quotas, storing
+from clusterstate.actions import object_meta, quotas, transactions
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.preparing import Prepared, prepare_pod
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.stored import Stored
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.admission.resource_quota import Charge
 from clusterstate.objects import document, usage
@@ -130,7 +130,7 @@ def create_pods(
     """
     wanted = [(namespace, manifest, user) for manifest in manifests]
     if dry_run:
-        with storing.work(dry_run=True):
+        with transactions.work(dry_run=True):
             return _create(wanted, now, all_or_nothing=all_or_nothing)
     return _create(wanted, now, all_or_nothing=all_or_nothing)
 
@@ -253,7 +253,7 @@ def _insert(
     if not prepared:
         return []
     try:
-        with storing.unique_names(POD, prepared[0].name):
+        with transactions.unique_names(POD, prepared[0].name):
             rows = _run_insert(prepared, now, epoch)
     except AlreadyExists as error:
         if len(prepared) == 1:
@@ -308,7 +308,7 @@ def _taken(prepared: list[Prepared]) -> dict[int, AlreadyExists]:
     result = {}
     for position, key in enumerate(keys):
         if key in seen:
-            result[position] = storing.already_exists(POD, key[1])
+            result[position] = object_meta.already_exists(POD, key[1])
         seen.add(key)
     return result
 

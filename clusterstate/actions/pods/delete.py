@@ -7,7 +7,7 @@ from typing import Final
 from django.db import transaction
 
 from clusterstate import admission, catalogue, changes, sql
-from clusterstate.actions import deletion, storing
+from clusterstate.actions import deletion, object_meta, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.pods.clauses import FINISHED, POD
@@ -19,7 +19,7 @@ from clusterstate.actions.pods.versions import (
     remove_pods,
     write_versions,
 )
-from clusterstate.actions.storing import Deleted, Row
+from clusterstate.actions.stored import Deleted, Row
 from clusterstate.admission.request import DELETE, NOBODY, Context, User
 from clusterstate.objects import document, moments
 from clusterstate.objects.errors import StatusError
@@ -66,7 +66,7 @@ def delete_pod(
         propagation=propagation,
         condition=condition,
     )
-    with storing.work(dry_run=dry_run):
+    with transactions.work(dry_run=dry_run):
         return deletion.only(delete_pods_each([wanted], now=now))
 
 
@@ -106,7 +106,7 @@ def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outco
     grace_seconds, condition = wanted.grace_seconds, wanted.condition
     old = row.manifest()
     metadata = old["metadata"]
-    storing.check_before_deletion(
+    object_meta.check_before_deletion(
         POD, metadata, uid=wanted.uid, resource_version=wanted.resource_version
     )
     admission.admit("Pod", DELETE, None, old, "", context, wanted.user)
@@ -136,11 +136,11 @@ def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outco
         new["metadata"]["deletionTimestamp"] = document.format_time(when)
         new["metadata"]["deletionGracePeriodSeconds"] = grace
         if not metadata.get("deletionTimestamp"):
-            storing.bump_generation_of_leaving(new["metadata"])
+            object_meta.bump_generation_of_leaving(new["metadata"])
     if condition is not None:
         new["status"] = with_condition(old.get("status") or {}, condition, now)
     text, overlay = document.encode("Pod", new)
-    if storing.same(POD, row, old, new, text, overlay):
+    if object_meta.same(POD, row, old, new, text, overlay):
         return deletion.UNCHANGED
     return Outcome(new, text, overlay, gone)
 

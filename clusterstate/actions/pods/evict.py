@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from clusterstate import changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import stored_rows, transactions
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
-from clusterstate.actions.storing import Deleted
+from clusterstate.actions.stored import Deleted
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects import disruption, document
 from clusterstate.objects.errors import StatusError
@@ -52,7 +52,7 @@ def evict_pod(
     """
     dry_run = bool(options.get("dryRun"))
     preconditions = options.get("preconditions") or {}
-    with storing.work(dry_run=dry_run):
+    with transactions.work(dry_run=dry_run):
         # The budget's row is locked before the pod's, by everybody.
         _use_budget(namespace, name, now=now)
         return delete_pod(
@@ -97,13 +97,13 @@ def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
             " not support."
         )
 
-    budget = storing.lock_row(BUDGET, namespace, budgets[0])
+    budget = stored_rows.lock_row(BUDGET, namespace, budgets[0])
     present = budget.manifest()
     if disruption.is_exempt(present, ready=_is_ready(namespace, name)):
         return
     spent = disruption.charge(present, name, now=now)
     text, _ = document.encode(BUDGET.name, spent)
-    revision = storing.update_row(BUDGET, budget, spent, text, now=now)
+    revision = stored_rows.update_row(BUDGET, budget, spent, text, now=now)
     changes.announce(revision, (BUDGET.name,))
 
 

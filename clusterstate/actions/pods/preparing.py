@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from clusterstate import admission, catalogue
-from clusterstate.actions import storing
+from clusterstate.actions import object_meta
 from clusterstate.actions.pods.classes import class_facts, known_classes
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.admission import node_restriction
@@ -115,10 +115,10 @@ def _fill(template: _Template, metadata: Manifest, now: datetime) -> Prepared | 
     name = metadata.get("name")
     generated = not name and bool(metadata.get("generateName"))
     if generated:
-        name = storing.generated_name(metadata["generateName"])
+        name = object_meta.generated_name(metadata["generateName"])
     if not isinstance(name, str) or not name or formats.dns_subdomain(name):
         return None
-    uid = storing.new_uid()
+    uid = object_meta.new_uid()
     known = known_classes.get(template.digest)
     return Prepared(
         uid,
@@ -128,7 +128,7 @@ def _fill(template: _Template, metadata: Manifest, now: datetime) -> Prepared | 
         template.scheduler_name,
         list(template.warnings),
         generated,
-        template.document.fill(storing.stamp(now), name, str(uid)),
+        template.document.fill(object_meta.stamp(now), name, str(uid)),
         document.EMPTY,
         template.digest,
         template.spec,
@@ -144,8 +144,8 @@ def prepare_without_template(
     context: catalogue.Catalogue,
 ) -> tuple[Prepared, Manifest]:
     """Return the pod as it will be stored: metadata, admission, status, class; and its metadata."""
-    uid = storing.new_uid()
-    new, generated = storing.prepare(POD, namespace, manifest, now=now, uid=uid)
+    uid = object_meta.new_uid()
+    new, generated = object_meta.prepare(POD, namespace, manifest, now=now, uid=uid)
     admitted = admission.admit("Pod", CREATE, new, None, "", context, user)
     new = admitted.manifest
     digest, spec = scheduling_class.encode(new)

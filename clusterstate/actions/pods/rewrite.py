@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import transaction
 
 from clusterstate import changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import object_meta
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.objects import document
@@ -41,10 +41,10 @@ def rewrite_pod(
         new = change(row.manifest())
         drop_gated_condition(new, old)
         text, overlay = document.encode("Pod", new)
-        if storing.same(POD, row, old, new, text, overlay):
+        if object_meta.same(POD, row, old, new, text, overlay):
             return None
         if new.get("spec") != old.get("spec"):
-            storing.bump_generation(POD, old, new)
+            object_meta.bump_generation(POD, old, new)
             text, overlay = document.encode("Pod", new)
         revision = write_version(row, new, text, overlay, now=now)
         changes.announce(revision, ("Pod",))

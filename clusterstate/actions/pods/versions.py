@@ -6,10 +6,10 @@ from datetime import datetime
 import msgspec
 
 from clusterstate import changes, sql
-from clusterstate.actions import storing
+from clusterstate.actions import stored_rows
 from clusterstate.actions.pods.classes import class_id_of
 from clusterstate.actions.pods.clauses import POD, log_versions, returning_versions
-from clusterstate.actions.storing import Row
+from clusterstate.actions.stored import Row
 from clusterstate.objects import document, scheduling_class
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.meta import Manifest
@@ -24,12 +24,12 @@ def lock_pod(namespace: str, name: str) -> Row:
     Raises:
         NotFound: there is none.
     """
-    return _row(storing.lock_columns(POD, namespace, name, _COLUMNS))
+    return _row(stored_rows.lock_columns(POD, namespace, name, _COLUMNS))
 
 
 def lock_pods(keys: Sequence[tuple[str, str]]) -> list[Row]:
     """Return the stored pods with these namespaces and names, locked, without absent ones."""
-    return [_row(found) for found in storing.lock_many_columns(POD, keys, _COLUMNS)]
+    return [_row(found) for found in stored_rows.lock_many_columns(POD, keys, _COLUMNS)]
 
 
 def _row(found: sql.Row) -> Row:

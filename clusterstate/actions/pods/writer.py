@@ -9,7 +9,7 @@ from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.create import create_pods, create_pods_each
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
-from clusterstate.actions.storing import Deleted, Row, Stored
+from clusterstate.actions.stored import Deleted, Row, Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
 from clusterstate.objects import scheduling_class, usage

@@ -16,7 +16,7 @@ from clusterstate.actions import events, objects
 from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.actions.storing import Stored
+from clusterstate.actions.stored import Stored
 from clusterstate.objects.errors import AlreadyExists, Conflict, NotFound, StatusError
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.labels import is_dns1123_subdomain

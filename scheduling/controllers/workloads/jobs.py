@@ -2,7 +2,7 @@
 
 from clusterstate.actions import jobs as actions
 from clusterstate.actions import objects
-from clusterstate.actions.storing import name_suffix
+from clusterstate.actions.object_meta import name_suffix
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import job_rules as rules
