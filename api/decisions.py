@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from api import auth, clock, errors, replies, wire
-from api.viewsets import StatusView
+from api.views import StatusView
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest
 

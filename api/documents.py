@@ -5,12 +5,12 @@ from typing import Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from api import auth, discovery, errors, negotiation, replies, viewsets, wire
+from api import auth, discovery, errors, mixed_lists, negotiation, replies, views, wire
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import NotFound
 
 
-class DocumentView(viewsets.StatusView):
+class DocumentView(views.StatusView):
     """A document that everybody with a token may read."""
 
     http_method_names = ["get", "post"]
@@ -69,7 +69,7 @@ class CoreVersionsView(DocumentView):
         )
 
 
-class CoreView(viewsets.MixedListView, DocumentView):
+class CoreView(mixed_lists.MixedListView, DocumentView):
     """``/api/v1``: GET lists the core resources, POST creates a mixed ``List``."""
 
     http_method_names = ["get", "post"]

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from api import auth, clock, negotiation, replies, tables, wire
-from api.viewsets import StatusView
+from api.views import StatusView
 from clusterstate import changes, reservations
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import reservations as actions

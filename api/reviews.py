@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from api import auth, clock, replies, wire
-from api.viewsets import StatusView
+from api.views import StatusView
 from clusterstate.access import accounts, authorizer, nodes
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from api import auth, negotiation, replies, wire
-from api.viewsets import StatusView
+from api.views import StatusView
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest

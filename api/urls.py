@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.urls import path, re_path
 
 from api import (
+    bindings,
     decisions,
     documents,
     evictions,
@@ -22,7 +23,7 @@ from api import (
 
 urlpatterns = [
     re_path(
-        r"^api/v1/namespaces/(?P<namespace>[^/]+)/bindings/?$", viewsets.BindingsView.as_view()
+        r"^api/v1/namespaces/(?P<namespace>[^/]+)/bindings/?$", bindings.BindingsView.as_view()
     ),
     re_path(
         r"^api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/decisions"

@@ -7,13 +7,10 @@ about storage in actions; here is only HTTP.
 
 import time
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, cast
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from api import (
     account_tokens,
@@ -24,23 +21,21 @@ from api import (
     event_group,
     negotiation,
     options,
-    protobuf,
     replies,
-    room,
     routes,
     wire,
 )
-from api.cells import NONE, format_selector
+from api.bindings import bind
+from api.bodies import items_of, metadata_of, put_namespace
+from api.scale import scale_of
+from api.views import StatusView
 from clusterstate import advice, lineage
 from clusterstate.access import authorizer
-from clusterstate.access.rules import Attributes
-from clusterstate.actions import objects, transactions
+from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.deletion import DeleteOptions
-from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.stored import Deleted, Stored
-from clusterstate.admission.request import User
 from clusterstate.objects import managed_fields, patching, wire_types
 from clusterstate.objects.errors import (
     BadRequest,
@@ -49,7 +44,6 @@ from clusterstate.objects.errors import (
     TooLarge,
 )
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries.lists import list_page
@@ -66,80 +60,6 @@ COLLECTION_SECONDS = 60.0
 """How long a request deletes objects of a collection (kube-apiserver's ``--request-timeout``)."""
 
 Change = Callable[[Manifest], Manifest]
-
-
-def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Return a write handler that writes nothing where the request is a dry run."""
-
-    @wraps(handler)
-    def decided(self: "StatusView", request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        if request.method != "DELETE":
-            room.require()
-        if not self.is_dry_run(request):
-            return handler(self, request, *args, **kwargs)
-        request.META.pop(batches.KEY, None)  # a batch commits for all its requests
-        with transactions.rehearsal():
-            return handler(self, request, *args, **kwargs)
-
-    return decided
-
-
-class StatusView(APIView):
-    """A view whose every failure is a ``Status`` and whose every caller has a token.
-
-    Every write is a dry run if the request says so, whatever the handler does: it runs in a
-    transaction that is rolled back. No handler has to know.
-    """
-
-    authentication_classes = [auth.BearerAuthentication]
-    permission_classes = []
-    throttle_classes = []
-    parser_classes = []
-    renderer_classes = []
-    content_negotiation_class = negotiation.Negotiation
-
-    user: User
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Put the decision about dry runs before each write handler of the class."""
-        super().__init_subclass__(**kwargs)
-        for method in options.OPTIONS:
-            if method.lower() in cls.__dict__:
-                setattr(cls, method.lower(), _decided(cls.__dict__[method.lower()]))
-
-    def is_dry_run(self, request: HttpRequest) -> bool:
-        """Return whether the request is to change nothing.
-
-        Raises:
-            StatusError: it says so in a word that is not known.
-        """
-        return options.dry_run(request.GET.getlist("dryRun"), options.OPTIONS[request.method or ""])
-
-    @property
-    def default_response_headers(self) -> dict[str, str]:
-        """Return none: answers set their own."""
-        return {}
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate; what the user may do is asked when it is known what they want."""
-        options.check_timeout(request.query_params)
-        self.user = cast("User", request.user)
-
-    def handle_exception(  # type: ignore[override]  # DRF takes any HttpResponse
-        self, exc: Exception
-    ) -> HttpResponse:
-        """Return any failure as a ``Status``."""
-        return errors.respond(exc)
-
-    def finalize_response(  # type: ignore[override]  # answers are Django's own, made by the views
-        self, request: HttpRequest, response: HttpResponseBase, *args: Any, **kwargs: Any
-    ) -> HttpResponseBase:
-        """Return the answer in the form that the client asks for first, JSON or protobuf."""
-        accept = request.META.get("HTTP_ACCEPT", "")
-        if isinstance(response, batches.Deferred):
-            response.accept = accept
-            return response
-        return protobuf.render(accept, cast("HttpResponse", response))
 
 
 class ResourceView(StatusView):
@@ -213,7 +133,7 @@ class ResourceView(StatusView):
             )
         body = get_object(target.kind, target.namespace, target.name)
         if target.subresource == "scale":
-            return self._plain(request, wire.encode(_scale_of(target.kind, replies.decode(body))))
+            return self._plain(request, wire.encode(scale_of(target.kind, replies.decode(body))))
         return self._object(request, body)
 
     def _list(self, request: HttpRequest) -> HttpResponse:
@@ -263,8 +183,8 @@ class ResourceView(StatusView):
         if kind.namespaced and not target.namespace:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         manifest, warnings = self._manifest(request, value)
-        metadata = _metadata(manifest)
-        _in_namespace(metadata, target.namespace)
+        metadata = metadata_of(manifest)
+        put_namespace(metadata, target.namespace)
         warnings += advice.about(kind.name, manifest, time.monotonic())
         if kind.names_creators or "fieldManager" in request.GET:
             managed_fields.claim(kind, manifest, options.field_manager(request))
@@ -313,8 +233,8 @@ class ResourceView(StatusView):
         if target.subresource == "scale":
             return self._set_scale(request, lambda _: value)
         manifest, warnings = self._manifest(request, value)
-        metadata = _metadata(manifest)
-        _in_namespace(metadata, target.namespace)
+        metadata = metadata_of(manifest)
+        put_namespace(metadata, target.namespace)
         if metadata.setdefault("name", target.name) != target.name:
             raise BadRequest(
                 f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
@@ -351,8 +271,8 @@ class ResourceView(StatusView):
         def patched(current: Manifest) -> Manifest:
             manifest, found = wire.manifest(strip_nulls(change(current)), target.kind, mode)
             warnings[:] = found
-            metadata = _metadata(manifest)
-            _in_namespace(metadata, target.namespace)
+            metadata = metadata_of(manifest)
+            put_namespace(metadata, target.namespace)
             if metadata.get("name") != target.name:
                 raise BadRequest("the patch changes metadata.name, which names the object")
             return manifest
@@ -370,10 +290,10 @@ class ResourceView(StatusView):
                 "Required value: is required for apply patch"
             )
         manifest, warnings = self._manifest(request, value)
-        metadata = _metadata(manifest)
+        metadata = metadata_of(manifest)
         if metadata.get("managedFields"):
             raise BadRequest("metadata.managedFields must be nil")
-        _in_namespace(metadata, target.namespace)
+        put_namespace(metadata, target.namespace)
         metadata["name"] = target.name
         now = clock.now()
         force = wire.boolean(query.get("force"), "force")
@@ -494,8 +414,8 @@ class ResourceView(StatusView):
         eviction = wire.request(
             value, "Eviction", wire_types.Eviction, "policy/v1", "policy/v1beta1"
         )
-        metadata = _metadata(eviction)
-        _in_namespace(metadata, target.namespace)
+        metadata = metadata_of(eviction)
+        put_namespace(metadata, target.namespace)
         if metadata.get("name", target.name) != target.name:
             raise BadRequest("name in URL does not match name in Eviction object")
         return options.delete_options(eviction.get("deleteOptions") or {}, request.GET)
@@ -505,12 +425,12 @@ class ResourceView(StatusView):
 
         def scaled(current: Manifest) -> Manifest:
             scale = wire.request(
-                strip_nulls(change(_scale_of(target.kind, current))),
+                strip_nulls(change(scale_of(target.kind, current))),
                 "Scale",
                 wire_types.Scale,
-                *_SCALE,
+                "autoscaling/v1",
             )
-            metadata = _metadata(scale)
+            metadata = metadata_of(scale)
             replicas = (scale.get("spec") or {}).get("replicas", 0)
             result = {**current, "spec": {**(current.get("spec") or {}), "replicas": replicas}}
             result["metadata"] = dict(current["metadata"])
@@ -532,7 +452,7 @@ class ResourceView(StatusView):
             now=clock.now(),
             user=self.user,
         )
-        scale = _scale_of(target.kind, replies.decode(stored.manifest))
+        scale = scale_of(target.kind, replies.decode(stored.manifest))
         return self._plain(request, wire.encode(scale))
 
     # ----------------------------------------------------------------------------- helpers
@@ -579,136 +499,6 @@ class ResourceView(StatusView):
         return replies.reply(body, status=status, warnings=warnings or ())
 
 
-class BindingsView(StatusView):
-    """``POST namespaces/NS/bindings``: bind the pod that the body names."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: Request, namespace: str) -> HttpResponse:
-        """Bind a pod."""
-        auth.require(self.user, Attributes("create", resource="bindings", namespace=namespace))
-        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        binding = wire.request(value, "Binding", wire_types.Binding, "v1")
-        name: str = _metadata(binding).get("name", "")
-        if not name:
-            raise BadRequest("metadata.name: Required value: it names the pod")
-        return bind(value, namespace, name, self.user)
-
-
-class MixedListView(StatusView):
-    """``POST /api/v1``: create every item of a ``List`` of any kinds, or none."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: Request) -> HttpResponse:
-        """Create the items in the order in which they stand."""
-        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        body = wire.typed(value, "List", "v1")
-        mode = request.query_params.get("fieldValidation", "")
-        wanted: list[tuple[Kind, str, Manifest]] = []
-        warnings: list[str] = []
-        for index, item in enumerate(list_items(body)):
-            kind = _kind_of(item, index)
-            manifest, found = checked_item(item, kind, index, mode)
-            namespace = _metadata(manifest).get("namespace") or ""
-            auth.require(
-                self.user,
-                Attributes("create", kind.group, kind.plural, namespace=namespace),
-            )
-            wanted.append((kind, namespace, manifest))
-            warnings += found
-        manager = options.field_manager(request)
-        for kind, _, manifest in wanted:
-            managed_fields.claim(kind, manifest, manager)
-        done = objects.create_all(wanted, now=clock.now(), user=self.user)
-        revision = max((stored.revision for stored in done), default=0)
-        for stored in done:
-            warnings += stored.warnings
-        head = wire.encode(replies.list_metadata(revision))
-        body_bytes = (
-            b'{"kind":"List","apiVersion":"v1","metadata":%s,"items":[' % head
-            + b",".join(stored.manifest for stored in done)
-            + b"]}"
-        )
-        return replies.reply(body_bytes, status=201, warnings=warnings)
-
-
-# ------------------------------------------------------------------------------------- parts
-
-
-def list_items(value: Manifest) -> list[Any]:
-    """Return the items of a list manifest."""
-    items = value.get("items")
-    if items is None:
-        return []
-    if not isinstance(items, list):
-        raise BadRequest("items: expected a list")
-    return items
-
-
-def checked_item(
-    item: Any, kind: Kind, index: int, field_validation: str
-) -> tuple[Manifest, list[str]]:
-    """Return an item of a list as a checked manifest, and warnings that name it."""
-    try:
-        manifest, warnings = wire.manifest(item, kind, field_validation)
-    except BadRequest as error:
-        raise BadRequest(f"items[{index}]: {error.message}") from error
-    return manifest, [f"items[{index}]: {text}" for text in warnings]
-
-
-def items_of(
-    value: Manifest, kind: Kind, namespace: str, field_validation: str
-) -> tuple[list[Manifest], list[str]]:
-    """Return the items of a list of one kind, each with its namespace, and warnings."""
-    wire.typed(value, str(value["kind"]), kind.api_version, "v1")
-    manifests: list[Manifest] = []
-    warnings: list[str] = []
-    for index, item in enumerate(list_items(value)):
-        manifest, found = checked_item(item, kind, index, field_validation)
-        metadata = _metadata(manifest)
-        try:
-            _in_namespace(metadata, namespace)
-        except BadRequest as error:
-            raise BadRequest(f"items[{index}]: {error.message}") from error
-        if kind.namespaced and not metadata.get("namespace"):
-            raise BadRequest(f"items[{index}]: metadata.namespace: Required value")
-        manifests.append(manifest)
-        warnings += found
-    return manifests, warnings
-
-
-def _kind_of(item: Any, index: int) -> Kind:
-    """Return the kind that an item of a mixed list names."""
-    if isinstance(item, dict):
-        name = item.get("kind")
-        kind = KINDS.get(name) if isinstance(name, str) else None
-        if kind is not None and item.get("apiVersion") == kind.api_version:
-            return kind
-    raise BadRequest(f"items[{index}]: kind and apiVersion name no kind that is served")
-
-
-def _metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return ``metadata``, made if absent."""
-    metadata = manifest.setdefault("metadata", {})
-    if not isinstance(metadata, dict):
-        raise BadRequest("metadata: expected an object")
-    return metadata
-
-
-def _in_namespace(metadata: dict[str, Any], namespace: str) -> None:
-    """Put the namespace of the URL into ``metadata``; another one there is an error."""
-    if not namespace:
-        return
-    given = metadata.get("namespace")
-    if given in (None, ""):
-        metadata["namespace"] = namespace
-    elif given != namespace:
-        raise BadRequest(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-
-
 def _details(kind: Kind, name: str) -> dict[str, Any]:
     details: dict[str, Any] = {"kind": kind.plural}
     if name:
@@ -716,52 +506,3 @@ def _details(kind: Kind, name: str) -> dict[str, Any]:
     if kind.group:
         details["group"] = kind.group
     return details
-
-
-def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:
-    """Bind the pod ``namespace/name`` as the Binding in ``value`` says."""
-    binding = wire.request(value, "Binding", wire_types.Binding, "v1")
-    metadata = _metadata(binding)
-    _in_namespace(metadata, namespace)
-    if metadata.setdefault("name", name) != name:
-        raise BadRequest("name in URL does not match name in Binding object")
-    target = binding.get("target") or {}
-    if not target.get("name"):
-        raise BadRequest("target.name: Required value")
-    if target.get("kind") not in (None, "", "Node"):
-        raise BadRequest('target.kind: Unsupported value: supported values: "Node", "<empty>"')
-    bind_pod(
-        namespace,
-        name,
-        target["name"],
-        uid=metadata.get("uid", ""),
-        resource_version=metadata.get("resourceVersion", ""),
-        annotations=metadata.get("annotations"),
-        now=clock.now(),
-        user=user,
-    )
-    return replies.reply(wire.encode(errors.success(201)), status=201)
-
-
-_SCALE = ("autoscaling/v1",)
-
-
-def _scale_of(kind: Kind, item: Manifest) -> Manifest:
-    """Return the ``Scale`` of an object that has replicas."""
-    metadata = item["metadata"]
-    spec, status = item.get("spec") or {}, item.get("status") or {}
-    selector = spec.get("selector")
-    if kind.has_plain_selector:
-        selector = {"matchLabels": selector or {}}
-    text = format_selector(selector)
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": {"replicas": spec.get("replicas", 0)},
-        "status": {
-            "replicas": status.get("replicas", 0),
-            "selector": "" if text == NONE else text,
-        },
-    }

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.urls import URLPattern
 
 from api import batches, clock, urls
-from api.viewsets import StatusView
+from api.views import StatusView
 from clusterstate import changes, memory, sql
 from clusterstate.actions import reservations
 from clusterstate.actions.reservations import NewReservation
