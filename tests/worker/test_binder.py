@@ -1,0 +1,117 @@
+"""What becomes of decisions: bound, refused, or back in the queue."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from clusterstate.actions import bootstrap, objects
+from clusterstate.actions.pods.bind import Binding
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.pods import find_pod_id, pods_by_id
+from tests.clock import NOW
+from tests.controllers.support import make_node, pod_manifest
+from tests.rows import load_pending
+from tests.worker.worker import SECONDS, Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    bootstrap.add_missing(now=NOW)
+    make_node("n1")
+    made = Worker()
+    yield made
+    made.binder.close()
+
+
+def create(*names: str, cpu: str = "1") -> list[int]:
+    resources = {"requests": {"cpu": cpu}}
+    containers = [{"name": "main", "image": "nginx:1", "resources": resources}]
+    create_pods([pod_manifest(name, containers=containers) for name in names], now=NOW)
+    return [cast(int, find_pod_id("default", name)) for name in names]
+
+
+def submit(worker: Worker) -> int:
+    """Decide what waits, and begin to bind it."""
+    placed = [Binding(cast(int, key), node) for key, node in worker.decide().placed()]
+    return worker.binder.submit(placed, SECONDS)
+
+
+def offer(name: str, cpu: str) -> None:
+    """Change what a node offers, so that binds that were decided before are refused."""
+
+    def changed(manifest: dict[str, object]) -> dict[str, object]:
+        allocatable = {"cpu": cpu, "memory": "256Gi", "pods": "110"}
+        return {**manifest, "status": {"allocatable": allocatable, "capacity": allocatable}}
+
+    objects.update("Node", "", name, changed, subresource="status", now=NOW)
+
+
+def nodes_of(pod_ids: list[int]) -> list[str]:
+    rows = pods_by_id(pod_ids)
+    return [rows[pod_id].node_name for pod_id in pod_ids]
+
+
+def events() -> list[tuple[str, str]]:
+    items = [decode_object(item) for item in list_page("Event", "default").items]
+    return sorted(
+        (item["reason"], item["regarding"]["name"])
+        if "regarding" in item
+        else (item["reason"], item["involvedObject"]["name"])
+        for item in items
+    )
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_what_was_decided_is_bound_and_leaves_the_queue(worker: Worker, count: int) -> None:
+    """A few pods on the caller's thread, more of them on the binder's own."""
+    names = [f"p{number}" for number in range(count)]
+    pod_ids = create(*names)
+    assert submit(worker) == count
+    assert worker.binder.settle(SECONDS) == 0
+    assert nodes_of(pod_ids) == ["n1"] * count
+    assert load_pending() == []
+    assert len(worker.mirror.queue) == 0
+    worker.binder.tell(SECONDS)
+    assert events() == sorted(("Scheduled", name) for name in names)
+    assert not worker.binder.has_news
+
+
+def test_a_refused_bind_is_forgotten_and_the_pod_is_decided_again(worker: Worker) -> None:
+    (pod_id,) = create("p")
+    decisions = worker.decide()
+    assert worker.mirror.snapshot.is_assumed(pod_id)
+    offer("n1", "32")
+    placed = [Binding(cast(int, key), node) for key, node in decisions.placed()]
+    worker.binder.submit(placed, SECONDS)
+    assert nodes_of([pod_id]) == [""]
+    assert not worker.mirror.snapshot.knows(pod_id)
+    assert worker.mirror.snapshot.requested.sum() == 0
+    assert submit(worker) == 1
+    assert nodes_of([pod_id]) == ["n1"]
+
+
+def test_a_refused_pod_waits_at_once_and_its_condition_is_written_later(worker: Worker) -> None:
+    (large,) = create("large", cpu="65")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    assert worker.mirror.queue.place(large).stage == "unschedulable"
+    assert load_pending()[0].stage == "active"
+    assert worker.binder.write_refused(SECONDS) == 1
+    (row,) = load_pending()
+    assert (row.stage, row.attempts) == ("unschedulable", 1)
+    assert "Insufficient cpu" in row.message
+
+
+def test_a_pod_that_was_placed_drops_its_refusal(worker: Worker) -> None:
+    (pod_id,) = create("p", cpu="65")
+    worker.binder.refuse(worker.decide().unplaced(), SECONDS)
+    offer("n1", "128")
+    worker.mirror.refresh(SECONDS)
+    worker.mirror.queue.activate([pod_id], SECONDS)
+    assert submit(worker) == 1
+    assert worker.binder.write_refused(SECONDS) == 0
+    assert nodes_of([pod_id]) == ["n1"]

@@ -1,0 +1,37 @@
+"""A scheduling worker of parts: a mirror, a binder over it, and decisions without a loop."""
+
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.decision import Decisions
+from scheduling.engine.queue import Backoff
+from scheduling.framework.runtime import Framework
+from scheduling.worker.binder import Binder
+from scheduling.worker.mirror import Mirror
+from tests.clock import NOW
+from tests.harness import kubernetes_framework
+
+SECONDS = NOW.timestamp()
+
+
+class Worker:
+    """Decides what waits, and leaves to the test what becomes of the decisions."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror({"default-scheduler": {}}, Backoff())
+        self.mirror.load(SECONDS)
+        self.framework: Framework = kubernetes_framework()
+        self.binder = Binder(self.mirror, lambda name: self.framework)
+        self.seed = 0
+
+    def decide(self) -> Decisions:
+        """Decide all pods that are ready, assuming those that find a node."""
+        self.mirror.refresh(SECONDS)
+        batch = self.mirror.queue.pop_batch(SECONDS, 1000)
+        self.seed += 1
+        decisions = schedule_batch(
+            self.mirror.snapshot,
+            self.framework,
+            [PodToPlace(pod.pod_id, self.mirror.info(pod.class_id)) for pod in batch],
+            Options(seed=self.seed),
+        )
+        self.binder.recorder.note(decisions, self.mirror.snapshot, profile_revision=0, now=SECONDS)
+        return decisions
