@@ -9,12 +9,12 @@ MUCH_BYTES: Final = 32 << 20
 
 
 def calm() -> None:
-    """Take all there is for permanent, and look for cycles rarely from now on.
+    """Freeze all live objects (``gc.freeze``) and raise the thresholds of the garbage collector.
 
-    As it comes, Python looks through every object each time a few thousand new ones have survived:
+    By default Python looks through every object each time a few thousand new ones have survived:
     tens of milliseconds in a process that holds a cluster, and half of the time of one that decides
-    for thousands of pods. To be called when the large things are loaded, again when they are
-    replaced. Takes one full collection.
+    for thousands of pods. Call this after large loads, and again when what was loaded is replaced.
+    Takes one full collection.
     """
     gc.unfreeze()
     gc.collect()

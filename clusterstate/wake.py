@@ -261,7 +261,7 @@ class Subscription:
 
 
 def _close(pubsub: "redis.client.PubSub | None") -> None:
-    """Hang up, whatever state the connection is in."""
+    """Close the subscription; a connection that is broken already raises nothing."""
     if pubsub is not None:
         try:
             pubsub.close()

@@ -45,7 +45,7 @@ BUDGET_RETRY: Final = timedelta(seconds=5)
 """How long a pod waits that its disruption budget does not let go."""
 LANDING_RETRY: Final = timedelta(seconds=0.5)
 LANDING_PATIENCE: Final = timedelta(seconds=15)
-"""For so long a pod waits until somebody knows where it would go; then it leaves in any case."""
+"""How long an eviction waits at most for a forecast of the node that the pod would go to."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The default plugins, one judgement per module; ``catalogue`` makes them from a profile.
 
 Each is vectorised: it judges the rows of the node table that it is given, with Kubernetes' integer
-arithmetic. ``reference`` states the same rules once more, plainly and per node, for people and as
-the tests' oracle. Plugins import no other plugin and nothing of the engine; what they share is in
+arithmetic. ``tests.reference`` states the same rules once more, node by node, and the tests compare
+both. Plugins import no other plugin and nothing of the engine; what they share is in
 ``framework.vectors`` and ``framework.tables``.
 """

@@ -94,7 +94,7 @@ class Binder:
         """Told of a reserved pod whose decision does not stand any more."""
 
     def close(self) -> None:
-        """Wait for the batch that is under way, whatever becomes of it, and hang up, once."""
+        """Wait for the batch that is under way, then close the connection; once."""
         if self._closed:
             return
         self._closed = True

@@ -61,7 +61,7 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
         if record is None or record.terminating:
             continue
         if record.row < 0:
-            mirror.homeless.add(pod_id)
+            mirror.of_unknown_nodes.add(pod_id)
         else:
             came.setdefault(record.row, []).append(record)
     default = next(iter(frameworks.values())).profile
@@ -73,7 +73,7 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
             found = _verdicts(snapshot, row, records, profiles, default, moment)
         except Exception as error:  # noqa: BLE001  # whoever runs the mirror sets them aside
             keys = [cast(int, record.key) for record in records]
-            mirror.indigestible += [(aside.pod(key), error) for key in keys]
+            mirror.failed_objects += [(aside.pod(key), error) for key in keys]
             continue
         failed += [(pod_id, *problem) for pod_id, problem in found.items()]
     if failed:

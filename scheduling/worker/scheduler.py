@@ -277,7 +277,7 @@ class Scheduler:
         self.mirror.refresh(now)
         if self.mirror.arrivals:
             node_admission.judge(self.mirror, self._profiles.frameworks, now)
-        if self.mirror.indigestible:
+        if self.mirror.failed_objects:
             self._set_aside(now)
         ready = self.reservations.follow(now)
         batch = self.mirror.queue.pop_batch(now, _batch_size.limit)
@@ -292,7 +292,7 @@ class Scheduler:
         return done
 
     def _set_aside(self, now: float) -> None:
-        found, self.mirror.indigestible = self.mirror.indigestible, []
+        found, self.mirror.failed_objects = self.mirror.failed_objects, []
         failed_batches.set_aside(found, now)
 
     def _place(self, batch: Sequence[PendingPod], ready: list[Binding], now: float) -> int:

@@ -75,7 +75,7 @@ class Standby:
         mirror.take_in_again(rows, now)
         mirror.arrivals.clear()  # for the node admission of the one who works
         # That one sets them aside; should it not come to it, each is to be set aside once.
-        mirror.indigestible = list({one[0]: one for one in mirror.indigestible}.values())
+        mirror.failed_objects = list({one[0]: one for one in mirror.failed_objects}.values())
         mirror.queue.compact()
         return len(rows)
 

@@ -177,7 +177,7 @@ def test_following_in_columns_or_rows_gives_what_loading_gives(
         by_columns.refresh(SECONDS)
         assert told(by_columns) == told(by_rows)
         assert sorted(by_columns.arrivals) == sorted(by_rows.arrivals)
-        assert by_columns.homeless == by_rows.homeless
+        assert by_columns.of_unknown_nodes == by_rows.of_unknown_nodes
         assert by_columns.cursor == by_rows.cursor
         for one in (by_rows, by_columns):
             for record in [r for r in one.snapshot.pods() if one.snapshot.is_assumed(r.key)]:

@@ -8,8 +8,8 @@ the last state of each object, never on the way there: the snapshot is a cache.
 ``assume`` adds a pod that was decided but is not yet known to be bound; the pod's own ``add_pod``
 confirms it, ``forget`` takes it back.
 
-One class would be all of this, since a pod that comes touches most of its arrays and must not pay
-for a call more. It is written down in floors, each a class that extends the one below and keeps the
+Adding a pod changes most of these arrays, and a call more for each pod would be noticed, so all of
+them belong to one object. Its class is written in floors: each extends the one below and keeps the
 arrays that it names::
 
     __init__    Snapshot: everything

@@ -14,8 +14,8 @@ decides the same. It never writes. Its class is written down in parts::
 
 Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
 states the last state of one object. A pod that this worker assumed is confirmed by its own change;
-a pod that somebody else put on a node is noted in ``arrivals``, for the node's admission to judge,
-and in ``homeless`` as long as that node does not exist.
+a pod that a client put on a node is noted in ``arrivals``, for the node's admission to judge,
+and in ``of_unknown_nodes`` as long as that node does not exist.
 Reserved pods (``clusterstate.reservations``) are counted on the node that is set aside for them.
 """
 

@@ -23,18 +23,18 @@ class ManyChanges(SingleChanges):
                 self._apply_all(map(one.change, range(len(one))), now)
             else:
                 self._apply_pods(one, now)
-        self._tell_confirmed(now)
+        self._move_on_confirmed(now)
 
     def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
         """Apply changes of pods, as one after the other; waiting pods hear of each class once."""
         found = pod_news.sort_out(pods, self.snapshot, self._classes)
-        self._stay(pods, found.same)
-        self._leave(found.left, now)
-        self._come(pods, found.came, now)
-        self._wait(pods, found, now)
+        self._confirm_pods(pods, found.same)
+        self._remove_pods(found.left, now)
+        self._add_pods(pods, found.came, now)
+        self._queue_pods(pods, found, now)
         self._apply_all(map(pods.change, found.rest), now)
 
-    def _stay(self, pods: pod_log.PodChanges, same: pod_news.Pods) -> None:
+    def _confirm_pods(self, pods: pod_log.PodChanges, same: pod_news.Pods) -> None:
         """Confirm pods on nodes; most are what this worker assumed."""
         snapshot = self.snapshot
         started = pod_news.seconds(pods, same)
@@ -43,7 +43,7 @@ class ManyChanges(SingleChanges):
             self._confirmed[info.index] = info
         self._leave_queue_all(same.ids)
 
-    def _come(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
+    def _add_pods(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
         """Count pods that others put on nodes."""
         if not came.ids:
             return
@@ -63,7 +63,7 @@ class ManyChanges(SingleChanges):
         for index in np.unique(came.classes).tolist():
             self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=self.snapshot.classes[index].pod)
 
-    def _leave(self, left: pod_news.Pods, now: float) -> None:
+    def _remove_pods(self, left: pod_news.Pods, now: float) -> None:
         """Count pods no longer that were deleted, or finished."""
         if not left.ids:
             return
@@ -71,26 +71,26 @@ class ManyChanges(SingleChanges):
         for pod_id in left.ids:
             self.snapshot.remove_pod(pod_id)
         self._leave_queue_all(left.ids)
-        if self.arrivals or self.homeless:
+        if self.arrivals or self.of_unknown_nodes:
             for pod_id in left.ids:
-                self._is_judged(pod_id)
+                self._drop_arrival(pod_id)
         for info in infos:
             self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=info.pod)
 
-    def _wait(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
+    def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
         """Take pods that are on no node into the queue, at the time of their first change."""
         waiting = found.waiting
         at = pods.at[found.first[waiting.numbers]].tolist()
         class_ids = pods.classes[waiting.numbers].tolist()
-        judged = bool(self.arrivals or self.homeless)
+        judged = bool(self.arrivals or self.of_unknown_nodes)
         for number, pod_id, class_id, since in zip(
             waiting.numbers, waiting.ids, class_ids, at, strict=True
         ):
             try:
                 if judged:
-                    self._is_judged(pod_id)
+                    self._drop_arrival(pod_id)
                 self._join_queue(pod_id, class_id, since, now)
-            except Exception as error:  # noqa: BLE001  # kept in indigestible, or raised again
+            except Exception as error:  # noqa: BLE001  # kept in failed_objects, or raised again
                 self._give_up(pods.change(number), error)
 
     def _leave_queue_all(self, pod_ids: list[int]) -> None:

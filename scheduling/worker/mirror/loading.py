@@ -41,21 +41,21 @@ class Loading(RefusedPods):
         self.queue = self._new_queue()
         self.arrivals.clear()
         self._confirmed.clear()
-        self.homeless.clear()
+        self.of_unknown_nodes.clear()
         self._classes.clear()
         self._unread.clear()
-        self._shut.clear()
+        self._left_out_nodes.clear()
         with consistent_read() as revision:
             row_of_node: dict[int, int] = {}
             for node in load_nodes():
-                with self._digesting(Which("Node", node.id)):
+                with self._noting_failures(Which("Node", node.id)):
                     row_of_node[node.id] = self.snapshot.set_node(decode_node(node.manifest))
             for kind in ("Namespace", *OTHERS):
                 for manifest in list_page(kind).items:
-                    with self._digesting(kind, manifest):
+                    with self._noting_failures(kind, manifest):
                         self._set_other(kind, manifest)
             self._load_bound(bulk.bound_pods(), row_of_node)
-            self._set_aside(reservations.everything())
+            self._count_reserved(reservations.everything())
             self._load_pending(now, revision)
             self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.snapshot.revision = self.cursor = revision
@@ -72,9 +72,9 @@ class Loading(RefusedPods):
         bad = np.isin(bound.classes, np.array(list(self._unread), np.int64))
         pairs = zip(bound.ids[bad].tolist(), bound.classes[bad].tolist(), strict=True)
         for pod_id, class_id in pairs:
-            self.indigestible.append((aside.pod(pod_id), self._unread[class_id]))
+            self.failed_objects.append((aside.pod(pod_id), self._unread[class_id]))
         for row in {row_of_node.get(node_id) for node_id in bound.nodes[bad].tolist()} - {None}:
-            self._shut.add(self.snapshot.node(cast(int, row)).metadata.name)
+            self._left_out_nodes.add(self.snapshot.node(cast(int, row)).metadata.name)
         return bulk.BoundPods(
             **{name: getattr(bound, name)[~bad] for name in bulk.BoundPods.__struct_fields__}
         )
@@ -112,7 +112,7 @@ class Loading(RefusedPods):
                     else bound.started.item(number),
                     terminating=bool(bound.terminating[number]),
                 )
-        for name in self._shut:
+        for name in self._left_out_nodes:
             self.snapshot.remove_node(name)
 
     def _load_pending(self, now: float, revision: int) -> None:
@@ -127,10 +127,10 @@ class Loading(RefusedPods):
             if left_out and left_out.get(("Pod", row.id)) == row.revision:
                 continue
             if row.class_id in self._unread:
-                self.indigestible.append((aside.pod(row.id), self._unread[row.class_id]))
+                self.failed_objects.append((aside.pod(row.id), self._unread[row.class_id]))
                 continue
             fit.append((row, self._pending_pod(row.id, row.class_id)))
-        kept = self._take_in(fit, revision, now)
+        kept = self._restore_pods(fit, revision, now)
         logger.info("queue_loaded", pods=len(self.queue), refusals_kept=kept)
 
     def reconfigure(
@@ -155,7 +155,7 @@ class Loading(RefusedPods):
             return
         mine, self.queue = self.queue, self._new_queue()
         try:
-            self._take_in(fit, self.cursor, now)
+            self._restore_pods(fit, self.cursor, now)
         finally:
             again, self.queue = self.queue, mine
         self.queue.adopt(again, now)
@@ -163,7 +163,7 @@ class Loading(RefusedPods):
     def take_over(self, now: float) -> None:
         """Learn what only the one who works needs to know. Queries twice; looks at all pods."""
         self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
-        self.homeless.clear()
+        self.of_unknown_nodes.clear()
         nominated = load_nominations()
         for pod_id in self.snapshot.nominations.node_of.keys() - nominated.keys():
             self.snapshot.unnominate(pod_id)
@@ -172,7 +172,7 @@ class Loading(RefusedPods):
                 info = self.info(self.queue.pod(pod_id).class_id)
                 self.snapshot.nominate(pod_id, info, node_name)
 
-    def _set_aside(self, found: Iterable[Reservation]) -> None:
+    def _count_reserved(self, found: Iterable[Reservation]) -> None:
         """Take over the reservations, and count their pods where they are to go."""
         self.reserved = {one.pod_id: one for one in found}
         waiting = [one for one in self.reserved.values() if one.alive and one.is_held]
@@ -189,6 +189,6 @@ class Loading(RefusedPods):
         reservation ended by its binding is never missing.
         """
         before = self.reserved
-        self._set_aside(reservations.everything())
+        self._count_reserved(reservations.everything())
         for pod_id in before.keys() - self.reserved.keys():
             self.snapshot.forget(pod_id)

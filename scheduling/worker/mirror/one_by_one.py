@@ -31,24 +31,24 @@ class SingleChanges(WarmState):
                 self._arrive(arriving, now)
             try:
                 self._apply(change, now)
-            except Exception as error:  # noqa: BLE001  # kept in indigestible, or raised again
+            except Exception as error:  # noqa: BLE001  # kept in failed_objects, or raised again
                 self._give_up(change, error)
         self._arrive(arriving, now)
-        self._tell_confirmed(now)
+        self._move_on_confirmed(now)
 
     def _give_up(self, change: Change, error: Exception) -> None:
         """Do without an object whose change could not be applied."""
         if not is_an_objects_fault(error):
             raise error
-        self.indigestible.append((Which(change.kind, change.object_id), error))
+        self.failed_objects.append((Which(change.kind, change.object_id), error))
         if change.kind == "Node":
             self.snapshot.remove_node(change.name)
         elif change.kind == "Pod":
             self._leave_queue(change.object_id)
             if change.node_name and change.verb != changes.DELETED:
-                self._shut_node(change.node_name)
+                self._leave_out_node(change.node_name)
 
-    def _tell_confirmed(self, now: float) -> None:
+    def _move_on_confirmed(self, now: float) -> None:
         """Wake who waited for pods that this worker placed; one of a class speaks for all."""
         confirmed, self._confirmed = self._confirmed, {}
         if self.queue.has_waiting:
@@ -115,14 +115,14 @@ class SingleChanges(WarmState):
             return
         if change.text is None:  # trimmed while it was read; a later change tells the rest
             return
-        if change.name in self._shut:
+        if change.name in self._left_out_nodes:
             return
         new = decode_node(change.text.replace(SLOT, ""))
         row = self.snapshot.set_node(new)
-        if old is None and self.homeless:
+        if old is None and self.of_unknown_nodes:
             here = {one.key for one in self.snapshot.pods_on(row)}
-            self.arrivals |= dict.fromkeys(one for one in self.homeless if one in here)
-            self.homeless.difference_update(self.arrivals)
+            self.arrivals |= dict.fromkeys(one for one in self.of_unknown_nodes if one in here)
+            self.of_unknown_nodes.difference_update(self.arrivals)
         action = Action.ADD if old is None else diff_node(old, new)
         if action:
             self._move(Resource.NODE, action, now, old=old, new=new)
@@ -138,7 +138,7 @@ class SingleChanges(WarmState):
         if known is not None and not self.snapshot.is_assumed(pod_id):
             self.snapshot.remove_pod(pod_id)
             self._move(Resource.ASSIGNED_POD, Action.DELETE, now, old=known.info.pod)
-        self._is_judged(pod_id)
+        self._drop_arrival(pod_id)
         if gone or change.deletion_at is not None:
             self._leave_queue(pod_id)
         elif known is None:
@@ -178,7 +178,7 @@ class SingleChanges(WarmState):
         )
         self._leave_queue(pod_id)
         if change.phase != "Pending":
-            self._is_judged(pod_id)
+            self._drop_arrival(pod_id)
         if known is None:
             if change.phase == "Pending" and not terminating:
                 self.arrivals[pod_id] = None

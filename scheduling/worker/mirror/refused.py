@@ -35,7 +35,7 @@ _LOOKED_THROUGH = 1_000_000
 class RefusedPods(WarmState):
     """Puts pods into the queue at the places that their rows tell."""
 
-    def _take_in(
+    def _restore_pods(
         self, rows: Iterable[tuple[WaitingPod, PendingPod]], revision: int, now: float
     ) -> int:
         """Add pods to the queue at the places that their rows tell.
@@ -93,7 +93,7 @@ class RefusedPods(WarmState):
         seen: set[tuple[object, ...]] = set()
         for change in happened:
             while following is not None and following[0] < change.revision:
-                self._let_wait(following, now)
+                self._restore_refused_pod(following, now)
                 following = next(ahead, None)
                 seen.clear()
             if change.object_id in mine and change.kind == "Pod":
@@ -104,11 +104,11 @@ class RefusedPods(WarmState):
             if event is not None:
                 self.queue.move_on_event(event, now)
         while following is not None:
-            self._let_wait(following, now)
+            self._restore_refused_pod(following, now)
             following = next(ahead, None)
         return len(kept)
 
-    def _let_wait(self, refused: tuple[int, PendingPod, Place], now: float) -> None:
+    def _restore_refused_pod(self, refused: tuple[int, PendingPod, Place], now: float) -> None:
         _, pod, place = refused
         # The flush counts from the refusal, which is when its backoff began.
         at = place.not_before - self._backoff.after(place.attempts) if place.not_before else now

@@ -69,12 +69,12 @@ class WarmState:
         self.arrivals: dict[int, None] = {}
         # Pods that were assumed and are bound, by class, until waiting ones are told.
         self._confirmed: dict[int, PodInfo] = {}
-        self.homeless: set[int] = set()
+        self.of_unknown_nodes: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
-        self.indigestible: list[tuple[Which, Exception]] = []
-        """What could not be taken over, and why, until somebody sets it aside."""
+        self.failed_objects: list[tuple[Which, Exception]] = []
+        """Objects that could not be applied, and why, until the scheduler sets them aside."""
         self._unread: dict[int, Exception] = {}
-        self._shut: set[str] = set()
+        self._left_out_nodes: set[str] = set()
 
     def _new_queue(self) -> PriorityQueue:
         return PriorityQueue(
@@ -117,7 +117,7 @@ class WarmState:
     # --- what cannot be taken over ---------------------------------------------------------------
 
     @contextmanager
-    def _digesting(self, which: Which | str, manifest: bytes = b"") -> Iterator[None]:
+    def _noting_failures(self, which: Which | str, manifest: bytes = b"") -> Iterator[None]:
         """Note what fails inside, and go on without it.
 
         ``which`` is the object, or its kind, when ``manifest`` tells the rest.
@@ -131,11 +131,11 @@ class WarmState:
                 metadata = decode_object(manifest)["metadata"]
                 namespace, name = metadata.get("namespace") or "", metadata["name"]
                 which = Which(which, namespace=namespace, name=name)
-            self.indigestible.append((which, error))
+            self.failed_objects.append((which, error))
 
-    def _shut_node(self, name: str) -> None:
+    def _leave_out_node(self, name: str) -> None:
         """Do without a node, some pod of which cannot be counted: it is loaded again with all."""
-        self._shut.add(name)
+        self._left_out_nodes.add(name)
         self.snapshot.remove_node(name)
 
     # --- the queue -------------------------------------------------------------------------------
@@ -153,10 +153,10 @@ class WarmState:
         self.queue.delete(pod_id)
         self.snapshot.unnominate(pod_id)
 
-    def _is_judged(self, pod_id: int) -> None:
+    def _drop_arrival(self, pod_id: int) -> None:
         """Note that the node's admission has no more to say: the pod runs, or went."""
         self.arrivals.pop(pod_id, None)
-        self.homeless.discard(pod_id)
+        self.of_unknown_nodes.discard(pod_id)
 
     def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
         """Wake the pods that may find room where these (by id) were to go; not they themselves."""
