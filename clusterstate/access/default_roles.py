@@ -252,6 +252,7 @@ def _reading() -> tuple[Rule, ...]:
     return (
         *(on(_READ, group, " ".join(sorted(names))) for group, names in sorted(by_group.items())),
         on("get", "", "pods/decisions"),
+        on(_READ, "events.k8s.io", "events"),
         on("get", "node.k8s.io", "runtimeclasses/nodes"),
         on(_READ, "stowage.dev", "*"),
         on("create", "stowage.dev", "headroom simulations"),

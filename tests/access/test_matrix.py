@@ -138,6 +138,13 @@ def test_each_role_may_what_the_table_says_and_nothing_else(policy, kind):
             assert found == expected, (kind.name, subresource, role)
 
 
+def test_events_are_read_by_both_of_their_names(policy):
+    for group in ("", "events.k8s.io"):
+        wants = Attributes("list", group, "events")
+        assert policy.decide("stowage:reader", (), wants).allowed
+        assert not policy.decide("ann", (), wants).allowed
+
+
 def test_a_role_that_is_bound_in_a_namespace_ends_there(policy):
     for kind in ALL_KINDS:
         for verb in ALL_VERBS:
