@@ -14,6 +14,7 @@ _django = get_wsgi_application()
 
 # These import tables, which the line above prepared.
 from api.serving import Application  # noqa: E402
+from api.shares import SWITCH_SECONDS  # noqa: E402
 from clusterstate import collector  # noqa: E402
 from clusterstate.objects import schema  # noqa: E402
 
@@ -22,8 +23,6 @@ application: Any = Application(_django, threads=settings.WEB_THREADS)
 if settings.TRUSTED_PROXIES:
     application = ProxyHeadersMiddleware(application, trusted_hosts=settings.TRUSTED_PROXIES)
 
-# Half a dozen threads hand a request on to each other: none should wait 5 ms for its turn, nor be
-# interrupted too often.
-sys.setswitchinterval(0.002)
+sys.setswitchinterval(SWITCH_SECONDS[False])
 
 collector.calm()

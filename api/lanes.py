@@ -8,7 +8,8 @@ Requests belong to *flows*, usually one per user, as in Kubernetes' API priority
 take turns, so that a request waits for one turn of each flow and not for all that others sent
 before. While more than one flow is active, none has more than half of the threads: another's
 request finds a thread free. A flow may let only so many requests wait; more are answered 429, as
-are requests that waited too long. A flow that is alone has the whole lane.
+are requests that waited too long. A flow that is alone has the whole lane. A flow that is heavy
+gives way (``api.shares``).
 """
 
 import asyncio
@@ -19,8 +20,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from api.shares import LONG_SECONDS, YIELD_SECONDS, Shares
 from clusterstate.objects.errors import TooManyRequests
 
 Work = TypeVar("Work")
@@ -52,11 +54,22 @@ _RETRY = {"retryAfterSeconds": 1}
 class _Flow(Generic[Work, Answer]):
     """What one user has in a lane."""
 
-    __slots__ = ("running", "waiting")
+    __slots__ = ("begun_at", "name", "running", "waiting", "yields_since")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.waiting: deque[tuple[Work, asyncio.Future[Answer], float]] = deque()
         self.running = 0
+        self.begun_at = 0.0  # when its last batch was begun
+        self.yields_since: float | None = None  # when it first gave way before the next one
+
+
+class _Taken(NamedTuple, Generic[Work, Answer]):
+    """A batch, its flows with how many pieces each has in it, and when to look again, if ever."""
+
+    batch: "list[tuple[Work, asyncio.Future[Answer], float]]"
+    flows: dict[_Flow[Work, Answer], int]
+    pause: float | None
 
 
 class Lane(Generic[Work, Answer]):
@@ -64,7 +77,7 @@ class Lane(Generic[Work, Answer]):
 
     ``serve`` returns one answer for each piece, in order, and raises nothing; nor do ``prepare``,
     which makes a thread ready for its first piece, and ``finish``, which ends it. ``most`` is how
-    many pieces of one flow may wait.
+    many pieces of one flow may wait. ``shares`` belongs to all lanes of a process.
     """
 
     def __init__(
@@ -77,8 +90,10 @@ class Lane(Generic[Work, Answer]):
         prepare: Callable[[], None] | None = None,
         finish: Callable[[], None] | None = None,
         most: int = MAX_WAITING_OF_ONE,
+        shares: Shares | None = None,
     ) -> None:
         self.name = name
+        self._shares = shares or Shares()
         self._serve = serve
         self._prepare = prepare
         self._finish = finish
@@ -112,9 +127,11 @@ class Lane(Generic[Work, Answer]):
         if not self.waiting:
             self.moved_at = loop.time()
         self.waiting += 1
+        light = self._shares.enter(flow)
         try:
             return await future
         finally:
+            self._shares.leave(light)
             self.waiting -= 1
             self.moved_at = loop.time()
 
@@ -136,6 +153,7 @@ class Lane(Generic[Work, Answer]):
 
     def _put(self, work: Work, future: "asyncio.Future[Answer]", name: str) -> None:
         now = time.monotonic()
+        self._shares.tick(now)
         with self._lock:
             if now - self._active_since > ACTIVE_SECONDS:
                 self._was_shared = len(self._active) > 1
@@ -144,7 +162,7 @@ class Lane(Generic[Work, Answer]):
             self._active.add(name)
             flow = self._flows.get(name)
             if flow is None:
-                flow = self._flows[name] = _Flow()
+                flow = self._flows[name] = _Flow(name)
             if len(flow.waiting) >= self._most or self.waiting >= MAX_WAITING:
                 self._forget_idle(name, flow)
                 raise TooManyRequests("too many requests are waiting", _RETRY)
@@ -157,12 +175,13 @@ class Lane(Generic[Work, Answer]):
         if not flow.waiting and not flow.running:
             self._flows.pop(name, None)
 
-    def _take(
-        self,
-    ) -> tuple[list[tuple[Work, "asyncio.Future[Answer]", float]], list[_Flow[Work, Answer]]]:
-        """Return the next batch and the flows that are in it; both empty when none may run now."""
+    def _take(self) -> "_Taken[Work, Answer]":
+        """Return the next batch, empty when no flow may run now."""
         batch: list[tuple[Work, asyncio.Future[Answer], float]] = []
-        taken: list[_Flow[Work, Answer]] = []
+        taken: dict[_Flow[Work, Answer], int] = {}
+        pauses: list[float] = []
+        heavy = self._shares.heavy
+        now = time.monotonic() if heavy else 0.0
         with self._lock:
             turns = self._turns
             shared = self._was_shared or len(self._active) > 1
@@ -171,43 +190,68 @@ class Lane(Generic[Work, Answer]):
             share = limit if len(turns) == 1 else min(limit, MIXED)
             passed: list[_Flow[Work, Answer]] = []
             again: list[_Flow[Work, Answer]] = []
-            while turns and len(batch) < limit:
+            alone = False
+            while turns and len(batch) < limit and not alone:
                 flow = turns.popleft()
                 if flow.running >= cap:
                     passed.append(flow)
                     continue
+                if flow.name in heavy:
+                    if taken:  # who is light does not wait for its part of a batch
+                        again.append(flow)
+                        continue
+                    if wait := self._must_wait(flow, now):
+                        passed.append(flow)
+                        pauses.append(wait)
+                        continue
+                    alone = True
                 waiting = flow.waiting
                 number = min(share, limit - len(batch), len(waiting))
                 batch += [waiting.popleft() for _ in range(number)]
                 flow.running += 1
-                taken.append(flow)
+                flow.begun_at, flow.yields_since = now, None
+                taken[flow] = number
                 if waiting:
                     again.append(flow)
-            if batch:
-                left = bool(turns) or any(flow.running < cap for flow in again)
-                self._drop_tokens(len(batch) - 1, left=left)
+            left = bool(turns) or any(
+                flow.running < (1 if flow.name in heavy else cap) for flow in again
+            )
+            self._drop_tokens(len(batch) - 1, left=left)
             turns.extendleft(reversed(passed))
             turns.extend(again)
-        return batch, taken
+        return _Taken(batch, taken, min(pauses) if pauses else None)
 
     def _drop_tokens(self, number: int, *, left: bool) -> None:
         """Take the tokens of a batch but the first; ``left``: somebody else may run as well.
 
         Tokens do not say whose they are, and what could not run when its own came has none. So one
         stays, or is put back, while there is work that another thread may do: it must not wait for
-        the end of this batch. The caller holds the lock, under which tokens come as well.
+        the end of this batch.
         """
         tokens = self._tokens
         with contextlib.suppress(Empty):
             for _ in range(number):
                 tokens.get_nowait()
-        if left and tokens.empty():
+        if left and number >= 0 and tokens.empty():
             tokens.put(None)
 
-    def _release(self, taken: Sequence[_Flow[Work, Answer]]) -> None:
+    def _must_wait(self, flow: _Flow[Work, Answer], now: float) -> float:
+        """Return for how many seconds a heavy flow must not begin anything, 0 when it may."""
+        if flow.running:
+            return max(0.0, flow.begun_at + LONG_SECONDS - now)
+        if self._shares.light_requests:
+            if flow.yields_since is None:
+                flow.yields_since = now
+            return max(0.0, flow.yields_since + YIELD_SECONDS - now)
+        return 0.0
+
+    def _release(self, taken: "_Taken[Work, Answer]", computed: float, lasted: float) -> None:
+        """Note that a batch is done: how long its thread computed, and how long it lasted."""
         with self._lock:
-            for flow in taken:
+            for flow, number in taken.flows.items():
                 flow.running -= 1
+                part = number / len(taken.batch)
+                self._shares.note(flow.name, part * computed, part * lasted)
             if len(self._flows) > MAX_WAITING:
                 self._flows = {n: f for n, f in self._flows.items() if f.waiting or f.running}
 
@@ -217,18 +261,22 @@ class Lane(Generic[Work, Answer]):
         if self._prepare is not None:
             self._prepare()
         tokens = self._tokens
+        pause: float | None = None
         while True:
-            tokens.get()
+            with contextlib.suppress(Empty):  # a flow that had to wait may run now
+                tokens.get(timeout=pause)
             if self._closed:
                 break
             # What could not run when its token came has none any more; so look again after each
             # batch, until nothing may run. A token too many costs a look in vain.
             while True:
-                batch, taken = self._take()
+                found = self._take()
+                batch, pause = found.batch, found.pause
                 if not batch:
                     break
+                begun_at, begun = time.monotonic(), time.thread_time()
                 done = self._answer(batch)
-                self._release(taken)
+                self._release(found, time.thread_time() - begun, time.monotonic() - begun_at)
                 if loop.is_closed():
                     break
                 loop.call_soon_threadsafe(_deliver, done)
@@ -248,9 +296,11 @@ class Lane(Generic[Work, Answer]):
 class Calls:
     """A lane for functions: what ``run_in_executor`` does, fairly among flows."""
 
-    def __init__(self, name: str, *, threads: int, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, *, threads: int, finish: Callable[[], None], shares: Shares | None = None
+    ) -> None:
         self._lane: Lane[Callable[[], Any], Any] = Lane(
-            name, _call, threads=threads, limit=1, finish=finish
+            name, _call, threads=threads, limit=1, finish=finish, shares=shares
         )
         self.close = self._lane.close
 

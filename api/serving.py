@@ -43,6 +43,7 @@ from api.budget import SMALL_BYTES, Budget
 from api.hub import hub
 from api.impersonation import Claim, claim_of_headers
 from api.lanes import Calls, Lane
+from api.shares import Shares
 from api.viewsets import MAX_OBJECT_BYTES, ResourceView
 from api.watch import parameters
 from clusterstate import catalogue
@@ -340,8 +341,9 @@ class Application:
 
     def __init__(self, django: WSGIHandler, *, threads: int) -> None:
         self._django = django
-        self._calls = Calls("watch", threads=threads, finish=_hang_up)
-        ready: dict[str, Any] = {"prepare": _make_ready, "finish": _hang_up}
+        shares = Shares()
+        self._calls = Calls("watch", threads=threads, finish=_hang_up, shares=shares)
+        ready: dict[str, Any] = {"prepare": _make_ready, "finish": _hang_up, "shares": shares}
         self._general = Lane("request", self._one_by_one, threads=threads, limit=1, **ready)
         self._creations = Lane("create", self._together, threads=2, limit=BATCH, **ready)
         # Apart from creations, since a row may be locked by somebody whom only time ends.
@@ -353,11 +355,16 @@ class Application:
             self._one_by_one,
             threads=2,
             limit=1,
-            prepare=_make_ready,
-            finish=_hang_up,
+            **ready,
         )
         self._logins = Lane(
-            "login", _log_in, threads=1, limit=BATCH, finish=_hang_up, most=MAX_LOGINS
+            "login",
+            _log_in,
+            threads=1,
+            limit=BATCH,
+            finish=_hang_up,
+            most=MAX_LOGINS,
+            shares=shares,
         )
         self._lanes = (
             self._general,
