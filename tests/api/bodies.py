@@ -17,8 +17,15 @@ ONCE: Final = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never
 CLAIM: Final = {
     "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
 }  # fmt: skip
-DEVICES: Final = {
-    "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]},
+DEVICES: Final = {  # with its defaults: an apply compares the list as a whole
+    "devices": {
+        "requests": [
+            {
+                "name": "r",
+                "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1},
+            }
+        ]
+    },
 }  # fmt: skip
 
 CERTIFICATE_REQUEST: Final = base64.b64encode(

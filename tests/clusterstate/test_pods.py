@@ -270,7 +270,8 @@ def test_updating_a_pod_that_is_not_there_is_not_found() -> None:
         objects.update("Pod", "default", "a", lambda m: m, now=NOW)
 
 
-def test_the_status_subresource_changes_the_status_only() -> None:
+def test_the_status_subresource_changes_status_and_labels_and_no_owners_nor_spec() -> None:
+    """As Kubernetes' strategy for the status of pods has it."""
     pod_id = new_pod("a")
     create_node("n1")
     assert bind(pod_id, "n1")
@@ -278,14 +279,21 @@ def test_the_status_subresource_changes_the_status_only() -> None:
     def run(m: dict[str, Any]) -> dict[str, Any]:
         return {
             **m,
-            "metadata": {**m["metadata"], "labels": {"not": "this"}},
+            "metadata": {
+                **m["metadata"],
+                "labels": {"a": "b"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u"}],
+            },
+            "spec": {**m["spec"], "schedulerName": "not this"},
             "status": {**m["status"], "phase": "Running", "podIP": "10.0.0.1"},
         }
 
     objects.update("Pod", "default", "a", run, subresource="status", now=NOW)
     found = manifest("Pod", "default", "a")
     assert found["status"]["phase"] == "Running"
-    assert "labels" not in found["metadata"]
+    assert found["metadata"]["labels"] == {"a": "b"}
+    assert "ownerReferences" not in found["metadata"]
+    assert found["spec"]["schedulerName"] == "default-scheduler"
     assert pods_by_id([pod_id])[pod_id].phase == "Running"
     # The condition lives in columns and must survive.
     assert found["status"]["conditions"][0]["type"] == "PodScheduled"

@@ -51,9 +51,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 NAMES = ("first", "second", "a.b", "x" * 253, "x" * 254, "", "Not A Name", 'q"', "é", "first")
 
 
-def stored(kind: str, name: str, **rest: Any) -> tuple[str, str, int]:
+LIMITS = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "150m"}}]}
+
+
+def stored(kind: str, name: str, **rest: Any) -> tuple[str, str, str, int]:
     manifest = {"kind": kind, "metadata": {"name": name, **rest.pop("metadata", {})}, **rest}
-    return name, document.encode(kind, manifest)[0], 1
+    return "", name, document.encode(kind, manifest)[0], 1
 
 
 def catalogue(**settings: Any) -> Catalogue:
@@ -73,6 +76,9 @@ def catalogue(**settings: Any) -> Catalogue:
                 ),
             ],
             "PriorityClass": [stored("PriorityClass", "high", value=1000)],
+            "LimitRange": [
+                ("team", *stored("LimitRange", "small", spec=LIMITS)[1:]),
+            ],
         },
         None,
         AdmissionSettings(**settings),

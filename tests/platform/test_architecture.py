@@ -188,6 +188,7 @@ PLANTED = {
     "scheduling/answers/planted.py": "import scheduling.worker.binder, clusterstate.local\n",
     "scheduling/controllers/planted.py": "import scheduling.controllers.manager\n",
     "scheduling/controllers/evictions/planted.py": "",
+    "scheduling/controllers/workloads/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
     "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",
