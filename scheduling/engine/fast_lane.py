@@ -50,10 +50,11 @@ def warm() -> bool:
     """Load the compiled loop, compiling it where it is not yet; return whether it is on."""
     global _loops, _scoring, _link
     if _loops is None:
-        from scheduling.engine.compiled import loop, scoring, shared
+        from scheduling.engine.compiled import caching, loop, scoring, shared
 
         _loops, _scoring, _link = loop, scoring, shared.link
-        _compile()
+        with caching.one_at_a_time(loop.decide):
+            _compile()
     return _loops is not None
 
 

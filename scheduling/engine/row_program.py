@@ -57,7 +57,8 @@ def warm() -> bool:
         from scheduling.engine.compiled import caching
 
         _examine = caching.outer(loop.examine)
-        _compile()
+        with caching.one_at_a_time(_examine):
+            _compile()
     return True
 
 

@@ -5,8 +5,10 @@ to a function that the loop calls from another file. Whatever loops call, consta
 stand in this package.
 """
 
+import fcntl
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +52,29 @@ def outer(function: Function) -> Function:
         return _compiled(function, cache=True)
     finally:
         config.CACHE_LOCATOR_CLASSES = before
+
+
+@contextmanager
+def one_at_a_time(loop: Any) -> Iterator[None]:
+    """Let one process of this machine compile a loop, and the others wait and load its code.
+
+    A service starts several processes that need the same loops: without this each of them would
+    compile for a minute on a new machine. Where the code is on disk nobody waits, and where no file
+    can be written each process compiles for itself.
+    """
+    kept = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
+    if kept is None or kept._cache_file._load_index():
+        yield
+        return
+    try:
+        Path(kept.cache_path).mkdir(parents=True, exist_ok=True)
+        file = Path(kept.cache_path, "compiling.lock").open("w")
+    except OSError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def inner(function: Function) -> Function:
