@@ -68,7 +68,7 @@ def one_at_a_time(loop: Any) -> Iterator[None]:
         return
     try:
         Path(kept.cache_path).mkdir(parents=True, exist_ok=True)
-        file = Path(kept.cache_path, "compiling.lock").open("w")
+        file = Path(kept.cache_path, "compiling.lock").open("w")  # noqa: SIM115 - closed below
     except OSError:
         yield
         return
