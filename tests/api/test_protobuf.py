@@ -44,7 +44,13 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "Namespace": ("/api/v1/namespaces", {"apiVersion": "v1"}),
     "Service": (
         "/api/v1/namespaces/default/services",
-        {"apiVersion": "v1", "spec": {"selector": {"app": "a"}, "ports": [{"port": 80}]}},
+        {
+            "apiVersion": "v1",
+            "spec": {
+                "selector": {"app": "a"}, "ports": [{"port": 80}],
+                "clusterIP": "10.96.7.7",  # else each gets an address of its own
+            },
+        },
     ),
     "Event": (
         "/api/v1/namespaces/default/events",

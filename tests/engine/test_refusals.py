@@ -18,6 +18,7 @@ from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from tests import strategies
 from tests.builders import make_node, make_pod
+from tests.engine import lanes
 from tests.harness import build_snapshot, kubernetes_framework
 from tests.properties.test_recorded_worlds import told
 
@@ -133,6 +134,12 @@ def test_sisters_are_refused_without_a_look() -> None:
 
 
 def test_easy_pods_between_do_not_make_a_class_be_diagnosed_again() -> None:
+    """Without compiled loops; these look again at the rows that changed, which is quick for them."""
+    with lanes.only():
+        _assert_diagnosed_once_beside_easy_pods()
+
+
+def _assert_diagnosed_once_beside_easy_pods() -> None:
     snapshot, framework = cluster(), kubernetes_framework()
     cache = Cache(snapshot, framework)
     refused = snapshot.intern(from_pod(huge().build()))

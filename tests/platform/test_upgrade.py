@@ -40,6 +40,7 @@ COLLECTIONS = {
     "/api/v1/limitranges": {"l"},
     "/api/v1/resourcequotas": {"q"},
 }  # fmt: skip
+MADE_BY_ITSELF = {"kubernetes"}  # the Service, a moment after the start
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_a_database_of_0_1_0_goes_on(url: str) -> None:
         assert [name for name, _ in timers] == ["leaves-late", "leaves-soon"]
     with started(DATABASE_URL=url) as service:
         for path, expected in COLLECTIONS.items():
-            assert names(service, path) == expected, path
+            assert names(service, path) - MADE_BY_ITSELF == expected, path
         assert "rs" in names(service, "/apis/apps/v1/replicasets")
         stored = {name for name, _ in rows}
         assert {"web-1", "huge", "gated", "leaves-late"} <= stored
