@@ -134,7 +134,7 @@ def test_sisters_are_refused_without_a_look() -> None:
 
 
 def test_easy_pods_between_do_not_make_a_class_be_diagnosed_again() -> None:
-    """Without compiled loops; these look again at the rows that changed, which is quick for them."""
+    """Without compiled loops: these look again at the rows that changed, which is quick."""
     with lanes.only():
         _assert_diagnosed_once_beside_easy_pods()
 
