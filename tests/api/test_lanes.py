@@ -32,6 +32,11 @@ class Served:
             await asyncio.sleep(0.001)
 
 
+def many(lane, flow, number):
+    """Ask so often for one flow; what a work says is the first letter of its flow."""
+    return [asyncio.ensure_future(lane.run(flow[0], flow)) for _ in range(number)]
+
+
 def running(scenario, *, threads, limit, **options):
     async def main():
         served = Served()
@@ -182,9 +187,6 @@ def test_no_request_waits_for_the_batch_of_another_flow_while_a_thread_is_free(m
     """Tokens are nobody's: a batch must not take the one by which another flow would be seen."""
     monkeypatch.setattr(lanes, "ACTIVE_SECONDS", 1000.0)
 
-    def many(lane, flow, number):
-        return [asyncio.ensure_future(lane.run(flow[0], flow)) for _ in range(number)]
-
     async def scenario(lane, served):
         served.go.release()
         await asyncio.gather(*many(lane, "other", 1))
@@ -199,5 +201,5 @@ def test_no_request_waits_for_the_batch_of_another_flow_while_a_thread_is_free(m
         served.go.release(1000)
         await asyncio.gather(*other, *flood)
 
-    for _ in range(100):
+    for _ in range(200):
         running(scenario, threads=2, limit=4)

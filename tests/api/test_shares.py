@@ -11,7 +11,7 @@ import pytest
 from api import lanes
 from api.lanes import Lane
 from api.shares import SPAN_SECONDS, SWITCH_SECONDS, YIELD_SECONDS, Shares, heavy_of
-from tests.api.test_lanes import Served
+from tests.api.test_lanes import Served, many
 
 
 @pytest.fixture(autouse=True)
@@ -84,10 +84,6 @@ def beside(scenario, *, threads, limit, heavy=("flood",)):
             lane.close()
 
     return asyncio.run(main())
-
-
-def many(lane, flow, number):
-    return [asyncio.ensure_future(lane.run(flow[0], flow)) for _ in range(number)]
 
 
 @pytest.fixture
@@ -171,37 +167,6 @@ def test_what_is_light_shares_no_batch_with_what_is_heavy(patient):
         assert all(set(batch) == {"f"} for batch in served.batches[2:])
 
     beside(scenario, threads=1, limit=64)
-
-
-def test_no_request_waits_for_the_batch_of_another_flow_while_a_thread_is_free(monkeypatch):
-    """Tokens are nobody's: a batch must not take the one by which another flow would be seen."""
-    monkeypatch.setattr(lanes, "ACTIVE_SECONDS", 1000.0)
-    for _ in range(200):
-
-        async def scenario(lane, served):
-            served.go.release()
-            await asyncio.gather(*many(lane, "other", 1))
-            flood = many(lane, "flood", 8)
-            await served.reach(2)  # on one thread of two; the other has looked in vain
-            served.go.release()
-            other = many(lane, "other", 1)
-            end = time.monotonic() + 10
-            while not any("o" in batch for batch in served.batches[2:]):
-                assert time.monotonic() < end, served.batches
-                await asyncio.sleep(0)
-            served.go.release(1000)
-            await asyncio.gather(*other, *flood)
-
-        async def main(scenario=scenario):
-            served = Served()
-            lane = Lane("test", served, threads=2, limit=4)
-            try:
-                await asyncio.wait_for(scenario(lane, served), 20)
-            finally:
-                served.go.release(1000)
-                lane.close()
-
-        asyncio.run(main())
 
 
 def test_nothing_is_lost_however_flows_change_their_weight():
