@@ -138,7 +138,7 @@ class Cache:
             PluginFailed: a plugin failed.
         """
         snapshot, framework = self.snapshot, self.framework
-        if not self._looks_at_all or options.full or not row_program.compiled():
+        if not self._looks_at_all or options.full or not row_program.enabled():
             return None  # as plain Python the loop is slower than what follows
         state = new_state(pod, options, draw)
         state.victim_search = self._programs

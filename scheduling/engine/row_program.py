@@ -68,7 +68,7 @@ def cool() -> None:
     _examine = loop.examine
 
 
-def compiled() -> bool:
+def enabled() -> bool:
     """Return whether the loop is compiled; as plain Python it takes about 50 times as long."""
     return _examine is not loop.examine
 

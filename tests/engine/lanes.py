@@ -1,16 +1,12 @@
 """Which of the compiled loops decide while a test runs, whatever ran in its process before."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
 from scheduling.engine import fast_lane, row_program
 
 _ALL = (fast_lane, row_program)
-
-
-def _is_on(loop: ModuleType) -> bool:
-    return bool(loop.compiled() if loop is row_program else loop.enabled())
 
 
 @contextmanager
@@ -20,7 +16,7 @@ def only(*loops: ModuleType) -> Iterator[None]:
     A process that once ran a scheduler keeps all loops on, so a test that asks which one decides
     must say for each whether it is on.
     """
-    before = [loop for loop in _ALL if _is_on(loop)]
+    before = [loop for loop in _ALL if loop.enabled()]
     try:
         _turn_on(loops)
         yield
@@ -28,7 +24,7 @@ def only(*loops: ModuleType) -> Iterator[None]:
         _turn_on(before)
 
 
-def _turn_on(loops: list[ModuleType] | tuple[ModuleType, ...]) -> None:
+def _turn_on(loops: Sequence[ModuleType]) -> None:
     for loop in _ALL:
         if loop in loops:
             assert loop.warm()
