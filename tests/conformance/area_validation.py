@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.admission.validation import namespaces, nodes, pods, scheduling
-from clusterstate.admission.validation.containers import validate_container_ports
+from clusterstate.admission.validation import namespaces, nodes, pod_updates, pods, scheduling
 from clusterstate.admission.validation.kinds import validate as validate_kind
 from clusterstate.admission.validation.options import PodOptions
+from clusterstate.admission.validation.ports import validate_container_ports
 from clusterstate.admission.validation.resources import (
     name_errors,
     pod_resource_name_problems,
@@ -50,7 +50,9 @@ def _strict(case: dict[str, Any]) -> bool:
 
 _FUNCTIONS: dict[str, Callable[[dict[str, Any]], list[FieldError]]] = {
     "validatePodCreate": lambda c: pods.validate_pod_create(c["pod"], _options(c)),
-    "validatePodUpdate": lambda c: pods.validate_pod_update(c["pod"], c["oldPod"], _options(c)),
+    "validatePodUpdate": lambda c: pod_updates.validate_pod_update(
+        c["pod"], c["oldPod"], _options(c)
+    ),
     "validatePodSpec": lambda c: pods.validate_pod_spec(
         _spec(c),
         c.get("path") or "spec",

@@ -4,6 +4,19 @@
 the rules by subject; each function takes a part of a manifest and its path and returns errors, an
 empty list if all is well. Field paths, error types and texts are those of Kubernetes v1.36 to the
 letter, since people and programs read them.
+
+Pods take most of the modules::
+
+    pods, pod_updates          a new pod or template; what may change in a stored one
+    pod_context, options       what a check reads of the pod around it; what old pods are spared
+    containers                 lists of containers, and one container
+    environment, mounts,       parts of a container
+    ports, probes, resources
+    volumes, volume_files,     parts of a pod's volumes
+    projected_volumes
+    scheduling, security       affinity, tolerations, spreading; security contexts
+    spec_diff                  how the spec of a refused update differs
+    kinds                      which module checks which other kind
 """
 
 from functools import lru_cache
@@ -12,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clusterstate.admission.request import UPDATE, AdmissionSettings
-from clusterstate.admission.validation import kinds, namespaces, nodes, pods
+from clusterstate.admission.validation import kinds, namespaces, nodes, pod_updates, pods
 from clusterstate.admission.validation.field import Errors
 from clusterstate.admission.validation.options import CURRENT, PodOptions, tolerating
 from clusterstate.objects.meta import Manifest
@@ -57,7 +70,7 @@ def _validate_pod(
     settings: AdmissionSettings,
 ) -> Errors:
     if subresource == "binding":
-        return pods.validate_binding(pod)
+        return pod_updates.validate_binding(pod)
     if subresource == "eviction":
         return []
     tolerated = pod_options(settings, old)
@@ -66,8 +79,8 @@ def _validate_pod(
             return pods.validate_pod_metadata(pod, CURRENT)
         return pods.validate_pod_create(pod, tolerated)
     if subresource == "status":
-        return pods.validate_pod_status_update(pod, old, tolerated)
-    return pods.validate_pod_update(pod, old, tolerated)
+        return pod_updates.validate_pod_status_update(pod, old, tolerated)
+    return pod_updates.validate_pod_update(pod, old, tolerated)
 
 
 @lru_cache(maxsize=4096)

@@ -17,7 +17,6 @@ from clusterstate.admission.validation import (
     networking,
     storage,
 )
-from clusterstate.admission.validation.containers import PROTOCOLS, validate_port_number_or_name
 from clusterstate.admission.validation.field import (
     Errors,
     duplicate,
@@ -38,6 +37,7 @@ from clusterstate.admission.validation.metadata import (
 )
 from clusterstate.admission.validation.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.pods import validate_pod_template
+from clusterstate.admission.validation.ports import PROTOCOLS, validate_port_number_or_name
 from clusterstate.admission.validation.quotas import validate_limit_range, validate_resource_quota
 from clusterstate.admission.validation.resources import validate_resource_requirements
 from clusterstate.admission.validation.scheduling import validate_tolerations

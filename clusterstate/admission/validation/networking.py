@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final
 
 from clusterstate.admission.validation import formats
-from clusterstate.admission.validation.containers import PROTOCOLS, validate_port_number_or_name
 from clusterstate.admission.validation.field import (
     Errors,
     forbidden,
@@ -22,6 +21,7 @@ from clusterstate.admission.validation.metadata import (
     validate_immutable,
     validate_label_selector,
 )
+from clusterstate.admission.validation.ports import PROTOCOLS, validate_port_number_or_name
 from clusterstate.objects.meta import Manifest
 
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")

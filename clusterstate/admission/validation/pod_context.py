@@ -1,0 +1,37 @@
+"""What the validation of one container reads from the pod around it.
+
+Rules: pkg/apis/core/validation/validation.go, v1.36.
+"""
+
+from collections.abc import Collection
+
+from clusterstate.admission.validation.options import PodOptions
+from clusterstate.objects.meta import Manifest
+
+Volumes = dict[str, Manifest]
+"""Volume name -> the volume, for those volumes that are valid."""
+
+
+class PodContext:
+    """What the validation of one container needs to know of its pod."""
+
+    __slots__ = (
+        "claim_names",
+        "grace_period",
+        "host_users",
+        "options",
+        "os",
+        "restart_policy",
+        "volumes",
+    )
+
+    def __init__(
+        self, spec: Manifest, volumes: Volumes, claim_names: Collection[str], options: PodOptions
+    ) -> None:
+        self.volumes = volumes
+        self.claim_names = claim_names
+        self.options = options
+        self.grace_period: int | None = spec.get("terminationGracePeriodSeconds")
+        self.restart_policy: str = spec.get("restartPolicy") or ""
+        self.os: str = (spec.get("os") or {}).get("name") or ""
+        self.host_users: bool = spec.get("hostUsers") is not False
