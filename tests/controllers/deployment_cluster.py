@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from clusterstate.objects import document
+from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
-from scheduling.controllers.workloads import replica_set_rules
+from scheduling.controllers.workloads import deployment_status, replica_set_rules
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 from tests.clock import NOW
 
@@ -76,7 +77,7 @@ class Cluster:
         }
 
     def condition(self, type_: str) -> tuple[str, str] | None:
-        found = rules.condition(self.status, type_)
+        found = deployment_status.condition(self.status, type_)
         return None if found is None else (found["status"], found["reason"])
 
     @property
@@ -106,7 +107,10 @@ class Cluster:
     def plan(self) -> rules.Plan:
         busy = {uid for uid, pods in self.pods.items() if any(_lives(pod) for pod in pods)}
         return rules.plan(
-            self.deployment, map(rules.of, self.sets.values()), busy=busy, now=self.now
+            self.deployment,
+            map(records.replica_set_of, self.sets.values()),
+            busy=busy,
+            now=self.now,
         )
 
     def step(self) -> rules.Plan:
@@ -133,7 +137,7 @@ class Cluster:
             del self.pods[self.sets.pop(one.name)["metadata"]["uid"]]
         self.events += [message for _, _, message in plan.events]
         if plan.revision is not None:
-            self.annotations[rules.REVISION] = plan.revision
+            self.annotations[records.REVISION] = plan.revision
         self.deployment["status"] = plan.status
         for name in self.sets:
             self._sync(name)

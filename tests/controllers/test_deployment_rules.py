@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
+from scheduling.controllers.workloads import deployment_status
 from tests.controllers.deployment_cluster import (
     Cluster,
     deployment,
@@ -32,7 +34,7 @@ NEW, OLD = "nginx:2", "nginx:1"
 )
 def test_fenceposts(replicas, surge, unavailable, expected):
     manifest = deployment(replicas, strategy=rolling(surge, unavailable))
-    assert rules.fenceposts(manifest) == expected
+    assert records.fenceposts(manifest) == expected
 
 
 def test_a_new_deployment_gets_one_replica_set_with_all_replicas():
@@ -46,11 +48,11 @@ def test_a_new_deployment_gets_one_replica_set_with_all_replicas():
     assert created["spec"]["template"]["metadata"]["labels"] == labels
     assert created["spec"]["replicas"] == 3
     assert created["metadata"]["annotations"] == {
-        rules.REVISION: "1",
+        records.REVISION: "1",
         rules.DESIRED: "3",
         rules.MAXIMUM: "4",
     }
-    assert cluster.annotations == {rules.REVISION: "1"}
+    assert cluster.annotations == {records.REVISION: "1"}
     assert cluster.condition("Progressing") == ("True", "NewReplicaSetCreated")
     assert cluster.condition("Available") == ("False", "MinimumReplicasUnavailable")
     name = created["metadata"]["name"]
@@ -161,13 +163,13 @@ def test_each_template_is_a_revision_and_an_undone_one_becomes_the_newest():
         one["spec"]["template"]["spec"]["containers"][0]["image"]: one["metadata"]["annotations"]
         for one in cluster.sets.values()
     }
-    assert {image: notes[rules.REVISION] for image, notes in revisions.items()} == {
+    assert {image: notes[records.REVISION] for image, notes in revisions.items()} == {
         OLD: "4",
         NEW: "2",
         "nginx:3": "3",
     }
     assert revisions[OLD][rules.REVISION_HISTORY] == "1"
-    assert cluster.annotations[rules.REVISION] == "4"
+    assert cluster.annotations[records.REVISION] == "4"
 
 
 def test_old_revisions_go_beyond_the_limit():
@@ -197,16 +199,16 @@ def test_annotations_are_handed_on_to_the_replica_set():
 
 
 def test_a_template_differs_by_more_than_its_hash():
-    one, other = template(OLD), template(OLD, **{rules.HASH_LABEL: "abc"})
-    assert rules.same_template(one, other)
-    assert not rules.same_template(one, template(NEW))
-    assert not rules.same_template(one, template(OLD, tier="x"))
+    one, other = template(OLD), template(OLD, **{records.HASH_LABEL: "abc"})
+    assert records.same_template(one, other)
+    assert not records.same_template(one, template(NEW))
+    assert not records.same_template(one, template(OLD, tier="x"))
 
 
 def test_another_name_is_tried_after_a_collision():
-    assert rules.template_hash(template(OLD), 0) == rules.template_hash(template(OLD), 0)
-    assert rules.template_hash(template(OLD), 0) != rules.template_hash(template(OLD), 1)
-    assert rules.collided({"replicas": 1}) == {"replicas": 1, "collisionCount": 1}
+    assert records.template_hash(template(OLD), 0) == records.template_hash(template(OLD), 0)
+    assert records.template_hash(template(OLD), 0) != records.template_hash(template(OLD), 1)
+    assert deployment_status.collided({"replicas": 1}) == {"replicas": 1, "collisionCount": 1}
 
 
 # Pausing and scaling --------------------------------------------------------------------------
@@ -292,21 +294,24 @@ def test_a_replica_set_that_cannot_make_pods_is_told():
     }
     one["status"]["conditions"] = [failure]
     status = cluster.plan().status
-    found = rules.condition(status, "ReplicaFailure")
+    found = deployment_status.condition(status, "ReplicaFailure")
     assert found is not None
     assert (found["reason"], found["message"]) == ("FailedCreate", "no")
     one["status"]["conditions"] = []
     cluster.deployment["status"] = status
-    assert rules.condition(cluster.plan().status, "ReplicaFailure") is None
+    assert deployment_status.condition(cluster.plan().status, "ReplicaFailure") is None
 
 
 def test_the_explanation_stands_behind_the_message():
     cluster = settled(deployment(1))
     plan = rules.plan(
-        cluster.deployment, map(rules.of, cluster.sets.values()), busy=set(), now=cluster.now,
+        cluster.deployment,
+        map(records.replica_set_of, cluster.sets.values()),
+        busy=set(),
+        now=cluster.now,
         note="Pods: 1 without a node.",
-    )  # fmt: skip
-    found = rules.condition(plan.status, "Available")
+    )
+    found = deployment_status.condition(plan.status, "Available")
     assert found is not None
     assert found["message"] == "Deployment has minimum availability. Pods: 1 without a node."
 
@@ -329,7 +334,7 @@ _MOVES = st.lists(
 def test_a_rollout_keeps_within_its_bounds_and_ends(replicas, surge, unavailable, moves):
     """Never more pods than replicas + surge, nor fewer available than replicas - unavailable."""
     cluster = settled(deployment(replicas, "a", strategy=rolling(surge, unavailable)))
-    most, least = rules.fenceposts(cluster.deployment)
+    most, least = records.fenceposts(cluster.deployment)
     for move, value in moves:
         if move == "step":
             for _ in range(value):

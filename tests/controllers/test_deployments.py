@@ -8,8 +8,8 @@ from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import garbage
-from scheduling.controllers.workloads import deployment_rules as rules
-from scheduling.controllers.workloads import follower
+from scheduling.controllers.workloads import deployment_records as records
+from scheduling.controllers.workloads import deployment_status, follower
 from tests.controllers.agents import make_agent, pods, report, run_all
 from tests.controllers.support import NOW, after, bind, make_node, make_owner, pod_manifest
 
@@ -39,7 +39,7 @@ def roll_to(image, name="web", now=NOW):
 
 
 def condition(manifest, type_):
-    found = rules.condition(manifest["status"], type_)
+    found = deployment_status.condition(manifest["status"], type_)
     return None if found is None else (found["status"], found["reason"])
 
 
@@ -76,7 +76,7 @@ def test_a_rollout_goes_through_and_says_so():
     settle()
     assert images() == ["nginx:2"] * 4
     found = get("Deployment", "web")
-    assert found["metadata"]["annotations"][rules.REVISION] == "2"
+    assert found["metadata"]["annotations"][records.REVISION] == "2"
     status = found["status"]
     assert {key: value for key, value in status.items() if key != "conditions"} == {
         "observedGeneration": 2,
@@ -115,7 +115,7 @@ def test_a_rollout_stops_at_a_template_that_never_gets_ready_and_can_be_undone()
     settle(after(62))
     assert images() == ["nginx:1"] * 4
     found = get("Deployment", "web")
-    assert found["metadata"]["annotations"][rules.REVISION] == "3"
+    assert found["metadata"]["annotations"][records.REVISION] == "3"
     assert condition(found, "Progressing") == ("True", "NewReplicaSetAvailable")
 
 
@@ -125,14 +125,14 @@ def test_nothing_is_asked_of_a_node_without_agent_but_that_the_pod_is_bound():
     make_owner("Deployment", "web", 2)
     follower.follow(NOW)
     found = get("Deployment", "web")
-    message = rules.condition(found["status"], "Available")["message"]
+    message = deployment_status.condition(found["status"], "Available")["message"]
     assert message == ("Deployment does not have minimum availability. Pods: 2 without a node.")
     for pod in pods():
         bind(find_pod_id("default", pod["metadata"]["name"]), "n")
     follower.follow(NOW)
     found = get("Deployment", "web")
     assert found["status"]["availableReplicas"] == 2
-    message = rules.condition(found["status"], "Available")["message"]
+    message = deployment_status.condition(found["status"], "Available")["message"]
     assert message == (
         "Deployment has minimum availability. Pods: 2 counted as ready once bound, since their"
         " nodes have no agent."
@@ -151,7 +151,7 @@ def test_pods_of_a_node_with_an_agent_wait_for_what_it_says():
     follower.follow(NOW)
     status = get("Deployment", "web")["status"]
     assert "availableReplicas" not in status
-    assert rules.condition(status, "Available")["message"] == (
+    assert deployment_status.condition(status, "Available")["message"] == (
         "Deployment does not have minimum availability. Pods: 1 not reported ready by the agent of"
         " their node."
     )
@@ -232,7 +232,7 @@ def test_what_is_refused_is_told_and_tried_again_later_and_later():
     edit("Deployment", "web", template={**template, "spec": spec})
     follower.follow(NOW)
     (one,) = sets().values()
-    failure = rules.condition(one["status"], "ReplicaFailure")
+    failure = deployment_status.condition(one["status"], "ReplicaFailure")
     assert failure["reason"] == "FailedCreate"
     assert "no PriorityClass with name urgent was found" in failure["message"]
     assert condition(get("Deployment", "web"), "ReplicaFailure") == ("True", "FailedCreate")

@@ -6,6 +6,8 @@ what is wanted out), and a module that carries them out::
 
     follower           which namespaces to look at, in which order, and when again
     deployments        deployment_rules      ReplicaSets by template: roll out, scale, forget
+                       deployment_status     counts and conditions of a Deployment
+                       deployment_records    what both read of a Deployment and its ReplicaSets
     replica_sets       replica_set_rules     as many pods as asked for; ReplicationControllers too
     daemon_sets        daemon_set_rules      a pod on each node where it belongs
     stateful_sets      stateful_set_rules    pods with names and an order

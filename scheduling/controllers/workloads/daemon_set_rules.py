@@ -21,7 +21,7 @@ from clusterstate.objects.matching import (
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Pod
-from scheduling.controllers.workloads.deployment_rules import scaled
+from scheduling.controllers.workloads.deployment_records import scaled
 from scheduling.controllers.workloads.pods import OwnedPod, next_available
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL
 

@@ -1,13 +1,12 @@
-"""What a Deployment wants of its ReplicaSets now: its rollout, its scale, its history, its status.
+"""What a Deployment wants of its ReplicaSets now: its rollout, its scale, its history.
 
 Pure: ``plan`` gets a Deployment, its ReplicaSets and the time, and returns what is to be written.
 The ReplicaSets' own statuses say how many pods there are and how many are available, so that one
 plan makes one step, and the next step follows from what that brought about. Rules:
-pkg/controller/deployment (``sync.go``, ``rolling.go``, ``recreate.go``, ``progress.go``,
+pkg/controller/deployment (``sync.go``, ``rolling.go``, ``recreate.go``,
 ``util/deployment_util.go``), v1.36.
 """
 
-import hashlib
 import math
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -15,19 +14,29 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.objects import document, moments
 from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.deployment_records import (
+    HASH_LABEL,
+    NO_LIMIT,
+    REVISION,
+    ReplicaSet,
+    fenceposts,
+    same_template,
+    template_hash,
+    wanted_replicas,
+)
+from scheduling.controllers.workloads.deployment_status import (
+    PROGRESSING,
+    TIMED_OUT,
+    DeploymentStatus,
+    condition,
+    has_deadline,
+    set_condition,
+)
 
-HASH_LABEL: Final = "pod-template-hash"
-REVISION: Final = "deployment.kubernetes.io/revision"
 REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
-AVAILABLE: Final = "Available"
-PROGRESSING: Final = "Progressing"
-REPLICA_FAILURE: Final = "ReplicaFailure"
-NEW_SET_AVAILABLE: Final = "NewReplicaSetAvailable"
-TIMED_OUT: Final = "ProgressDeadlineExceeded"
 _PAUSED: Final = "DeploymentPaused"
 _NOT_COPIED: Final = frozenset(
     {
@@ -40,32 +49,6 @@ _NOT_COPIED: Final = frozenset(
     }
 )
 _LONGEST_HISTORY: Final = 2000
-_WITHOUT_LIMIT: Final = 2**31 - 1
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_encode = msgspec.json.Encoder(order="sorted").encode
-
-
-class ReplicaSet(msgspec.Struct, kw_only=True):
-    """A ReplicaSet as a plan sees it; a plan changes copies of its own.
-
-    ``replicas`` is what it is asked for; ``present``, ``ready``, ``available`` and ``terminating``
-    count its pods, as its status tells.
-    """
-
-    name: str
-    uid: str
-    created: str
-    template: Manifest
-    annotations: dict[str, str]
-    replicas: int
-    min_ready_seconds: int = 0
-    present: int = 0
-    ready: int = 0
-    available: int = 0
-    terminating: int = 0
-    is_observed: bool = True
-    is_leaving: bool = False
-    failure: Manifest | None = None
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -86,153 +69,11 @@ class Plan(msgspec.Struct, kw_only=True):
     due_at: datetime | None = None
 
 
-def of(manifest: Manifest) -> ReplicaSet:
-    """Return a stored ReplicaSet as plans see it."""
-    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
-    status = manifest.get("status") or {}
-    failures = [one for one in status.get("conditions") or () if one.get("type") == REPLICA_FAILURE]
-    replicas = spec.get("replicas")
-    return ReplicaSet(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        created=metadata.get("creationTimestamp") or "",
-        template=spec.get("template") or {},
-        annotations=dict(metadata.get("annotations") or {}),
-        replicas=1 if replicas is None else replicas,
-        min_ready_seconds=spec.get("minReadySeconds") or 0,
-        present=status.get("replicas") or 0,
-        ready=status.get("readyReplicas") or 0,
-        available=status.get("availableReplicas") or 0,
-        terminating=status.get("terminatingReplicas") or 0,
-        is_observed=(status.get("observedGeneration") or 0) >= (metadata.get("generation") or 0),
-        is_leaving=bool(metadata.get("deletionTimestamp")),
-        failure=failures[0] if failures else None,
-    )
-
-
-# Numbers --------------------------------------------------------------------------------------
-
-
-def scaled(value: Any, total: int, *, round_up: bool) -> int:
-    """Return an int-or-percent of a total (``intstr.GetScaledValueFromIntOrPercent``)."""
-    if isinstance(value, str) and value.endswith("%"):
-        share = int(value[:-1]) * total / 100
-        return math.ceil(share) if round_up else math.floor(share)
-    return int(value or 0)
-
-
-def fenceposts(deployment: Manifest) -> tuple[int, int]:
-    """Return how many pods a rollout may add to the replicas, and how many may be unavailable."""
-    strategy = deployment["spec"].get("strategy") or {}
-    if strategy.get("type") != "RollingUpdate":
-        return 0, 0
-    total = wanted_replicas(deployment)
-    rolling = strategy.get("rollingUpdate") or {}
-    surge = scaled(rolling.get("maxSurge"), total, round_up=True)
-    unavailable = scaled(rolling.get("maxUnavailable"), total, round_up=False)
-    if surge == 0 and unavailable == 0:
-        unavailable = 1  # rounding down to nothing would end every rollout
-    return surge, (min(unavailable, total) if total else 0)
-
-
-def wanted_replicas(owner: Manifest) -> int:
-    """Return ``spec.replicas``, which is 1 when it is absent."""
-    replicas = owner["spec"].get("replicas")
-    return 1 if replicas is None else int(replicas)
-
-
-def template_hash(template: Manifest, collisions: int) -> str:
-    """Return the label's value for a template, another one after each collision of names."""
-    digest = hashlib.sha256(_encode(template))
-    if collisions:
-        digest.update(str(collisions).encode())
-    number = int.from_bytes(digest.digest()[:4], "big")
-    return "".join(_LETTERS[ord(letter) % len(_LETTERS)] for letter in str(number))
-
-
-def same_template(one: Manifest, other: Manifest) -> bool:
-    """Return whether two templates are equal but for the hash label."""
-    return _without_hash(one) == _without_hash(other)
-
-
-def _without_hash(template: Manifest) -> Manifest:
-    metadata = {k: v for k, v in (template.get("metadata") or {}).items() if k != "labels" and v}
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    metadata["labels"] = {key: value for key, value in labels.items() if key != HASH_LABEL}
-    return {**template, "metadata": metadata}
-
-
 def _number(text: str | None) -> int:
     try:
         return int(text or "0")
     except ValueError:
         return 0
-
-
-# Conditions -----------------------------------------------------------------------------------
-
-
-def condition(status: Manifest, type_: str) -> Manifest | None:
-    """Return the condition of a type, ``None`` without one."""
-    for one in status.get("conditions") or ():
-        if one.get("type") == type_:
-            found: Manifest = one
-            return found
-    return None
-
-
-def set_condition(
-    status: Manifest, type_: str, value: str, reason: str, message: str, now: datetime
-) -> None:
-    """Put a condition into a status, in place; of the same value and reason nothing is new."""
-    present = condition(status, type_)
-    if present and present.get("status") == value and present.get("reason") == reason:
-        return
-    at = document.format_time(now)
-    kept = present is not None and present.get("status") == value
-    since = present["lastTransitionTime"] if present is not None and kept else at
-    _put(status, type_, value, reason, message, at, since)
-
-
-def _put(
-    status: Manifest, type_: str, value: str, reason: str, message: str, at: str, since: str
-) -> None:
-    others = [one for one in status.get("conditions") or () if one.get("type") != type_]
-    status["conditions"] = [
-        *others,
-        {
-            "type": type_,
-            "status": value,
-            "lastUpdateTime": at,
-            "lastTransitionTime": since,
-            "reason": reason,
-            "message": message,
-        },
-    ]
-
-
-def _drop(status: Manifest, type_: str) -> None:
-    if condition(status, type_) is not None:
-        status["conditions"] = [one for one in status["conditions"] if one.get("type") != type_]
-
-
-def has_deadline(deployment: Manifest) -> bool:
-    """Return whether the Deployment says how long it may go without progress."""
-    return deployment["spec"].get("progressDeadlineSeconds") not in (None, _WITHOUT_LIMIT)
-
-
-def collided(status: Manifest) -> Manifest:
-    """Return the status after the name of the new ReplicaSet turned out to be somebody else's."""
-    return {**status, "collisionCount": (status.get("collisionCount") or 0) + 1}
-
-
-def failed_to_create(deployment: Manifest, name: str, error: str, now: datetime) -> Manifest:
-    """Return the status after the new ReplicaSet was refused."""
-    status = dict(deployment.get("status") or {})
-    if has_deadline(deployment):
-        text = f'Failed to create new replica set "{name}": {error}'
-        set_condition(status, PROGRESSING, "False", "ReplicaSetCreateError", text, now)
-    return status
 
 
 # The plan -------------------------------------------------------------------------------------
@@ -289,30 +130,31 @@ class _Planner:
         self._created: Manifest | None = None
         self._deleted: list[ReplicaSet] = []
         self._events: list[tuple[str, str, str]] = []
-        self._due_at: datetime | None = None
         self._new = next(
             (one for one in self._sets if same_template(one.template, self._spec["template"])), None
         )
 
     def plan(self) -> Plan:
         if self._deployment["metadata"].get("deletionTimestamp"):
-            return self._done(self._status_now())
+            return self._done(self._status_writer().current())
         self._note_pause()
         self._follow_revision()
         if self._spec.get("paused"):
             self._scale()
             self._clean_up()
-            return self._done(self._status_now())
+            return self._done(self._status_writer().current())
         if self._is_scaled():
             self._scale()
-            return self._done(self._status_now())
+            return self._done(self._status_writer().current())
         if (self._spec.get("strategy") or {}).get("type") == "Recreate":
             self._recreate()
         else:
             self._roll()
-        return self._done(self._rollout_status())
+        writer = self._status_writer()
+        status = writer.of_rollout()
+        return self._done(status, writer.due_at)
 
-    def _done(self, status: Manifest) -> Plan:
+    def _done(self, status: Manifest, due_at: datetime | None = None) -> Plan:
         changed = [
             one
             for one in self._sets
@@ -325,7 +167,7 @@ class _Planner:
             changed=changed,
             deleted=self._deleted,
             events=self._events,
-            due_at=self._due_at,
+            due_at=due_at,
         )
 
     @property
@@ -336,6 +178,16 @@ class _Planner:
     @property
     def _active(self) -> list[ReplicaSet]:
         return [one for one in self._sets if one.replicas > 0]
+
+    def _status_writer(self) -> DeploymentStatus:
+        return DeploymentStatus(
+            self._deployment,
+            self._sets,
+            self._new,
+            before=self._status,
+            now=self._now,
+            note=self._note,
+        )
 
     def _set(self, type_: str, value: str, reason: str, message: str) -> None:
         set_condition(self._status, type_, value, reason, message, self._now)
@@ -536,7 +388,7 @@ class _Planner:
             return
         if self._shrink_old(new):
             return
-        if self._is_complete(self._status):
+        if self._status_writer().is_complete(self._status):
             self._clean_up()
 
     def _growth(self, new: ReplicaSet) -> int:
@@ -593,7 +445,7 @@ class _Planner:
         assert new is not None
         if self._created is None and new.replicas != self._replicas:
             self._resize(new, self._replicas)
-        if self._is_complete(self._status):
+        if self._status_writer().is_complete(self._status):
             self._clean_up()
 
     def _old_pods_run(self) -> bool:
@@ -602,7 +454,7 @@ class _Planner:
     def _clean_up(self) -> None:
         """Let the oldest revisions go that exceed the history's limit and have no pods."""
         limit = self._spec.get("revisionHistoryLimit")
-        if limit is None or limit == _WITHOUT_LIMIT:
+        if limit is None or limit == NO_LIMIT:
             return
         old = [one for one in self._old if not one.is_leaving]
         beyond = len(old) - limit
@@ -617,130 +469,6 @@ class _Planner:
             and one.is_observed
             and self._stored[one.name].replicas == 0
         ]
-
-    # Status ---------------------------------------------------------------------------------------
-
-    def _is_complete(self, status: Manifest) -> bool:
-        generation = self._deployment["metadata"].get("generation") or 0
-        return (
-            (status.get("updatedReplicas") or 0) == self._replicas
-            and (status.get("replicas") or 0) == self._replicas
-            and (status.get("availableReplicas") or 0) == self._replicas
-            and (status.get("observedGeneration") or 0) >= generation
-        )
-
-    def _status_now(self) -> Manifest:
-        """Return the status as the ReplicaSets are, with the conditions of this plan."""
-        available = sum(one.available for one in self._sets)
-        status: Manifest = {
-            "observedGeneration": self._deployment["metadata"].get("generation") or 0,
-            "replicas": sum(one.present for one in self._sets),
-            "updatedReplicas": 0 if self._new is None else self._new.present,
-            "readyReplicas": sum(one.ready for one in self._sets),
-            "availableReplicas": available,
-            "unavailableReplicas": max(0, sum(one.replicas for one in self._sets) - available),
-            "terminatingReplicas": sum(one.terminating for one in self._sets),
-            "collisionCount": self._status.get("collisionCount") or 0,
-        }
-        status = {key: value for key, value in status.items() if value or key == _ALWAYS}
-        if conditions := self._status.get("conditions"):
-            status["conditions"] = conditions
-        if available >= self._replicas - self._unavailable:
-            self._tell_available(
-                status, "True", "MinimumReplicasAvailable", "Deployment has minimum availability."
-            )
-        else:
-            self._tell_available(
-                status, "False", "MinimumReplicasUnavailable",
-                "Deployment does not have minimum availability.",
-            )  # fmt: skip
-        return status
-
-    def _tell_available(self, status: Manifest, value: str, reason: str, message: str) -> None:
-        if self._note:
-            message = f"{message} {self._note}"
-        set_condition(status, AVAILABLE, value, reason, message, self._now)
-        present = condition(status, AVAILABLE)
-        assert present is not None
-        if present["message"] != message:  # the same fact, and another explanation of it
-            status["conditions"] = [
-                {**one, "message": message} if one is present else one
-                for one in status["conditions"]
-            ]
-
-    def _rollout_status(self) -> Manifest:
-        """Return the status of a rollout: how it goes on, or since when it does not."""
-        status = self._status_now()
-        current = condition(self._status, PROGRESSING)
-        if not has_deadline(self._deployment):
-            _drop(status, PROGRESSING)
-        elif (
-            status.get("replicas", 0) != status.get("updatedReplicas", 0)
-            or current is None
-            or current.get("reason") != NEW_SET_AVAILABLE
-        ):
-            self._judge_progress(status, current)
-        failure = next(
-            (one.failure for one in [*self._new_alone(), *self._sets] if one.failure), None
-        )
-        if failure is None:
-            _drop(status, REPLICA_FAILURE)
-        else:
-            set_condition(
-                status, REPLICA_FAILURE, failure.get("status") or "True",
-                failure.get("reason") or "", failure.get("message") or "", self._now,
-            )  # fmt: skip
-        return status
-
-    def _new_alone(self) -> list[ReplicaSet]:
-        return [] if self._new is None else [self._new]
-
-    def _judge_progress(self, status: Manifest, current: Manifest | None) -> None:
-        whose = f'Deployment "{self._name}"'
-        if self._new is not None:
-            whose = f'ReplicaSet "{self._new.name}"'
-        if self._is_complete(status):
-            text = f"{whose} has successfully progressed."
-            set_condition(status, PROGRESSING, "True", NEW_SET_AVAILABLE, text, self._now)
-        elif self._is_progressing(status):
-            at = document.format_time(self._now)
-            kept = current is not None and current.get("status") == "True"
-            since = current["lastTransitionTime"] if current is not None and kept else at
-            text = f"{whose} is progressing."
-            _put(status, PROGRESSING, "True", "ReplicaSetUpdated", text, at, since)
-        elif self._is_timed_out(status):
-            text = f"{whose} has timed out progressing."
-            set_condition(status, PROGRESSING, "False", TIMED_OUT, text, self._now)
-        latest = condition(status, PROGRESSING)
-        if latest is not None and latest.get("reason") not in (NEW_SET_AVAILABLE, TIMED_OUT):
-            self._due_at = self._deadline(latest)
-
-    def _is_progressing(self, status: Manifest) -> bool:
-        before = self._status
-
-        def count(of: Manifest, name: str) -> int:
-            return int(of.get(name) or 0)
-
-        def old(of: Manifest) -> int:
-            return count(of, "replicas") - count(of, "updatedReplicas")
-
-        return old(status) < old(before) or any(
-            count(status, name) > count(before, name)
-            for name in ("updatedReplicas", "readyReplicas", "availableReplicas")
-        )
-
-    def _deadline(self, progressing: Manifest) -> datetime:
-        seconds = self._spec["progressDeadlineSeconds"]
-        return moments.after(document.parse_time(progressing["lastUpdateTime"]), seconds)
-
-    def _is_timed_out(self, status: Manifest) -> bool:
-        present = condition(status, PROGRESSING)
-        if present is None or present.get("reason") == NEW_SET_AVAILABLE:
-            return False
-        return present.get("reason") == TIMED_OUT or self._deadline(present) < self._now
-
-
-_ALWAYS: Final = "observedGeneration"
 
 
 def _wanted(one: ReplicaSet) -> tuple[int, int, dict[str, str]]:

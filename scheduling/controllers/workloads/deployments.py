@@ -4,7 +4,9 @@ from clusterstate.actions import objects
 from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object, find_object
+from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
+from scheduling.controllers.workloads import deployment_status as status_rules
 from scheduling.controllers.workloads.hands import Hands, reference
 from scheduling.controllers.workloads.pods import FINISHED, explanation
 from scheduling.controllers.workloads.world import selector_of
@@ -17,7 +19,7 @@ def sync(hands: Hands, deployment: Manifest) -> None:
     busy = {pod.owner for pod in pods if pod.phase not in FINISHED}
     plan = rules.plan(
         deployment,
-        [rules.of(one) for one in sets],
+        [records.replica_set_of(one) for one in sets],
         busy=busy,
         now=hands.now,
         note=explanation(pods),
@@ -32,7 +34,7 @@ def sync(hands: Hands, deployment: Manifest) -> None:
     for type_, reason, message in plan.events:
         hands.tell(deployment, type_, reason, message)
     annotations = deployment["metadata"].get("annotations") or {}
-    if plan.revision is not None and annotations.get(rules.REVISION) != plan.revision:
+    if plan.revision is not None and annotations.get(records.REVISION) != plan.revision:
         _note_revision(hands, deployment, plan.revision)
     hands.write_status(deployment, plan.status)
     hands.look_again(plan.due_at)
@@ -95,13 +97,13 @@ def _create(hands: Hands, deployment: Manifest, wanted: Manifest) -> bool:
         if _is_made(deployment, wanted):
             return True
         # Another template has this hash, or somebody took the name: the next one is another.
-        hands.write_status(deployment, rules.collided(deployment.get("status") or {}))
+        hands.write_status(deployment, status_rules.collided(deployment.get("status") or {}))
         hands.look_again(hands.now)
         return False
     except StatusError as error:
         text = f'Failed to create new replica set "{name}": {error.message}'
         hands.tell(deployment, "Warning", "ReplicaSetCreateError", text)
-        status = rules.failed_to_create(deployment, name, error.message, hands.now)
+        status = status_rules.failed_to_create(deployment, name, error.message, hands.now)
         hands.write_status(deployment, status)
         hands.retry()
         return False
@@ -121,10 +123,10 @@ def _is_made(deployment: Manifest, wanted: Manifest) -> bool:
         one.get("controller") and one.get("uid") == deployment["metadata"]["uid"]
         for one in found["metadata"].get("ownerReferences") or ()
     )
-    return mine and rules.same_template(found["spec"]["template"], wanted["spec"]["template"])
+    return mine and records.same_template(found["spec"]["template"], wanted["spec"]["template"])
 
 
-def _resize(hands: Hands, stored: Manifest, one: rules.ReplicaSet) -> None:
+def _resize(hands: Hands, stored: Manifest, one: records.ReplicaSet) -> None:
     def changed(manifest: Manifest) -> Manifest:
         spec = {**manifest["spec"], "replicas": one.replicas}
         if one.min_ready_seconds or spec.get("minReadySeconds"):
@@ -138,7 +140,10 @@ def _resize(hands: Hands, stored: Manifest, one: rules.ReplicaSet) -> None:
 
 def _note_revision(hands: Hands, deployment: Manifest, revision: str) -> None:
     def noted(manifest: Manifest) -> Manifest:
-        annotations = {**(manifest["metadata"].get("annotations") or {}), rules.REVISION: revision}
+        annotations = {
+            **(manifest["metadata"].get("annotations") or {}),
+            records.REVISION: revision,
+        }
         return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
     hands.write(deployment, noted)

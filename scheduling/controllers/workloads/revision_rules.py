@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.meta import Manifest
-from scheduling.controllers.workloads.deployment_rules import template_hash
+from scheduling.controllers.workloads.deployment_records import template_hash
 
 HASH_LABEL: Final = "controller-revision-hash"
 

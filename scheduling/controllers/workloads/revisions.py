@@ -6,7 +6,7 @@ from clusterstate.actions import objects
 from clusterstate.objects.errors import AlreadyExists
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object
-from scheduling.controllers.workloads import deployment_rules
+from scheduling.controllers.workloads import deployment_status
 from scheduling.controllers.workloads import revision_rules as rules
 from scheduling.controllers.workloads.hands import Hands, reference
 
@@ -40,7 +40,7 @@ def trace(hands: Hands, owner: Manifest) -> rules.History | None:
             KIND, hands.world.namespace, {**wanted, "metadata": metadata}, now=hands.now
         )
     except AlreadyExists:
-        hands.write_status(owner, deployment_rules.collided(owner.get("status") or {}))
+        hands.write_status(owner, deployment_status.collided(owner.get("status") or {}))
         return None
     hands.wrote = True
     current = decode_object(stored.manifest)

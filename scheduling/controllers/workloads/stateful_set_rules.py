@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.meta import Manifest
-from scheduling.controllers.workloads.deployment_rules import scaled
+from scheduling.controllers.workloads.deployment_records import scaled
 from scheduling.controllers.workloads.pods import OwnedPod, next_available
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL, template_of
 
