@@ -7,6 +7,7 @@ Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too 
 from typing import Final
 
 from clusterstate.admission.resource_quota import uncounted
+from clusterstate.objects import silent_fields
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
@@ -23,37 +24,26 @@ _DEPRECATED_LABELS: Final = {
         'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
     ),
 }
-
-_JOB_FIELDS_WITHOUT_EFFECT = (
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-    "podFailurePolicy",
-    "successPolicy",
-)
+_WARNED_PARTS: Final = ("spec", "type", "imagePullSecrets", "automountServiceAccountToken")
+"""What an update has to change for its author to be warned again."""
 
 
 def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[str]:
-    """Return the warnings for an object to be stored; an update of an unchanged spec has none."""
-    if old is not None and old.get("spec") == manifest.get("spec"):
+    """Return the warnings for an object to be stored; an update of something else has none."""
+    if old is not None and _is_alike(kind, manifest, old):
         return []
+    warnings = silent_fields.warnings(kind, manifest)
     spec = manifest.get("spec") or {}
     if kind == "Pod":
-        return pod_warnings(spec, "spec", manifest.get("metadata") or {})
-    if kind == "Node":
-        return _node_warnings(spec)
+        return warnings + pod_warnings(spec, "spec", manifest.get("metadata") or {})
     if kind == "ResourceQuota":
-        return [
+        return warnings + [
             f"spec.hard[{name}]: nothing here counts for this resource, so it is not limited"
             for name in uncounted(spec)
         ]
     not_done = KINDS[kind].not_done if old is None else ""
-    warnings = [f"{kind} is stored and not acted upon: {not_done}"] if not_done else []
-    if kind == "Job":
-        warnings += [
-            f"spec.{field}: it is stored and not acted upon"
-            for field in _JOB_FIELDS_WITHOUT_EFFECT
-            if spec.get(field) is not None
-        ]
+    if not_done:
+        warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
     template = spec.get("template")
     if isinstance(template, dict):
         meta = template.get("metadata") or {}
@@ -61,16 +51,14 @@ def warnings_for(kind: str, manifest: Manifest, old: Manifest | None) -> list[st
     return warnings
 
 
-def _node_warnings(spec: Manifest) -> list[str]:
-    warnings = []
-    if "configSource" in spec:
-        warnings.append(
-            "spec.configSource: the feature is no longer supported since v1.22, "
-            "and it has been removed"
-        )
-    if "externalID" in spec:
-        warnings.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
-    return warnings
+def _is_alike(kind: str, manifest: Manifest, old: Manifest) -> bool:
+    """Return whether an update leaves everything alone that there are warnings for."""
+    if any(old.get(part) != manifest.get(part) for part in _WARNED_PARTS):
+        return False
+    if kind not in silent_fields.SILENT_LABELS:
+        return True
+    one, other = (each.get("metadata") or {} for each in (manifest, old))
+    return (one.get("labels") or {}) == (other.get("labels") or {})
 
 
 def pod_warnings(spec: Manifest, path: str, meta: Manifest) -> list[str]:
@@ -97,17 +85,6 @@ def pod_warnings(spec: Manifest, path: str, meta: Manifest) -> list[str]:
     for field in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(field) or ()):
             warnings += _container_warnings(container, f"{path}.{field}[{index}]")
-    for index, volume in enumerate(spec.get("volumes") or ()):
-        if "persistentVolumeClaim" in volume or "ephemeral" in volume:
-            warnings.append(
-                f"{path}.volumes[{index}]: volumes are not acted upon, so the pod is placed "
-                "without regard to where its volume can be"
-            )
-    if spec.get("resourceClaims"):
-        warnings.append(
-            f"{path}.resourceClaims: claims are not acted upon, so the pod is placed without "
-            "regard to where its devices are"
-        )
     if spec.get("nodeName") and spec.get("nodeSelector"):
         warnings.append(
             f"{path}.nodeName: the scheduler is bypassed, so that nodeSelector, affinity and "
