@@ -81,8 +81,11 @@ class Kubelets(threading.Thread):
             ends = pod["spec"].get("restartPolicy") == "Never"
             broken = any(one["image"].startswith("broken") for one in pod["spec"]["containers"])
             ready = "False" if ends or broken else "True"
-            others = [one for one in pod["status"].get("conditions", ()) if one["type"] != "Ready"]
+            named = ("ContainersReady", "Ready")
+            others = [
+                one for one in pod["status"].get("conditions", ()) if one["type"] not in named
+            ]
             phase = "Succeeded" if ends else "Running"
-            conditions = [*others, {"type": "Ready", "status": ready}]
+            conditions = [*others, *({"type": one, "status": ready} for one in named)]
             body = {"status": {"phase": phase, "conditions": conditions}}
             self._service.request("PATCH", f"{path}/status", body, content_type=MERGE)
