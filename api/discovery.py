@@ -79,6 +79,13 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["get", "list"],
         },
         {
+            "name": "selections",
+            "singularName": "selection",
+            "namespaced": True,
+            "kind": "Selection",
+            "verbs": ["list"],
+        },
+        {
             "name": "waitingpods",
             "singularName": "waitingpod",
             "namespaced": True,

@@ -351,11 +351,13 @@ _OWN_KINDS: Final = {
     "NodeUsage": "What an agent measured on its node.",
     "Permit": "Allows or rejects a pod that waits for permission.",
     "SchedulerConfiguration": "What the scheduler decides by.",
+    "Selection": "What an object selects, how much of it, and what it shares with others.",
     "Simulation": "Where pods would go in a cluster that is described.",
     "WaitingPod": "A pod that waits for permission.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }
 _WAIT = _parameter("format", "json, or table for people.")
+_OVERLAPPING = _parameter("overlapping", "true: only what shares something with another.")
 _OPERATIONS: Final[tuple[tuple[str, str, str, tuple[Json, ...]], ...]] = (
     ("get", "/evictions", "Eviction", ()),
     ("get", "/namespaces/{namespace}/evictions", "Eviction", ()),
@@ -368,6 +370,8 @@ _OPERATIONS: Final[tuple[tuple[str, str, str, tuple[Json, ...]], ...]] = (
     ("get", "/namespaces/{namespace}/waitingpods", "WaitingPod", ()),
     ("get", "/namespaces/{namespace}/waitingpods/{name}", "WaitingPod", ()),
     ("post", "/namespaces/{namespace}/waitingpods/{name}/permit", "Permit", ()),
+    ("get", "/selections", "Selection", (_OVERLAPPING,)),
+    ("get", "/namespaces/{namespace}/selections", "Selection", (_OVERLAPPING,)),
     ("post", "/simulations", "Simulation", (_WAIT,)),
     ("post", "/headroom", "Headroom", (_WAIT,)),
     ("get", "/schedulerconfiguration", "SchedulerConfiguration", (_WAIT,)),

@@ -362,6 +362,19 @@ def _eviction(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+def _selection(item: Manifest, now: datetime) -> Cells:
+    status = item["status"]
+    named = [f"{one['kind'].lower()}.{one['name']} ({one['shared']})" for one in status["overlaps"]]
+    more = status["overlapping"] - len(named)
+    return [
+        name_of(item),
+        status.get("pods", 0),
+        status.get("nodes", NONE),
+        ", ".join([*named, f"{more} more"] if more else named) or NONE,
+        item["spec"]["selector"] or NONE,
+    ]
+
+
 _TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
 _BINDING = Printer(
     [NAME, *columns_of("Role"), AGE, *columns_of("Users::1", "Groups::1", "ServiceAccounts::1")],
@@ -476,6 +489,9 @@ PRINTERS: dict[str, Printer] = {
     "ClusterRoleBinding": _BINDING,
     "WaitingPod": Printer(
         [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
+    ),
+    "Selection": Printer(
+        [NAME, *columns_of("Pods:integer", "Nodes", "Overlaps", "Selector::1")], _selection
     ),
     "Eviction": Printer(
         [

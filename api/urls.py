@@ -17,6 +17,7 @@ from api import (
     openapi3,
     permits,
     reviews,
+    selections,
     simulations,
     viewsets,
 )
@@ -90,6 +91,10 @@ urlpatterns = [
         r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/(?:waiting)?pods/(?P<name>[^/]+)"
         r"/permit/?$",
         permits.PermitView.as_view(),
+    ),
+    re_path(
+        r"^apis/stowage\.dev/v1(?:/namespaces/(?P<namespace>[^/]+))?/selections/?$",
+        selections.SelectionsView.as_view(),
     ),
     re_path(r"^apis/stowage\.dev/v1/simulations/?$", simulations.SimulationsView.as_view()),
     re_path(

@@ -205,7 +205,7 @@ _AGGREGATED: Final[dict[str, tuple[str, tuple[Rule, ...]]]] = {
         "view",
         (
             on("get", "", "pods/decisions"),
-            on(_READ, "stowage.dev", "evictions waitingpods"),
+            on(_READ, "stowage.dev", "evictions selections waitingpods"),
             on("create", "stowage.dev", "headroom simulations"),
         ),
     ),

@@ -29,10 +29,10 @@ from clusterstate.objects.errors import (
     TooManyRequests,
 )
 from clusterstate.objects.labels import selector_from_set
-from clusterstate.objects.matching import PREFER_NO_SCHEDULE, tolerated
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Toleration
+from clusterstate.objects.selections import admits
 from clusterstate.queries.eviction_timers import unforeseen
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_manifest, not_found
@@ -212,20 +212,11 @@ def runtime_class_nodes(name: str) -> tuple[list[bytes], int]:
     selector = selector_from_set(scheduling.get("nodeSelector") or {})
     tolerations = msgspec.convert(scheduling.get("tolerations") or [], tuple[Toleration, ...])
     page = list_page("Node", label_selector=selector)
-    return [item for item in page.items if _accepts(item, tolerations)], page.revision
-
-
-def _accepts(node: bytes, tolerations: tuple[Toleration, ...]) -> bool:
-    return all(
-        taint.effect == PREFER_NO_SCHEDULE
-        or taint.key.startswith(_CONDITION_PREFIX)
-        or tolerated(taint, tolerations)
-        for taint in _decode_node(node).spec.taints
-    )
+    found = [item for item in page.items if admits(_decode_node(item).spec.taints, tolerations)]
+    return found, page.revision
 
 
 _decode_node = msgspec.json.Decoder(Node).decode
-_CONDITION_PREFIX = "node.kubernetes.io/"
 
 
 # --- landings ------------------------------------------------------------------------------------

@@ -168,6 +168,24 @@ def test_classes_and_namespaces_are_shown_as_yaml_and_not_edited(administrator: 
         assert administrator.get(f"{listing}add/").status_code == 403
 
 
+def test_the_list_of_runtime_classes_counts_nodes_and_pods_and_what_is_shared(
+    administrator: Client,
+) -> None:
+    """R41, R60."""
+    create_node("n1", labels={"kata": "yes"})
+    create_node("n2")
+    for name, selector in (("kata", {"kata": "yes"}), ("runc", {})):
+        runtime_class = {
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name},
+            "handler": "h", "scheduling": {"nodeSelector": selector},
+        }  # fmt: skip
+        objects.create("RuntimeClass", "", runtime_class, now=NOW)
+    new_pod("p1", runtimeClassName="kata")
+    page = text(administrator.get("/admin/clusterstate/runtimeclass/"))
+    assert "kata h 1 1 runc (1)" in page
+    assert "runc h 2 0 kata (1)" in page
+
+
 def test_without_permission_there_is_nothing_to_see() -> None:
     stranger = person("otto")
     create_node("n1")
