@@ -1,12 +1,16 @@
 """A caller of the API with a token, against views in this process."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
+from api import clock
 from clusterstate.actions import default_roles, tokens
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 
 TABLE = (
@@ -116,6 +120,29 @@ def api(db):
 def reader(api):
     """The API with the token of somebody who may only read."""
     return Api(make_token("reader", ["stowage:readers"]))
+
+
+class Runner:
+    """The live cycle, turned by hand; ``now`` is the database's clock plus what passed."""
+
+    def __init__(self):
+        self.now = clock.now()
+        revision, configuration = profiles.in_force()
+        self.scheduler = Scheduler(configuration, lambda: 11, revision=revision)
+        self.scheduler.mirror.load(self.now.timestamp())
+
+    def turn(self, seconds=2.0):
+        self.now += timedelta(seconds=seconds)
+        while self.scheduler.cycle(self.now.timestamp()):
+            pass
+        self.scheduler.binder.tell(self.now.timestamp())
+
+
+@pytest.fixture
+def runner(api):
+    runner = Runner()
+    yield runner
+    runner.scheduler.binder.close()
 
 
 @pytest.fixture(scope="session")

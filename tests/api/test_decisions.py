@@ -2,39 +2,11 @@
 
 from datetime import timedelta
 
-import pytest
-
-from api import clock
 from clusterstate import sql
 from clusterstate.actions import history
-from scheduling.worker import profiles
-from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 
 CONFIGURATION = "/apis/stowage.dev/v1/schedulerconfiguration"
-
-
-class Runner:
-    """The live cycle, turned by hand; ``now`` is the database's clock plus what passed."""
-
-    def __init__(self):
-        self.now = clock.now()
-        revision, configuration = profiles.in_force()
-        self.scheduler = Scheduler(configuration, lambda: 11, revision=revision)
-        self.scheduler.mirror.load(self.now.timestamp())
-
-    def turn(self, seconds=2.0):
-        self.now += timedelta(seconds=seconds)
-        while self.scheduler.cycle(self.now.timestamp()):
-            pass
-        self.scheduler.binder.tell(self.now.timestamp())
-
-
-@pytest.fixture
-def runner(api):
-    runner = Runner()
-    yield runner
-    runner.scheduler.binder.close()
 
 
 def nodes(api, *builders):
@@ -162,6 +134,7 @@ def test_what_there_is_not_is_not_found(api, runner):
 
 
 def test_the_configuration_is_stored_checked_and_in_force_at_once(api, runner):
+    """R180, R72: nothing is restarted, and the profile that a pod names decides."""
     default = api.get(CONFIGURATION).ok()
     assert default["kind"] == "KubeSchedulerConfiguration"
     assert default["metadata"]["resourceVersion"] == "0"

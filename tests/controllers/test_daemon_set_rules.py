@@ -81,12 +81,14 @@ TAINTS = [
 
 
 @pytest.mark.parametrize(("taint", "expected"), TAINTS)
-def test_r134_the_controllers_tolerations(taint, expected):
+def test_the_controllers_tolerations(taint, expected):
+    """R132, R134."""
     key, _, effect = taint.rpartition("/")
     assert rules.Daemon({"spec": {}}).judge(node(taints=[(key, effect)])) == expected
 
 
-def test_r134_the_network_for_host_network_and_the_disk_for_critical_pods():
+def test_the_network_for_host_network_and_the_disk_for_critical_pods():
+    """R134, C17."""
     network = node(taints=[("node.kubernetes.io/network-unavailable", "NoSchedule")])
     disk = node(taints=[("node.kubernetes.io/out-of-disk", "NoSchedule")])
     assert rules.Daemon({"spec": {"hostNetwork": True}}).judge(network) == RUNS
@@ -94,13 +96,15 @@ def test_r134_the_network_for_host_network_and_the_disk_for_critical_pods():
     assert rules.Daemon(critical).judge(disk) == RUNS
 
 
-def test_r132_no_seconds_even_if_the_template_gives_some():
+def test_no_seconds_even_if_the_template_gives_some():
+    """R132, R134: tolerations of the template's own stay beside them."""
     own = {
         "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
         "tolerationSeconds": 5,
     }  # fmt: skip
     found = rules.tolerations({"tolerations": [own, {"operator": "Exists", "key": "gpu"}]})
     assert len(found) == 7
+    assert {"operator": "Exists", "key": "gpu"} in found
     assert not any("tolerationSeconds" in one for one in found)
 
 

@@ -130,7 +130,8 @@ def test_taints_keep_new_daemons_away_and_noexecute_sends_them_off():
     assert sorted(where()) == ["a", "b"]
 
 
-def test_r132_never_evicted_for_a_node_that_is_not_ready_or_unreachable():
+def test_daemons_are_never_evicted_for_a_node_that_is_not_ready_or_unreachable():
+    """R132: the controller's tolerations have no seconds."""
     make_agent("a")
     make_daemon_set()
     settle()

@@ -252,7 +252,7 @@ def test_what_the_creator_of_a_node_put_there_stays():
 
 @pytest.mark.parametrize(("kind", "status", "key"), ASKING)
 def test_a_condition_that_vanishes_takes_its_taints_along(kind, status, key):
-    """Also where no agent was ever heard of, and whichever effect the controller has added."""
+    """R128: also where no agent was ever heard of, whichever effect the controller has added."""
     mine = taint("mine", "NoExecute")
     make_node("n1", taints=[mine])
     make_node("n2")

@@ -382,7 +382,7 @@ def small_case(pods: int) -> tuple[list[Decision], list[Decision], int]:
 
 
 def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
-    """The compiled loop really is what decides; R149."""
+    """The compiled loop really is what decides."""
     plain, compiled, by_runs = small_case(90)
     assert [told(d) for d in compiled] == [told(d) for d in plain]
     assert any(r.status.reasons == ("Too many pods",) for d in plain for r in d.rejections)

@@ -195,13 +195,15 @@ def test_a_failing_pre_score_ends_the_cycle() -> None:
 
 
 def test_scores_are_weighed_after_normalising() -> None:
-    """R157: bounded range, weights apply to normalised scores."""
+    """R157, R159: weights apply to normalised scores; a plugin normalises once, all its own."""
+    given = []
 
     class Doubling(Recorder):
         def score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
             return np.arange(len(rows), dtype=np.int64) * 10
 
         def normalize(self, state: Any, pod: Any, snapshot: Any, rows: Any, scores: Any) -> Any:
+            given.append(scores.tolist())
             return scores * 5
 
     plugins = [Doubling("Doubling", []), Recorder("Flat", [], score=7)]
@@ -209,6 +211,7 @@ def test_scores_are_weighed_after_normalising() -> None:
     decision = decide(run, full=True)
     assert decision.full is not None
     verdict = decision.full.nodes["node-c"]
+    assert given == [[0, 10, 20]]
     assert verdict.raw == {"Doubling": 20, "Flat": 7}
     assert verdict.normalized == {"Doubling": 100, "Flat": 7}
     assert verdict.weighted == {"Doubling": 300, "Flat": 14}
@@ -346,6 +349,29 @@ def test_a_failed_reservation_stops_and_all_are_undone_in_reverse() -> None:
     assert status == Status(Code.UNSCHEDULABLE, ("taken",), "B")
     run.unreserve(None, pod, "node-a")  # type: ignore[arg-type]
     assert calls == ["reserve A", "reserve B", "unreserve C", "unreserve B", "unreserve A"]
+
+
+def test_a_plugin_extends_several_points_and_keeps_a_state_of_its_own() -> None:
+    """R149: what it saw at Reserve decides at Filter for later pods, where it is enabled there."""
+
+    class OnePodEach(Recorder):
+        def reserve(self, state: Any, pod: Any, node_name: str) -> Any:
+            self.answers.setdefault("filter", {})[node_name] = unschedulable("taken")
+            return super().reserve(state, pod, node_name)
+
+    pod = from_pod(make_pod("p").build())
+    plugin = OnePodEach("OnePodEach", [], filter={})
+    both = framework({"filter": [plugin], "reserve": [plugin]})
+    placed = []
+    for _ in NODES:
+        placed.append(decide(both).node_name)
+        assert both.reserve(None, pod, placed[-1]).ok  # type: ignore[arg-type]
+    assert placed == list(NODES)
+    assert decide(both).outcome == UNSCHEDULABLE
+    calls: list[str] = []
+    one = framework({"filter": [OnePodEach("OnePodEach", calls, filter={})]})
+    assert one.reserve(None, pod, "node-a").ok  # type: ignore[arg-type]
+    assert calls == []
 
 
 def test_permit_waits_unless_someone_rejects() -> None:

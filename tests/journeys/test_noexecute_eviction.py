@@ -4,9 +4,6 @@ import pytest
 
 from clusterstate import memory
 from clusterstate.actions import evictions, objects
-from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
-from clusterstate.objects.node import Taint
-from clusterstate.objects.pod import Toleration
 from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
@@ -272,15 +269,6 @@ def test_own_seconds_for_unreachable_are_kept():
     assert timer("p") == 6000
 
 
-def test_daemon_pods_stay_on_unreachable_nodes():
-    """R132: their tolerations have no seconds."""
-    make_node("n1")
-    keys = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
-    make_pod("p", "n1", tolerations=[tolerates(key) for key in keys])
-    set_taints("n1", *(taint(key) for key in keys))
-    assert timer("p") is None
-
-
 def test_deleted_finished_and_moved_pods_have_no_timer():
     make_node("n1")
     for name in ("deleted", "finished"):
@@ -352,22 +340,3 @@ def test_timers_survive_a_lost_cursor_and_lost_rows():
     before = waiting_timers()
     timers.replan_everything(after(30))
     assert waiting_timers() == before
-
-
-@pytest.mark.parametrize(
-    "key",
-    ["memory-pressure", "disk-pressure", "out-of-disk", "pid-pressure", "unschedulable",
-     "network-unavailable"],
-)  # fmt: skip
-def test_daemon_pods_may_come_to_and_stay_on_tainted_nodes(key):
-    """R134, C17: the tolerations of daemons answer the taints that conditions become."""
-    full = f"node.kubernetes.io/{key}"
-    make_node("n1")
-    daemon = {"key": full, "operator": "Exists", "effect": "NoSchedule"}
-    make_pod("daemon", "n1", tolerations=[daemon])
-    set_taints("n1", taint(full, "NoSchedule"))
-    assert timer("daemon") is None
-    found = find_untolerated(
-        [Taint(key=full, effect="NoSchedule")], [Toleration(**daemon)], HARD_EFFECTS
-    )
-    assert found is None

@@ -41,7 +41,8 @@ def deployment(name: str, app: str, image: str, **affinity: dict) -> dict:
     }
 
 
-def test_r99_one_store_and_one_web_server_on_each_of_three_nodes(live: Service) -> None:
+def test_one_store_and_one_web_server_on_each_of_three_nodes(live: Service) -> None:
+    """R99, R136."""
     namespace = {"metadata": {"name": NAMESPACE}}
     assert live.request("POST", "/api/v1/namespaces", namespace)[0] == 201
     path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"

@@ -97,7 +97,7 @@ def test_the_worked_example_of_the_seeds():
 
 
 def test_effects_that_do_not_evict_do_not_evict():
-    """R113, R119, R120."""
+    """R113, R120: where pods go for them is another matter."""
     taints = [taint(effect="NoSchedule"), taint(effect="PreferNoSchedule")]
     assert deadline([], taints, added_at=T0) is None
 

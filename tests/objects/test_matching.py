@@ -20,7 +20,6 @@ from clusterstate.objects.pod import (
     SelectorRequirement,
     Toleration,
 )
-from tests.reference import taints as taint_edits
 from tests.reference.node_affinity import required_match
 
 KEYS = st.sampled_from(["", "k1", "k2"])
@@ -144,30 +143,6 @@ def test_merging_tolerates_exactly_what_either_side_does(first, second, taint):
     either = matching.tolerated(taint, [*first, *second])
     assert matching.tolerated(taint, merged) == either
     assert matching.merge_tolerations(merged, []) == merged
-
-
-def test_kubectl_taint_adds_and_removes():
-    """R112."""
-    add, remove = taint_edits.parse_taints(["key1=value1:NoSchedule", "old:NoExecute-", "gone-"])
-    assert add == [Taint(key="key1", value="value1", effect="NoSchedule")]
-    assert remove == [Taint(key="old", effect="NoExecute"), Taint(key="gone")]
-
-
-@given(st.lists(TAINTS, max_size=4), TAINTS)
-def test_adding_a_taint_twice_changes_nothing_the_second_time(taints, taint):
-    once, _ = taint_edits.add_or_update_taint(taints, taint)
-    assert taint in once
-    assert taint_edits.add_or_update_taint([taint], taint) == ([taint], False)
-    rest, deleted = taint_edits.delete_taint(once, taint)
-    assert deleted
-    assert not matching.taint_exists(rest, taint)
-
-
-@given(st.lists(TAINTS, max_size=4), st.lists(TAINTS, max_size=4))
-def test_the_difference_of_two_sets_of_taints_leads_from_one_to_the_other(old, new):
-    add, remove = taint_edits.taint_set_diff(new, old)
-    result = [t for t in old if not matching.taint_exists(remove, t)] + add
-    assert {(t.key, t.effect) for t in result} == {(t.key, t.effect) for t in new}
 
 
 @pytest.mark.parametrize(

@@ -219,10 +219,14 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_sampling_looks_at_some_nodes_only() -> None:
-    """R171, R175."""
+    """R171, R175, R176: never fewer than 50, and all of them where there are fewer."""
     nodes = [make_node(f"node-{n:03}") for n in range(200)]
     found = result(nodes, make_pod(), percentageOfNodesToScore=30)
     assert len(found["feasible"]) == 60
+    floor = result(nodes, make_pod(), percentageOfNodesToScore=10)
+    assert len(floor["feasible"]) == 50
+    few = result(nodes[:49], make_pod(), percentageOfNodesToScore=10)
+    assert len(few["feasible"]) == 49
     assert result(nodes, make_pod())["feasible"] == sorted(
         n.manifest["metadata"]["name"] for n in nodes
     )
