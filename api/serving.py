@@ -51,6 +51,7 @@ from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
+from clusterstate.actions.metrics import Adder
 from clusterstate.admission.request import User
 from clusterstate.middleware import SESSION_USER
 from clusterstate.objects.errors import BadRequest, TooLarge, TooManyRequests
@@ -211,6 +212,21 @@ def _environ(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
         value = raw_value.decode("latin-1")
         environ[key] = f"{environ[key]},{value}" if key in environ else value
     return environ
+
+
+def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
+    """Count the answer to a request."""
+    method = scope["method"]
+    metrics.observe(
+        method,
+        scope["path"],
+        routes.of(scope),
+        code,
+        started,
+        dry_run=b"dryRun=All" in scope["query_string"],
+        applies=method == "PATCH" and b"apply" in _header(scope, b"content-type"),
+        size=size,
+    )
 
 
 async def _reply(send: Send, status: int, headers: Headers, body: bytes) -> None:
@@ -377,6 +393,7 @@ class Application:
         self._sessions = _Sessions()
         self._open: Counter[str] = Counter()
         self._budget = Budget(settings.MAX_HELD_BYTES)
+        self._adder = Adder()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -516,7 +533,10 @@ class Application:
     async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request through Django on one of the threads."""
         started = time.perf_counter()
+        method = scope["method"]
+        metrics.begin(method)
         with ExitStack() as held:
+            held.callback(metrics.end, method)
             try:
                 _check_url(scope)
                 caller = await self._caller(scope)
@@ -536,10 +556,10 @@ class Application:
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = errors.respond(error)
-                metrics.observe(scope["method"], routes.of(scope), response.status_code, started)
+                _observe(scope, response.status_code, started)
                 await _refuse(scope, receive, send, response)
                 return
-        metrics.observe(scope["method"], routes.of(scope), answer[0], started)
+        _observe(scope, answer[0], started, len(answer[2]))
         if len(answer[2]) <= SMALL_BYTES:
             await _reply(send, *answer)
         else:
@@ -620,6 +640,7 @@ class Application:
                     lane.start(asyncio.get_running_loop())
                 health.watch()
                 pulse.start(self._lanes)
+                self._adder.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 hub.close()
@@ -627,5 +648,6 @@ class Application:
                 self._calls.close()
                 for lane in self._lanes:
                     lane.close()
+                self._adder.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

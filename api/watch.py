@@ -251,10 +251,11 @@ class Filter:
 
 
 class Writer:
-    """Turns events into the lines of one watch."""
+    """Turns events into the lines of one watch; ``sent`` is told how many."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, sent: Callable[[int], object]) -> None:
         self._request = request
+        self._sent = sent
         self._filter = Filter(request)
         self._headed = True
 
@@ -266,7 +267,7 @@ class Writer:
             if verb is not None:
                 lines.append(self._event(event, verb))
         if lines:
-            metrics.watch_events.inc(len(lines))
+            self._sent(len(lines))
         return _joined(lines)
 
     def _event(self, event: Event, verb: bytes) -> bytes:
@@ -435,12 +436,19 @@ def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
 class Watch:
     """One open watch."""
 
-    def __init__(self, request: Request, scope: Scope, send: Send, on_thread: OnThread) -> None:
+    def __init__(
+        self,
+        request: Request,
+        scope: Scope,
+        send: Send,
+        on_thread: OnThread,
+        counted: metrics.Watching,
+    ) -> None:
         self._request = request
         self._send = send
         self._on_thread = on_thread
         self._connection: Any = scope.get("stowage.connection")
-        self._writer = Writer(request)
+        self._writer = Writer(request, counted.sent)
         self._loop = asyncio.get_running_loop()
 
     async def _write(self, body: bytes) -> None:
@@ -569,12 +577,12 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         return
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
-    metrics.watches.inc()
+    counted = metrics.Watching(scope["path"], routes.of(scope))
     try:
         await send({"type": "http.response.start", "status": 200, "headers": _headers(request)})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
-            watching = Watch(request, scope, send, on_thread).run(client)
+            watching = Watch(request, scope, send, on_thread, counted).run(client)
             await rights.kept(watching, claim_of_headers(scope["headers"]), wants)
         except Exception as error:  # noqa: BLE001  # the headers are out: an event tells
             await send(
@@ -587,5 +595,5 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         if not client.gone:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
-        metrics.watches.dec()
+        counted.end()
         listener.cancel()

@@ -23,8 +23,9 @@ from clusterstate.actions import decisions
 Progress = Callable[[str, int], object]
 """Gets a table's name and how many of its rows are done."""
 
-_NOT_SAVED = {"django_migrations"}
-"""Its rows are in the head: a backup goes only into tables of the same shape."""
+_NOT_SAVED = {"django_migrations", "metric_total", "process_metric"}
+"""The migrations are in the head: a backup goes only into tables of the same shape. What processes
+counted is not the cluster's state, and must not run backwards when a backup is put back."""
 _PARTITIONED = "decision"
 """A table that Django does not make, saved as one whatever its partitions are."""
 _LOCK_TRIES = 30

@@ -99,7 +99,7 @@ def drop_old_access(*, now: datetime) -> None:
 
 
 def drop_leftovers(*, now: datetime) -> None:
-    """Delete reports of nodes that are gone, and configurations that nothing can ask for.
+    """Delete reports of nodes and processes that are gone, and configurations nothing can ask for.
 
     A configuration is kept while it is among the last ones, while a decision that is kept may have
     been made under it, and while a reserved pod was decided under it.
@@ -107,6 +107,7 @@ def drop_leftovers(*, now: datetime) -> None:
     sql.run(
         "DELETE FROM node_usage u WHERE NOT EXISTS (SELECT FROM node n WHERE n.name = u.node_name)"
     )
+    sql.run("DELETE FROM process_metric WHERE at < clock_timestamp() - interval '1 hour'")
     sql.run(
         """
         DELETE FROM scheduler_configuration

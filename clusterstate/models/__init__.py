@@ -33,6 +33,7 @@ from clusterstate.models.evictions import (
     NodeUsage,
 )
 from clusterstate.models.generic import GenericObject
+from clusterstate.models.metrics import MetricTotal, ProcessMetric
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
@@ -75,6 +76,7 @@ __all__ = [
     "Lease",
     "LimitRange",
     "LoopProgress",
+    "MetricTotal",
     "Namespace",
     "Node",
     "NodeHeartbeat",
@@ -83,6 +85,7 @@ __all__ = [
     "Pod",
     "PodDisruptionBudget",
     "PriorityClass",
+    "ProcessMetric",
     "ReplicaSet",
     "ReplicationController",
     "Reservation",

@@ -32,6 +32,28 @@ def pending_counts() -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """How many waiting pods of a profile a plugin refused, and since when the first one waits."""
+
+    plugin: str
+    profile: str
+    count: int
+    since: datetime
+
+
+def refused_counts() -> list[Refused]:
+    """Return how many waiting pods each plugin refused. Queries once; looks at all that wait.
+
+    A pod counts for each plugin that refused it.
+    """
+    rows = sql.fetch(
+        "SELECT r.plugin, p.scheduler_name, count(*), min(q.since)"
+        " FROM pending_pod q JOIN pod p ON p.id = q.pod_id, unnest(q.rejected_by) AS r (plugin)"
+        " GROUP BY 1, 2"
+    )
+    return [Refused(*row) for row in rows]
+
+
 def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
     """Return since when the oldest pod waits that none of the schedulers tried yet. Queries once.
 

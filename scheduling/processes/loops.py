@@ -29,6 +29,7 @@ from django.db import InterfaceError, OperationalError, connection
 
 from clusterstate import collector, heartbeats, reservations, sessions, sql, steady_clock
 from clusterstate.actions import decisions, history, housekeeping, progress
+from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager
 from scheduling.controllers.evictions import timekeeper
@@ -253,6 +254,7 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[Loop], None]]]] = {
 """By the process's name (``STOWAGE_PROCESS``): its loop's name and what the loop does."""
 
 _running: dict[str, Loop] = {}
+_adders: list[Adder] = []
 
 
 def start(process: str) -> None:
@@ -264,6 +266,8 @@ def start(process: str) -> None:
     sessions.keep()
     loop = _running[name] = Loop(name, run)
     loop.start()
+    _adders.append(Adder())
+    _adders[-1].start()
 
 
 def nudge(name: str) -> bool:
@@ -282,6 +286,8 @@ def stop() -> None:
 
 
 def join(seconds: float) -> None:
-    """Wait for this process's loops to stop."""
+    """Wait for this process's loops to stop, and for what they counted to be added."""
     for loop in _running.values():
         loop.join(seconds)
+    while _adders:
+        _adders.pop().close()

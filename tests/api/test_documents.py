@@ -322,9 +322,9 @@ def test_metrics_are_for_those_who_may_read_them(api, reader, settings):
     api.get("/metrics", token="").fails(401, "Unauthorized")
     reader.get("/metrics").fails(403, "Forbidden")
     shown = api.get("/metrics").raw
-    for name in (b"stowage_requests_total", b"stowage_watermark_age_seconds 0.0",
+    for name in (b"apiserver_request_total", b"stowage_watermark_age_seconds 0.0",
                  b"stowage_scheduler_behind_revisions"):  # fmt: skip
         assert name in shown
     assert Api(make_token("prometheus", ["system:monitoring"])).get("/metrics").status == 200
     settings.METRICS_OPEN = True
-    assert b"stowage_requests_total" in api.get("/metrics", token="").raw
+    assert b"apiserver_request_total" in api.get("/metrics", token="").raw

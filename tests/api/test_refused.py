@@ -356,7 +356,7 @@ def test_a_metric_tells_the_age_of_the_oldest_pod_that_was_never_tried(api, runn
     sql.run("UPDATE pending_pod SET since = since - interval '100 seconds'")
     (seconds,) = metric(age)
     assert 100 <= seconds < 160
-    assert metric('stowage_pending_pods{stage="active"}') == [4.0]
+    assert metric('scheduler_pending_pods{queue="active"}') == [4.0]
     runner.turn()
     assert metric(age) == [0.0], "tried, and refused; another scheduler's pods are its own affair"
-    assert metric('stowage_pending_pods{stage="unschedulable"}') == [3.0]
+    assert metric('scheduler_pending_pods{queue="unschedulable"}') == [3.0]

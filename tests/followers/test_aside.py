@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import OperationalError
+from prometheus_client.parser import text_string_to_metric_families
 
 from api import health, metrics
 from clusterstate import aside as reads
@@ -254,7 +255,7 @@ def test_readyz_and_metrics_tell_of_it_and_the_service_stays_ready() -> None:
     assert not part.needed
     found = {
         (sample.name, sample.labels.get("follower")): sample.value
-        for family in metrics._Followers().collect()
+        for family in text_string_to_metric_families(metrics.text())
         for sample in family.samples
     }
     assert found["stowage_objects_set_aside", "evictions"] == 1

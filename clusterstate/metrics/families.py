@@ -1,0 +1,290 @@
+"""Counters, histograms and gauges in memory, by name and labels.
+
+A family is declared once, when its module is imported; ``of`` returns the series of some label
+values, which callers on a hot path keep. ``take_all`` empties every counter and histogram for
+whoever adds them to the totals, and ``put_back`` returns what could not be added.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+Kind = Literal["counter", "histogram", "gauge"]
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """What one series counted.
+
+    ``labels`` is as in the exposition format, without braces. ``figures``: of a counter the one
+    number; of a histogram how many values fell into each bucket (not cumulative, the last one is
+    ``+Inf``), then the sum of the values.
+    """
+
+    name: str
+    labels: str
+    figures: list[float]
+
+
+class Series:
+    """One combination of label values."""
+
+    __slots__ = ("_bounds", "_figures", "_lock", "labels", "name")
+
+    def __init__(self, name: str, labels: str, bounds: tuple[float, ...]) -> None:
+        self.name = name
+        self.labels = labels
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._figures = self._empty()
+
+    def _empty(self) -> list[float]:
+        return [0.0] * (len(self._bounds) + 2 if self._bounds else 1)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was counted since it was taken last."""
+        return any(self._figures)
+
+    def take(self) -> Taken | None:
+        """Return what was counted since the last call, None when that was nothing."""
+        with self._lock:
+            figures = self._figures
+            if not any(figures):
+                return None
+            self._figures = self._empty()
+        return Taken(self.name, self.labels, figures)
+
+    def add_all(self, figures: Sequence[float]) -> None:
+        """Count what was taken once more."""
+        with self._lock:
+            self._figures = [a + b for a, b in zip(self._figures, figures, strict=True)]
+
+
+class Counter(Series):
+    """A number that only grows."""
+
+    __slots__ = ()
+
+    def add(self, amount: float = 1.0) -> None:
+        """Count so many more; ``amount`` is not negative."""
+        with self._lock:
+            self._figures[0] += amount
+
+
+class Histogram(Series):
+    """How many values fell into which bucket; a value on a bound belongs below it."""
+
+    __slots__ = ()
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value, or as many equal ones."""
+        place = bisect_left(self._bounds, value)
+        with self._lock:
+            self._figures[place] += times
+            self._figures[-1] += value * times
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        """Count many values under one lock."""
+        bounds = self._bounds
+        with self._lock:
+            figures = self._figures
+            for value in values:
+                figures[bisect_left(bounds, value)] += 1
+                figures[-1] += value
+
+
+class Gauge:
+    """A number that is so now, in this process."""
+
+    __slots__ = ("labels", "name", "value")
+
+    def __init__(self, name: str, labels: str) -> None:
+        self.name = name
+        self.labels = labels
+        self.value = 0.0
+
+    def set(self, value: float) -> None:
+        """Say what it is now."""
+        self.value = value
+
+    def read(self) -> float:
+        """Return what it is now."""
+        return self.value
+
+
+class Level(Gauge):
+    """A gauge that goes up and down, on one thread."""
+
+    __slots__ = ()
+
+    def up(self) -> None:
+        """One more."""
+        self.value += 1
+
+    def down(self) -> None:
+        """One fewer."""
+        self.value -= 1
+
+
+class Peak(Level):
+    """How many there were at most since it was read last; on one thread but for the reading."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, name: str, labels: str) -> None:
+        super().__init__(name, labels)
+        self.most = 0.0
+
+    def up(self) -> None:
+        """One more."""
+        self.value += 1
+        self.most = max(self.most, self.value)
+
+    def read(self) -> float:
+        """Return the most since the last call."""
+        most, self.most = self.most, self.value
+        return most
+
+
+_S = TypeVar("_S", Counter, Histogram, Gauge, Level, Peak)
+
+
+class Family(Generic[_S]):
+    """All series of one name, each made when it is first asked for.
+
+    ``source`` is the Kubernetes program whose name, labels and bounds the family has, empty for our
+    own. ``bounds`` are the upper bounds of a histogram's buckets, without ``+Inf``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        *,
+        kind: Kind,
+        source: str,
+        bounds: Sequence[float],
+        make: Callable[[str, str], _S],
+    ) -> None:
+        assert name not in FAMILIES, name
+        self.name = name
+        self.text = text
+        self.labels = tuple(labels)
+        self.kind: Kind = kind
+        self.source = source
+        self.bounds = tuple(bounds)
+        self._make: Callable[[str, str], _S] = make
+        self._series: dict[tuple[str, ...], _S] = {}
+        self._lock = threading.Lock()
+        FAMILIES[name] = self
+
+    def of(self, *values: str) -> _S:
+        """Return the series with these values, in the order of ``labels``."""
+        found = self._series.get(values)
+        if found is None:
+            written = labels_text(zip(self.labels, values, strict=True))
+            with self._lock:
+                found = self._series.setdefault(values, self._make(self.name, written))
+        return found
+
+    def series(self) -> list[_S]:
+        """Return the series that there are."""
+        with self._lock:
+            return list(self._series.values())
+
+
+FAMILIES: Final[dict[str, Family[Any]]] = {}
+"""Every family that is declared, by name."""
+
+
+def counter(name: str, text: str, *labels: str, source: str = "") -> Family[Counter]:
+    """Declare a counter, whose name ends in ``_total``."""
+    return Family(
+        name, text, labels, kind="counter", source=source, bounds=(),
+        make=lambda name, written: Counter(name, written, ()),
+    )  # fmt: skip
+
+
+def histogram(
+    name: str, text: str, *labels: str, bounds: Sequence[float], source: str = ""
+) -> Family[Histogram]:
+    """Declare a histogram."""
+    own = tuple(bounds)
+    return Family(
+        name, text, labels, kind="histogram", source=source, bounds=own,
+        make=lambda name, written: Histogram(name, written, own),
+    )  # fmt: skip
+
+
+def gauge(name: str, text: str, *labels: str, source: str = "") -> Family[Gauge]:
+    """Declare a gauge; what the processes say is added up."""
+    return Family(name, text, labels, kind="gauge", source=source, bounds=(), make=Gauge)
+
+
+def level(name: str, text: str, *labels: str, source: str = "") -> Family[Level]:
+    """Declare a gauge that goes up and down."""
+    return Family(name, text, labels, kind="gauge", source=source, bounds=(), make=Level)
+
+
+def peak(name: str, text: str, *labels: str, source: str = "") -> Family[Peak]:
+    """Declare a gauge of the most that there were since it was read last."""
+    return Family(name, text, labels, kind="gauge", source=source, bounds=(), make=Peak)
+
+
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Return the bounds of Go's ``prometheus.ExponentialBuckets``."""
+    return tuple(float(f"{start * factor**turn:.12g}") for turn in range(count))
+
+
+def labels_text(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return labels as in the exposition format, without braces."""
+    return ",".join(f'{name}="{escaped(value)}"' for name, value in pairs)
+
+
+def escaped(value: str) -> str:
+    """Return a label's value as it is written between quotes."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def take_all() -> list[Taken]:
+    """Return what this process counted since the last call, in the order of name and labels."""
+    found = [
+        taken
+        for family in list(FAMILIES.values())
+        if family.kind != "gauge"
+        for series in family.series()
+        if (taken := series.take()) is not None
+    ]
+    return sorted(found, key=lambda taken: (taken.name, taken.labels))
+
+
+def has_news() -> bool:
+    """Return whether this process counted anything since ``take_all``."""
+    return any(
+        series.has_news
+        for family in list(FAMILIES.values())
+        if family.kind != "gauge"
+        for series in family.series()
+    )
+
+
+def put_back(taken: Iterable[Taken]) -> None:
+    """Count once more what could not be added to the totals."""
+    for one in taken:
+        for series in FAMILIES[one.name].series():
+            if series.labels == one.labels:
+                series.add_all(one.figures)
+
+
+def gauges() -> list[tuple[str, str, float]]:
+    """Return name, labels and value of this process's gauges."""
+    return [
+        (gauge.name, gauge.labels, gauge.read())
+        for family in list(FAMILIES.values())
+        if family.kind == "gauge"
+        for gauge in family.series()
+    ]

@@ -1,0 +1,1 @@
+"""What is counted, how it is added up over processes, and what Prometheus reads."""
