@@ -8,9 +8,11 @@ from django.urls import path, re_path
 
 from api import (
     bindings,
+    containers,
     decisions,
     documents,
     evictions,
+    first_autoscalers,
     health,
     metrics,
     openapi,
@@ -30,6 +32,14 @@ urlpatterns = [
         r"^api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/decisions"
         r"(?:/(?P<decision>[^/]+))?/?$",
         decisions.DecisionsView.as_view(),
+    ),
+    *(
+        re_path(
+            rf"^api/v1/{of}/(?P<name>[^/]+)/{subresource}{rest}/?$",
+            containers.ContainersView.as_view(),
+            {"plural": plural, "subresource": subresource},
+        )
+        for of, plural, subresource, rest in containers.PATHS
     ),
     re_path(r"^api/v1/?$", documents.CoreView.as_view()),
     re_path(r"^api/v1/.", viewsets.ResourceView.as_view()),
@@ -101,6 +111,10 @@ urlpatterns = [
         r"^apis/stowage\.dev/v1/schedulerconfiguration/?$", decisions.ConfigurationView.as_view()
     ),
     re_path(r"^apis/stowage\.dev/v1/headroom/?$", simulations.HeadroomView.as_view()),
+    re_path(
+        r"^apis/autoscaling/v1/namespaces/(?P<namespace>[^/]+)/horizontalpodautoscalers/?$",
+        first_autoscalers.FirstAutoscalersView.as_view(),
+    ),
     re_path(
         r"^apis/node\.k8s\.io/v1/runtimeclasses/(?P<name>[^/]+)/nodes/?$",
         simulations.RuntimeClassNodesView.as_view(),

@@ -121,6 +121,15 @@ OWN: dict[str, list[Call]] = {
         )
     ],
     "CoreView": [],
+    "ContainersView": [],  # refuses everything
+    "FirstAutoscalersView": [
+        (
+            "POST", "/apis/autoscaling/v1/namespaces/ns/horizontalpodautoscalers",
+            {"metadata": {"name": "x"},
+             "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}},
+            "application/json",
+        )
+    ],
     **{
         f"{kind}View": [("POST", f"/apis/{path}", {"spec": spec}, "application/json")]
         for kind, path, spec in REVIEWS

@@ -1,0 +1,88 @@
+"""What Kubernetes passes on to the agent of a node: logs, processes and ports of containers.
+
+No agent serves containers here, so each of these requests is refused, with a sentence that says so:
+a bare 404 reads as if the pod, or the path, were wrong. The right to make the request and the
+object come first, as in Kubernetes. The refusals are not in discovery.
+"""
+
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from api import auth, errors
+from api.views import StatusView
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries.objects import get_object
+
+_NO_PROCESS = "there is no process to attach to"
+_NO_PORT = "there is no port to connect to"
+ABSENT = {
+    "log": "there are no logs to read",
+    "exec": _NO_PROCESS,
+    "attach": _NO_PROCESS,
+    "portforward": _NO_PORT,
+    "proxy": _NO_PORT,
+    "ephemeralcontainers": "no container can be added to a pod",
+}
+"""What is missing, by subresource."""
+_IN_NAMESPACE = r"namespaces/(?P<namespace>[^/]+)"
+PATHS = (
+    *((f"{_IN_NAMESPACE}/pods", "pods", name, "") for name in ABSENT if name != "proxy"),
+    *(
+        (path, plural, "proxy", "(?:/.*)?")
+        for path, plural in (
+            (f"{_IN_NAMESPACE}/pods", "pods"),
+            (f"{_IN_NAMESPACE}/services", "services"),
+            ("nodes", "nodes"),
+        )
+    ),
+)
+"""For each path: what is before the name, the plural, the subresource, and what may follow it."""
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+class ContainersView(StatusView):
+    """``pods/NAME/log`` and the like: refused with the reason."""
+
+    http_method_names = ["get", "post", "put", "patch", "delete"]
+
+    def _refuse(
+        self, request: Request, plural: str, name: str, subresource: str, namespace: str = ""
+    ) -> HttpResponse:
+        """Refuse.
+
+        Raises:
+            Forbidden: the user may not make the request.
+            NotFound: there is no such object.
+            MethodNotAllowed: in every other case.
+        """
+        name = name.partition(":")[0] if subresource == "proxy" else name  # web:80 is a port of web
+        wants = Attributes(_VERBS[request.method or ""], "", plural, subresource, namespace, name)
+        auth.require(self.user, wants)
+        get_object(KINDS["", plural], namespace, name)
+        raise errors.MethodNotAllowed(
+            f"{plural} {name!r}: this service decides where pods belong and runs no containers, "
+            f"so {ABSENT[subresource]}".replace("'", '"')
+        )
+
+    def get(self, request: Request, **path: Any) -> HttpResponse:
+        """Refuse to read."""
+        return self._refuse(request, **path)
+
+    def post(self, request: Request, **path: Any) -> HttpResponse:
+        """Refuse to connect."""
+        return self._refuse(request, **path)
+
+    def put(self, request: Request, **path: Any) -> HttpResponse:
+        """Refuse to replace, or to pass a request on."""
+        return self._refuse(request, **path)
+
+    def patch(self, request: Request, **path: Any) -> HttpResponse:
+        """Refuse to change, or to pass a request on."""
+        return self._refuse(request, **path)
+
+    def delete(self, request: Request, **path: Any) -> HttpResponse:
+        """Refuse to pass a request on."""
+        return self._refuse(request, **path)
