@@ -39,8 +39,9 @@ def test_the_class_selects_nodes_and_tolerates_their_taint():
 
 
 def test_a_pod_without_class_gets_no_constraint():
-    """R52, R57: Linux pods do not tolerate the Windows taint."""
+    """R52, R57, R62: Linux pods do not tolerate the Windows taint, and nobody chooses a class."""
     spec = create(pod(), _known()).manifest["spec"]
+    assert "runtimeClassName" not in spec
     assert "nodeSelector" not in spec
     assert all(t["key"].startswith("node.kubernetes.io/") for t in spec["tolerations"])
 

@@ -49,6 +49,7 @@ def phases():
 
 
 def test_the_pod_furthest_above_its_request_fails_and_stays(node):
+    """R135, R141: Failed with the reason Evicted, and the object is kept (C24)."""
     node.put(PATH, usage(90)).ok()
     assert pressure.run(NOW) == 1
     found = pod("greedy")["status"]

@@ -152,7 +152,10 @@ def names(answer):
 
 
 def test_a_gang_waits_for_its_last_member_and_goes_together(api, start):
-    """R162-R164: Permit says Wait, another pod's Permit allows those that wait."""
+    """R162-R164, R150: Permit says Wait, another pod's Permit allows those that wait.
+
+    A binding cycle that waits holds up neither decisions nor the binding of others.
+    """
     runner = start(Gang={"size": 3})
     for name in ("one", "two"):
         create(api, name, gang="red")

@@ -8,6 +8,7 @@ import pytest
 from clusterstate.objects import wire_types
 from scheduling.framework.configuration import load
 from tests.harness import KUBERNETES
+from tests.perf.workloads import SCHEDULER_PERF
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scheduling.md").read_text()
 SENTENCES = " ".join(PAGE.split())
@@ -40,6 +41,20 @@ def test_the_plugins_that_the_page_names_are_on_by_default() -> None:
     named = set(re.findall(r"`((?:Node|Taint|Inter|Pod|Image)[A-Z]\w+)`", PAGE)) - {"PodOverhead"}
     assert named >= {"NodeResourcesFit", "InterPodAffinity", "ImageLocality", "TaintToleration"}
     assert named <= enabled
+
+
+def test_the_cost_of_affinity_between_pods_is_measured_as_the_page_says() -> None:
+    """R103: required and preferred, near and away, beside pods that have none."""
+    terms = {
+        (side, rule)
+        for workload in SCHEDULER_PERF
+        for pod in (workload.pod, workload.init_pod or workload.pod)
+        for number in range(5)
+        for side, rules in (pod(number)["spec"].get("affinity") or {}).items()
+        for rule in rules
+        if side != "nodeAffinity"
+    }
+    assert len(terms) == 4, terms
 
 
 def test_a_preference_has_a_weight_and_nothing_else_that_says_how_much() -> None:

@@ -113,7 +113,7 @@ def test_three_taints_and_two_tolerations() -> None:
 def test_limits_become_requests_and_the_overhead_is_added(
     cpu: str, memory: str, status: str
 ) -> None:
-    """R143: the scheduler looks for 2.25 CPU and 320 MiB."""
+    """R143, R139, R148: the scheduler looks for 2.25 CPU and 320 MiB, without any switch."""
     pod = make_pod("test-pod").with_("spec", "runtimeClassName", value="kata-fc")
     limits = [("busybox-ctr", "500m"), ("nginx-ctr", "1500m")]
     containers = [

@@ -1,0 +1,55 @@
+"""`docs/requirements.md` says which tests show a statement, and these tests say so, too."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.live import ROOT
+
+ROW = re.compile(r"^\| R(\d+) \| (\S.*\S) \| (.*) \|$", re.MULTILINE)
+NUMBERS = re.compile(r"\bR(\d{1,3})(?:-R(\d{1,3}))?\b")
+UNPROVEN = {147}
+"""Statements that no test shows yet: the metrics of pod overhead."""
+TESTS = ROOT / "tests"
+
+
+def texts_of(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Yield the docstring of a test, and the texts of its decorators: the ids of its cases."""
+    yield ast.get_docstring(test) or ""
+    for decorator in test.decorator_list:
+        for part in ast.walk(decorator):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
+
+
+def named_by(path: Path) -> set[int]:
+    """Return the numbers of the statements that tests in a file name, each by itself."""
+    return {
+        number
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and function.name.startswith("test_")
+        for text in texts_of(function)
+        for first, last in NUMBERS.findall(text)
+        for number in range(int(first), int(last or first) + 1)
+    }
+
+
+def test_every_statement_has_a_row_and_tests_and_the_tests_name_it() -> None:
+    """R63."""
+    named: defaultdict[int, set[str]] = defaultdict(set)
+    for path in TESTS.rglob("test_*.py"):
+        for number in named_by(path):
+            named[number].add(str(path.relative_to(TESTS)))
+    page = (ROOT / "docs" / "requirements.md").read_text()
+    shown = {int(n): re.findall(r"`([^`]+)`", cell) for n, _, cell in ROW.findall(page)}
+    assert list(shown) == list(range(1, 181))
+    assert sorted(set(named) - set(shown)) == []
+    wrong = {
+        f"R{number}": files or "no test"
+        for number, files in shown.items()
+        if not set(files) <= named[number] or (not files and number not in UNPROVEN)
+    }
+    assert wrong == {}
