@@ -23,7 +23,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 
-from clusterstate import changes, memory, sql
+from clusterstate import changes, locks, memory, sql
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.admission.resource_quota import kinds_of
 from clusterstate.objects import document
@@ -33,7 +33,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
 
 EPOCH = (
-    f"CASE WHEN pg_advisory_xact_lock_shared({changes.ADMISSION_LOCK}) IS NOT NULL"
+    f"CASE WHEN pg_advisory_xact_lock_shared({locks.ADMISSION}) IS NOT NULL"
     " THEN pg_sequence_last_value('admission_epoch') END AS epoch"
 )
 """Column of the gate CTE: the current epoch, read under the shared lock."""
@@ -242,7 +242,7 @@ def with_epoch(forget_ids: Callable[[], None]) -> None:
 
 def lock_for_writing() -> None:
     """Take the admission lock exclusively until the transaction ends, before any row lock."""
-    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (changes.ADMISSION_LOCK,))
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.ADMISSION,))
 
 
 def advance() -> None:

@@ -26,18 +26,16 @@ newest version, so revisions of one object rise in commit order.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from django.db import Error as DatabaseError
 from django.db import OperationalError, connection, transaction
 from django.dispatch import Signal
 from psycopg.types.range import Range
 
-from clusterstate import lineage, sql
+from clusterstate import lineage, locks, sql
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.kinds import KINDS, NAMES
 
@@ -45,23 +43,7 @@ _T = TypeVar("_T")
 
 ADDED, MODIFIED, DELETED = 1, 2, 3
 
-# Advisory lock keys: a tag in the high 16 bits. Under REVISION_TAG there is a key for each
-# revision, under 0x5358 one key for each thing that one process does at a time.
-REVISION_TAG = 0x5357
-_TAG_BITS = REVISION_TAG << 48
-ADMISSION_LOCK = (0x5358 << 48) + 1
-PLACEMENT_LOCK = (0x5358 << 48) + 2
-CYCLE_LOCK = (0x5358 << 48) + 3
-TIMER_LOCK = (0x5358 << 48) + 4
-NODE_LIFECYCLE_LOCK = (0x5358 << 48) + 5
-WORKLOADS_LOCK = (0x5358 << 48) + 6
-DISRUPTION_LOCK = (0x5358 << 48) + 7
-PRESSURE_LOCK = (0x5358 << 48) + 8
-LANDINGS_LOCK = (0x5358 << 48) + 9
-GARBAGE_LOCK = (0x5358 << 48) + 10
-QUOTA_LOCK = (0x5358 << 48) + 20
-LAST_TAG = 0x5359
-"""Locks of ours have tags from ``REVISION_TAG`` to this one (binding cycles, by pod)."""
+_TAG_BITS = locks.REVISION_TAG << 48
 
 OPEN = (
     "CASE WHEN current_setting('stowage.opened', true) = '1' THEN 1"
@@ -91,7 +73,7 @@ SELECT CASE WHEN s.last IS NULL THEN s.kept ELSE least(s.last, s.ceiling, (
     SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint)
     FROM pg_locks l
     WHERE s.last > 0 AND l.locktype = 'advisory' AND l.objsubid = 1
-      AND (l.classid::bigint >> 16) = {REVISION_TAG}
+      AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND l.pid <> pg_backend_pid())) END AS mark, s.last, s.ceiling
 FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
@@ -411,34 +393,6 @@ def _codes(kinds: Collection[str] | None) -> list[int]:
 
 def _change(row: tuple[Any, ...]) -> Change:
     return Change(row[1], row[2], NAMES[row[3]], *row[4:])
-
-
-@contextmanager
-def alone(lock: int) -> Iterator[bool]:
-    """Hold a session's advisory lock; False, and no lock, if somebody else holds it.
-
-    For passes of controllers: several processes may begin one at the same time, and what the other
-    does has not been counted yet. Not one transaction: a long one would hold up whoever follows
-    the log. A killed process's lock goes with its session; so does a stopped one's, because its
-    session is ended (``sessions``), and its next statement fails when it wakes.
-    """
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (lock,))
-    if row is None or not row[0]:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        give_back(lock)
-
-
-def give_back(lock: int) -> None:
-    """Let a session's advisory lock go; with a connection that is gone it went already."""
-    try:
-        if connection.connection is not None and not connection.connection.closed:
-            sql.run("SELECT pg_advisory_unlock(%s::bigint)", (lock,))
-    except DatabaseError:
-        connection.close()
 
 
 def advance_admission_epoch() -> None:

@@ -29,7 +29,7 @@ from typing import Any
 import psycopg
 from django.db import OperationalError, connection, transaction
 
-from clusterstate import memory, sql
+from clusterstate import locks, memory, sql
 from clusterstate.objects.errors import Expired
 
 BLOCK = 1 << 20
@@ -38,8 +38,6 @@ GAP = 1 << 32
 """How far a new history starts above the old one: more than both could give out side by side."""
 CLOSED = "57P03"
 """SQLSTATE of ``revisions_closed``: the one of a server that still recovers."""
-
-_LOCK = (0x5358 << 48) + 17
 
 OPEN = "pg_sequence_last_value('revisions_open') IS NOT NULL"
 """Whether numbers may be given out and told; not since the last crash, unless ``establish`` ran."""
@@ -84,7 +82,7 @@ def start_again() -> int:
 
 
 def _lock() -> None:
-    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (_LOCK,))
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.HISTORY,))
 
 
 def _row() -> sql.Row:

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import changes, sql
+from clusterstate import changes, locks, shards, sql
 
-LOOPS: Final = ("scheduler", "timers", "controllers")
+LOOPS: Final = (shards.loop(shards.FIRST), "timers", "controllers")
 """The loops that the service cannot do without, by the names under which they report."""
 SILENT_SECONDS: Final = 5.0
 """A loop that reported longer ago does not work now: it reports every second."""
@@ -38,7 +38,7 @@ _HELD = f"""
     FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
       AND a.datname = current_database() AND l.pid <> pg_backend_pid()
-      AND (l.classid::bigint >> 16) = {changes.REVISION_TAG}
+      AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
 """
 _LOOPS = """
     SELECT name, extract(epoch FROM clock_timestamp() - at)::float8, revision,
@@ -60,7 +60,7 @@ def standing(*, patience: float) -> Standing:
     sql.drop_dead_connection()
     with sql.patience(patience):
         rows, ((held, mark),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
-    followed = next((revision for name, _, revision, _ in rows if name == "scheduler"), 0)
+    followed = next((revision for name, _, revision, _ in rows if name == LOOPS[0]), 0)
     return Standing(
         silent_seconds={name: max(0.0, age) for name, age, _, _ in rows},
         ended=frozenset(name for name, _, _, ended in rows if ended),

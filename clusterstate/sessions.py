@@ -32,7 +32,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, sql
+from clusterstate import locks, sql
 
 logger = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ _LOOK = f"""
 WITH holding AS MATERIALIZED (
     SELECT DISTINCT l.pid FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-      AND (l.classid::bigint >> 16) BETWEEN {changes.REVISION_TAG} AND {changes.LAST_TAG})
+      AND (l.classid::bigint >> 16) BETWEEN {locks.REVISION_TAG} AND {locks.LAST_TAG})
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, ''),
        coalesce(a.wait_event_type, ''),
        extract(epoch FROM clock_timestamp() - coalesce(a.state_change, a.backend_start))::float8,

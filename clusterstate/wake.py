@@ -1,10 +1,11 @@
 """Wake-ups through Redis: lossy hints that something was committed.
 
 After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
-tailers of the web processes, ``SCHEDULER`` for the scheduling loop, and on ``TIMERS`` for the timer
-loop when it could start timers. A wake-up may be lost at any point: Redis down, frozen or wiped, a
-loop killed between subscribing and reading. Whoever waits looks by itself after a while, so a lost
-wake-up costs latency and nothing else; that is why failures here are logged and swallowed.
+tailers of the web processes, the scheduler's (`shards.channel`) for the scheduling loop, and on
+``TIMERS`` for the timer loop when the commit could start timers. A wake-up may be lost at any
+point: Redis down, frozen or wiped, a loop killed between subscribing and reading. Each loop that
+waits also looks at the database after a while, so a lost wake-up costs latency and nothing else;
+that is why failures here are logged and swallowed.
 
 No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
 another makes the connection of a subscription and asks Redis once a second whether it still
@@ -27,10 +28,11 @@ from celery import current_app
 from django.conf import settings
 from kombu.exceptions import KombuError
 
+from clusterstate import shards
+
 logger = structlog.get_logger(__name__)
 
 CHANGES = "stowage:changes"
-SCHEDULER = "stowage:scheduler"
 TIMERS = "stowage:timers"
 POLL_SECONDS = 0.2
 """How long ``Subscription.wait`` waits at most while Redis does not answer."""
@@ -157,7 +159,7 @@ def _publish(revision: int, *, scheduler: bool, timers: bool) -> None:
     pipeline = client().pipeline(transaction=False)
     pipeline.publish(CHANGES, revision)
     if scheduler:
-        pipeline.publish(SCHEDULER, revision)
+        pipeline.publish(shards.channel(shards.FIRST), revision)
     if timers:
         pipeline.publish(TIMERS, revision)
     pipeline.execute()

@@ -17,6 +17,8 @@ from celery.platforms import SecurityWarning
 from celery.signals import beat_init, task_prerun, worker_init, worker_shutting_down
 from django.conf import settings
 
+from clusterstate import shards
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "clusterstate.settings")
 
 # It warns of workers that run as root, where pickled messages could do harm; ours are JSON.
@@ -30,14 +32,14 @@ app = Celery("stowage")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.conf.task_routes = {
-    "scheduling.tasks.run_cycles": {"queue": "scheduling"},
+    "scheduling.tasks.run_cycles": {"queue": shards.queue(shards.FIRST)},
     "scheduling.tasks.run_evictions": {"queue": "timers"},
 }
 app.conf.beat_schedule = {
     "schedule": {
         "task": "scheduling.tasks.run_cycles",
         "schedule": 5.0,
-        "options": {"expires": 5, "queue": "scheduling"},
+        "options": {"expires": 5, "queue": shards.queue(shards.FIRST)},
     },
     "bind": {
         "task": "scheduling.tasks.run_bindings",
@@ -82,7 +84,7 @@ def _warm_up(**_: object) -> None:
         from scheduling.engine import class_cache
 
         heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
-        with heartbeats.patience("scheduler", _COMPILE_SECONDS):
+        with heartbeats.patience(shards.loop(shards.FIRST), _COMPILE_SECONDS):
             try:
                 class_cache.warm()
             except class_cache.LoopsUnavailable as error:

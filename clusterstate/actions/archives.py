@@ -17,7 +17,7 @@ import psycopg
 from django.db import OperationalError, connection, transaction
 from psycopg import sql as composed
 
-from clusterstate import archive, changes, lineage, sql
+from clusterstate import archive, changes, lineage, locks, sql
 from clusterstate.actions import decisions
 
 Progress = Callable[[str, int], object]
@@ -241,8 +241,8 @@ def _all_tables_held() -> Iterator[None]:
             try:
                 with transaction.atomic():
                     sql.fetch(f"SELECT set_config('lock_timeout', '{_LOCK_SECONDS}s', true)")
-                    sql.run("SELECT pg_advisory_xact_lock(%s)", (changes.ADMISSION_LOCK,))
-                    sql.run("SELECT pg_advisory_xact_lock(%s)", (changes.PLACEMENT_LOCK,))
+                    sql.run("SELECT pg_advisory_xact_lock(%s)", (locks.ADMISSION,))
+                    sql.run("SELECT pg_advisory_xact_lock(%s)", (locks.PLACEMENT,))
                     _run(lock)
             except OperationalError as error:
                 if not isinstance(

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from django.conf import settings
 
-from clusterstate import sql
+from clusterstate import locks, sql
 from clusterstate.decisions import Decided, Turn
 
 PARTITION: Final = timedelta(hours=6)
 _ORIGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _LONGEST_MESSAGE: Final = 16_384
-_MAKING: Final = (0x5358 << 48) + 16  # advisory lock: one process makes partitions at a time
 
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ def make_partitions(moments: Iterable[datetime]) -> None:
     for begin, name in zip(begins, names, strict=True):
         if name in missing:
             sql.run(
-                f"DO $$ BEGIN PERFORM pg_advisory_xact_lock({_MAKING});"
+                f"DO $$ BEGIN PERFORM pg_advisory_xact_lock({locks.DECISION_PARTITIONS});"
                 f" CREATE TABLE IF NOT EXISTS {name} PARTITION OF decision"
                 f" FOR VALUES FROM ('{begin.isoformat()}')"
                 f" TO ('{(begin + PARTITION).isoformat()}'); END $$"

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from clusterstate import changes, sql
+from clusterstate import locks, sql
 from clusterstate.actions import eviction_warnings
 from clusterstate.actions.stored import Row
 from clusterstate.actions.writing import Writer
@@ -148,7 +148,7 @@ class NodeWriter(Writer):
 
     def lock_before(self) -> None:
         """Take the placement lock shared: a bind that waits for it sees the change."""
-        sql.run(f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})")
+        sql.run(f"SELECT pg_advisory_xact_lock_shared({locks.PLACEMENT})")
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
         """Return the node with the taints that the write brings."""

@@ -27,7 +27,7 @@ from typing import Final, TypeVar
 
 from django.db import transaction
 
-from clusterstate import catalogue, changes, sql
+from clusterstate import catalogue, changes, locks, sql
 from clusterstate.actions import stored_rows
 from clusterstate.actions.stored import Row
 from clusterstate.admission import resource_quota
@@ -297,7 +297,7 @@ def recount(namespace: str, *, now: datetime) -> None:
     (`catalogue.lock_for_writing`), so that nothing is created meanwhile. The quota lock, which is
     taken here, waits for those who end something and keeps others from it.
     """
-    sql.fetch("SELECT pg_advisory_xact_lock(%s::bigint)", (changes.QUOTA_LOCK,))
+    sql.fetch("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.QUOTAS,))
     sql.run(
         "DELETE FROM usage_change WHERE namespace = %s AND kind = %s::smallint",
         (namespace, COUNT_AGAIN),

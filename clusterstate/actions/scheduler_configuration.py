@@ -8,10 +8,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from clusterstate import decisions, sql
+from clusterstate import decisions, locks, sql
 from clusterstate.objects.errors import Conflict
-
-_STORING = (0x5358 << 48) + 19  # advisory lock: one writer at a time
 
 Checker = Callable[[object], tuple[str, list[str]]]
 """Returns canonical JSON and advice for people; takes a mapping, or YAML or JSON text.
@@ -50,7 +48,7 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
         Conflict: another version is in force than the caller has seen.
     """
     with transaction.atomic():
-        sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (_STORING,))
+        sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.CONFIGURATION,))
         present = decisions.configuration()
         revision = 0 if present is None else present.revision
         if replaces is not None and replaces != revision:

@@ -12,7 +12,7 @@ from typing import Final
 
 from django.db import transaction
 
-from clusterstate import sql
+from clusterstate import locks, sql
 from clusterstate.actions.stored import Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
@@ -21,7 +21,6 @@ from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
-_LOCK: Final = (0x5358 << 48) + 21  # advisory lock: one writer of Services at a time
 _TAKEN: Final = """
 SELECT substring(d.text FROM '"clusterIP":"([^"]*)"'),
        CASE WHEN d.text LIKE '%%"nodePort":%%' THEN d.text END
@@ -32,7 +31,7 @@ _PORT: Final = re.compile(r'"nodePort":([0-9]+)')
 
 def _pool() -> addresses.Pool:
     """Return what is free, until the transaction ends. Queries."""
-    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (_LOCK,))
+    sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.SERVICES,))
     rows = sql.fetch(_TAKEN)
     ports = (int(port) for _, text in rows if text for port in _PORT.findall(text))
     return addresses.Pool((address for address, _ in rows if address), ports, randbelow)

@@ -14,10 +14,11 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connection, connections
 from django.db.migrations.loader import MigrationLoader
 
+from clusterstate import locks
+
 POSTGRES_VERSION = 18
 """The oldest major version that works."""
 
-_LOCK = (0x5358 << 48) + 18
 _POLL_SECONDS = 0.1
 _TIMEOUTS = (
     "statement_timeout",
@@ -39,7 +40,7 @@ def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
         with other.cursor() as cursor:
             waiting = False
             while True:
-                cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+                cursor.execute("SELECT pg_try_advisory_lock(%s)", [locks.PREPARATION])
                 if cursor.fetchone() == (True,):
                     break
                 if not waiting and say is not None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from clusterstate import catalogue, changes, decisions, memory
+from clusterstate import catalogue, changes, decisions, locks, memory
 from clusterstate.actions import evictions, scheduler_configuration
 from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects.document import format_time
@@ -267,7 +267,7 @@ def foresee(now: datetime) -> int:
 
     They leave only when this is known (or nobody found out for a while).
     """
-    with changes.alone(changes.LANDINGS_LOCK) as mine:
+    with locks.alone(locks.LANDINGS) as mine:
         return _foresee(now) if mine else 0
 
 

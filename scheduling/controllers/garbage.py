@@ -21,7 +21,7 @@ from functools import partial
 
 import structlog
 
-from clusterstate import changes, dependents, memory
+from clusterstate import changes, dependents, locks, memory
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.dependents import Key, Told
@@ -131,7 +131,7 @@ def follow(now: datetime) -> int:
 
     Does nothing while another pass runs.
     """
-    with changes.alone(changes.GARBAGE_LOCK) as mine:
+    with locks.alone(locks.GARBAGE) as mine:
         if not mine:
             return 0
         total = 0

@@ -27,7 +27,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
-from clusterstate import collector, heartbeats, reservations, sessions, sql, steady_clock
+from clusterstate import collector, heartbeats, reservations, sessions, shards, sql, steady_clock
 from clusterstate.actions import decisions, history, housekeeping, progress
 from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
@@ -247,7 +247,7 @@ def trim() -> None:
 # --- the loops of this process -------------------------------------------------------------------
 
 LOOPS: Final[Mapping[str, tuple[str, Callable[[Loop], None]]]] = {
-    "scheduler": ("scheduler", _schedule),
+    "scheduler": (shards.loop(shards.FIRST), _schedule),
     "timers": ("timers", _evict),
     "worker": ("controllers", _controllers),
 }

@@ -28,7 +28,7 @@ from typing import cast
 import structlog
 from django.db import connection
 
-from clusterstate import sql, wake
+from clusterstate import shards, sql, wake
 from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
@@ -47,8 +47,6 @@ from scheduling.worker.refusals import UnwrittenRefusals, moment, stage
 
 logger = structlog.get_logger(__name__)
 
-SCHEDULER = 0
-"""The number of the one scheduler that there is: what it holds and writes has the number in it."""
 _INLINE = 32
 """Up to so many pods are bound on the caller's thread: handing over would cost more."""
 _EVENTS_AT_ONCE = 2000
@@ -68,10 +66,10 @@ class Binder:
     ) -> None:
         self._mirror = mirror
         self._framework_of = framework_of
-        self.recorder = Recorder(SCHEDULER)
+        self.recorder = Recorder(shards.FIRST)
         self.refused = UnwrittenRefusals()
-        # A name of its own for each warm state: the rows tell whether somebody else bound since.
-        self._name = f"scheduler-{uuid.uuid4()}"
+        # A name of its own for each warm state: the row tells whether another process bound since.
+        self._name = shards.holder(shards.FIRST, str(uuid.uuid4()))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
         self._closed = False
         self._underway: Future[BindResult] | None = None

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from clusterstate import changes, lineage, memory, reservations, sql, wake
+from clusterstate import lineage, locks, memory, reservations, sql, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
 from clusterstate.objects.errors import StatusError
@@ -35,7 +35,6 @@ logger = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 12
 """Binding cycles at work in one process; its other threads are for the controllers."""
-_LOCK: Final = changes.LAST_TAG << 48  # plus the pod's id
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
@@ -70,7 +69,7 @@ def _claimed() -> Iterator[Reservation | None]:
     """Lock the next reservation that has work, ``None`` if there is none left; unlock it."""
     waiting = reservations.with_work()
     for place, pod_id in enumerate(waiting):
-        key = _LOCK + pod_id
+        key = locks.binding_cycle(pod_id)
         locked = sql.fetch_one("SELECT pg_try_advisory_lock(%s::bigint)", (key,))
         if not locked or not locked[0]:
             continue
@@ -82,7 +81,7 @@ def _claimed() -> Iterator[Reservation | None]:
                 wake.send_binding()  # one more works beside this one
             yield found
         finally:
-            changes.give_back(key)
+            locks.give_back(key)
         return
     yield None
 

@@ -22,7 +22,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, collector, heartbeats, sql, wake
+from clusterstate import collector, heartbeats, locks, shards, sql, wake
 from clusterstate.actions import progress
 from scheduling.engine import class_cache
 from scheduling.worker import profiles
@@ -31,7 +31,7 @@ from scheduling.worker.standby import Standby
 
 logger = structlog.get_logger(__name__)
 
-STANDBY = "standby"
+STANDBY = shards.standby(shards.FIRST)
 """The loop's name in heartbeats while another process works."""
 _LONGEST_WAIT = 1.0
 _NEWS_AFTER = 0.05
@@ -83,7 +83,7 @@ def run(
     decided = 0
     reporter = progress.Reporter(NAME)
     try:
-        with wake.Subscription(wake.SCHEDULER) as subscription:
+        with wake.Subscription(shards.channel(shards.FIRST)) as subscription:
             with heartbeats.patience(NAME, LOAD_SECONDS):
                 scheduler = _scheduler()
                 if (standby := _standing_by.pop("scheduler", None)) is not None:
@@ -128,7 +128,7 @@ def run(
         discard()
         raise
     finally:
-        changes.give_back(changes.CYCLE_LOCK)
+        locks.give_back(locks.cycle(shards.FIRST))
     return decided
 
 
@@ -181,7 +181,7 @@ def _is_free() -> bool:
     """Return whether no scheduler works. Queries once; holds the lock for that statement only."""
     row = sql.fetch_one(
         "SELECT pg_try_advisory_lock(k) AND pg_advisory_unlock(k) FROM (SELECT %s::bigint) i(k)",
-        (changes.CYCLE_LOCK,),
+        (locks.cycle(shards.FIRST),),
     )
     return bool(row and row[0])
 
@@ -205,5 +205,5 @@ def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
 
 
 def _lock() -> bool:
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.CYCLE_LOCK,))
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (locks.cycle(shards.FIRST),))
     return bool(row and row[0])

@@ -17,7 +17,7 @@ from typing import cast
 
 import structlog
 
-from clusterstate import collector, heartbeats, sql
+from clusterstate import collector, heartbeats, shards, sql
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.footprint import Footprint
@@ -53,7 +53,7 @@ from scheduling.worker.reservations import Reservations
 
 logger = structlog.get_logger(__name__)
 
-NAME = "scheduler"
+NAME = shards.loop(shards.FIRST)
 """The loop's name in heartbeats, and of its row of progress."""
 BATCH = 1000
 """Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate import catalogue, changes, sql
+from clusterstate import catalogue, locks, sql
 from clusterstate.actions import bootstrap, objects, quotas
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.create import create_pod, create_pods
@@ -392,7 +392,7 @@ def test_every_table_notes_what_is_removed_from_it() -> None:
 def test_triggers_and_actions_agree_on_the_lock_and_the_codes() -> None:
     source = sql.fetch("SELECT prosrc FROM pg_proc WHERE proname = 'quota_lock'")[0][0]
     (key,) = sql.fetch(f"SELECT {source.split('shared(', 1)[1].rsplit(')', 1)[0]}")[0]
-    assert key == changes.QUOTA_LOCK
+    assert key == locks.QUOTAS
     rows = sql.fetch(
         "SELECT tgrelid::regclass::text, encode(tgargs, 'escape') FROM pg_trigger"
         " WHERE tgname LIKE '%%usage_removed' AND tgnargs = 1"

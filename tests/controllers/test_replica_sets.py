@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from clusterstate import changes
+from clusterstate import locks
 from clusterstate.actions import objects
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.queries.lists import list_page
@@ -43,11 +43,11 @@ def test_two_passes_at_a_time_make_no_pod_twice():
     other = connection.copy()
     try:
         with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", (changes.WORKLOADS_LOCK,))
+            cursor.execute("SELECT pg_advisory_lock(%s)", (locks.WORKLOADS,))
         assert workloads.follow(NOW) == 0
         assert live() == []
         with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", (changes.WORKLOADS_LOCK,))
+            cursor.execute("SELECT pg_advisory_unlock(%s)", (locks.WORKLOADS,))
     finally:
         other.close()
     settle()

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import redis
 
-from clusterstate.changes import PLACEMENT_LOCK
+from clusterstate import locks
 from clusterstate.local import places
 from tests import faults
 from tests.live import ROOT, Service, node, pod, started
@@ -252,7 +252,7 @@ WATERMARK = (
 
 @pytest.mark.parametrize(
     "lock",
-    [WATERMARK, f"SELECT pg_advisory_xact_lock({PLACEMENT_LOCK})"],
+    [WATERMARK, f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"],
     ids=["watermark", "placement"],
 )
 def test_a_writer_that_falls_silent_in_a_transaction_holds_up_nobody_and_is_refused(
@@ -319,7 +319,7 @@ def environment(service: Service) -> dict[str, str]:
 def test_a_writer_that_does_not_read_its_answer_holds_up_nobody(service: Service) -> None:
     until_ready(service)
     with closing(psycopg.connect(places.postgres_url(service.state))) as writer:
-        writer.execute(f"SELECT pg_advisory_xact_lock({PLACEMENT_LOCK})")
+        writer.execute(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")
         # An answer that no socket's buffer holds, and nobody who reads it.
         writer.pgconn.send_query(b"SELECT repeat('x', 1000000) FROM generate_series(1, 200)")
         writer.pgconn.flush()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterstate import locks, shards
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "scheduling", "clusterstate")
 # The only writers: actions, and the change log that they append to, with its ceiling.
@@ -221,11 +223,41 @@ def test_every_import_contract_finds_a_planted_violation(tmp_path: Path) -> None
     assert unseen == [], done.stdout + done.stderr
 
 
+def key_literals(text: str) -> list[str]:
+    """Return the literals that look like a tag of advisory locks."""
+    return re.findall(r"0x535[789]\b", text, re.IGNORECASE)
+
+
+def test_advisory_locks_have_their_keys_in_one_module() -> None:
+    places = [path for path in sources() if key_literals(path.read_text())]
+    assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/locks.py"]
+    assert key_literals("LOCK = (0x5358 << 48) + 3")  # planted
+
+
 def test_no_two_advisory_locks_share_a_key() -> None:
     """Whoever takes a lock that means something else waits for a stranger, or lets one in."""
-    keys: dict[str, list[str]] = {}
-    for path in sources():
-        for found in re.finditer(r"\(0x5358 << 48\) \+ (\d+)", path.read_text()):
-            keys.setdefault(found[1], []).append(str(path.relative_to(ROOT)))
-    assert len(keys) > 10
-    assert {key: paths for key, paths in keys.items() if len(paths) > 1} == {}
+    keys = [
+        value
+        for name, value in vars(locks).items()
+        if name.isupper() and isinstance(value, int) and not name.endswith("TAG")
+    ]
+    keys += [locks.cycle(shard) for shard in range(3)]
+    keys += [locks.binding_cycle(pod_id) for pod_id in (1, 2**40)]
+    assert len(keys) > 17
+    assert len(set(keys)) == len(keys)
+    assert {key >> 48 for key in keys} <= {locks.LAST_TAG, locks.LAST_TAG - 1}
+    assert max(keys) < 2**63
+
+
+def test_what_a_scheduler_holds_and_reports_under_has_its_number() -> None:
+    """Two schedulers would otherwise wake, count or lock each other out."""
+    named = (shards.loop, shards.standby, shards.channel, shards.queue, locks.cycle)
+    for name in named:
+        assert len({name(shard) for shard in range(3)}) == 3, name
+    assert shards.holder(1, "a") != shards.holder(2, "a")
+    # During an upgrade the first scheduler of both versions must be the same.
+    assert (shards.loop(0), shards.channel(0)) == ("scheduler", "stowage:scheduler")
+    assert locks.cycle(0) == (0x5358 << 48) + 3
+    unnumbered = re.compile(r'stowage:scheduler|("queue":|"-Q",) "scheduling"')
+    places = [path for path in sources() if unnumbered.search(path.read_text())]
+    assert [str(path.relative_to(ROOT)) for path in places] == ["clusterstate/shards.py"]

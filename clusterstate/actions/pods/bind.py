@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import admission, catalogue, changes, sql
+from clusterstate import admission, catalogue, changes, locks, sql
 from clusterstate.actions import object_meta, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
@@ -84,9 +84,9 @@ class BindResult(msgspec.Struct, frozen=True):
     held: list[int] = []
 
 
-_LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({changes.PLACEMENT_LOCK})"
+_LOCK_PLACEMENT = f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})"
 
-_LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK})"
+_LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({locks.PLACEMENT})"
 
 
 _AS_DECIDED = "(i.class_id = p.class_id OR i.class_id = 0)"

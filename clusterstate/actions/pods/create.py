@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from clusterstate import catalogue, changes, sql
+from clusterstate import catalogue, changes, locks, sql
 from clusterstate.actions import object_meta, quotas, transactions
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
@@ -31,7 +31,7 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
     ``placed``: some pods name their node, which makes this a foreign placement.
     """
     lock = (
-        f", CASE WHEN pg_advisory_xact_lock_shared({changes.PLACEMENT_LOCK}) IS NOT NULL"
+        f", CASE WHEN pg_advisory_xact_lock_shared({locks.PLACEMENT}) IS NOT NULL"
         " THEN 1 END AS placing"
         if placed
         else ""

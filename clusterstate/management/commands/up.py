@@ -24,7 +24,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from clusterstate import private_files
+from clusterstate import private_files, shards
 from clusterstate.actions import tokens, users
 from clusterstate.local import account, credentials, embedded, first_token, places, preparation
 from clusterstate.local.supervisor import Child, Stopped, Supervisor
@@ -201,7 +201,7 @@ class _Start:
             *(*web, *secure, "--host", settings.HOST, "--port", str(settings.HTTPS_PORT)),
             "api.asgi:application",
         )
-        self._scheduler = [*worker, "-Q", "scheduling", "-P", "solo", "-c", "1", "-n"]
+        self._scheduler = [*worker, "-Q", shards.queue(shards.FIRST), "-P", "solo", "-c", "1", "-n"]
         self._python("scheduler", _WORKERS, *self._scheduler, "scheduler@%h")
         timers = ["-Q", "timers", "-P", "solo", "-c", "1", "-n", "timers@%h"]
         self._python("timers", _WORKERS, *worker, *timers)

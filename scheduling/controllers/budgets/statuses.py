@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import changes
+from clusterstate import changes, locks
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
@@ -38,7 +38,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 def follow(now: datetime) -> int:
     """Bring the budgets' statuses up to date with the log; return how many were written."""
-    with changes.alone(changes.DISRUPTION_LOCK) as mine:
+    with locks.alone(locks.DISRUPTION) as mine:
         return _pass(now) if mine else 0
 
 

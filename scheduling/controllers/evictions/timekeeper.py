@@ -22,7 +22,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from clusterstate import changes, heartbeats, sql, steady_clock, wake
+from clusterstate import changes, heartbeats, locks, sql, steady_clock, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
@@ -98,7 +98,7 @@ def run(
         logger.exception("timers_failed")
         connection.close()
     finally:
-        changes.give_back(changes.TIMER_LOCK)
+        locks.give_back(locks.TIMERS)
     return evicted
 
 
@@ -123,5 +123,5 @@ def _wait_for(seconds: float, end: float) -> float:
 
 
 def _lock() -> bool:
-    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (changes.TIMER_LOCK,))
+    row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (locks.TIMERS,))
     return bool(row and row[0])

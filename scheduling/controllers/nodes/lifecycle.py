@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, memory
+from clusterstate import locks, memory
 from clusterstate.actions import aside, evictions, heartbeats, objects
 from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
@@ -115,7 +115,7 @@ def limits() -> Settings:
 
 def run(now: datetime) -> int:
     """Make one pass unless another worker is at it; return how many nodes changed."""
-    with changes.alone(changes.NODE_LIFECYCLE_LOCK) as mine:
+    with locks.alone(locks.NODE_LIFECYCLE) as mine:
         return _pass(now) if mine else 0
 
 

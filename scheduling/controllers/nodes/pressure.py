@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from clusterstate import changes
+from clusterstate import locks
 from clusterstate.actions import aside, events, usage
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.status import fail_pods, set_condition
@@ -50,7 +50,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 def run(now: datetime) -> int:
     """Judge every new report; return how many pods were failed."""
-    with changes.alone(changes.PRESSURE_LOCK) as mine:
+    with locks.alone(locks.PRESSURE) as mine:
         if not mine:
             return 0
         failed = aside.each(

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, memory
+from clusterstate import changes, locks, memory
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
@@ -88,7 +88,7 @@ def follow(now: datetime) -> int:
     """
     if not settings.CONTROLLERS:
         return 0
-    with changes.alone(changes.WORKLOADS_LOCK) as mine:
+    with locks.alone(locks.WORKLOADS) as mine:
         return _pass(now) if mine else 0
 
 

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 import structlog
 
-from clusterstate import bulk, reservations
+from clusterstate import bulk, reservations, shards
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which
 from clusterstate.aside import objects as objects_aside
@@ -26,7 +26,7 @@ from scheduling.worker.mirror.state import OTHERS, decode_node
 
 logger = structlog.get_logger(__name__)
 
-NAME = "scheduler"
+NAME = shards.loop(shards.FIRST)
 """Under this name objects are set aside that scheduling goes on without."""
 ADMISSION = "node-admission"
 """Up to which change the nodes' admission has judged arrivals: a cursor in a row."""
