@@ -4,7 +4,7 @@ Creating, deleting and reading single objects is what clients do thousands of ti
 most of what one such request costs is the same for all: a thread woken, a few round trips to the
 database, a commit. While a batch is at work the next requests wait, and the next batch takes them
 all: one statement inserts all their nodes, one reads all the pods they ask for. A request that
-comes alone is a batch of one and waits for nobody.
+comes alone is a batch of one and does not wait for others.
 
 A view that runs in a batch finds it in its request (``of``) and returns what the batch hands out
 in place of an answer: a ``Deferred``, which is completed when the batch is executed. Views work the

@@ -1,7 +1,7 @@
 """What kinds and fields are for, in a sentence each: the text of ``kubectl explain``.
 
 A field is looked up as ``Type.field``, then by its name alone, since most names mean the same
-wherever they stand. What has no sentence is told by its name and its type.
+wherever they stand. What has no sentence here is described by its name and its type.
 """
 
 import re
@@ -36,7 +36,7 @@ KINDS: Final = {
     "PersistentVolume": "A piece of storage.",
     "PersistentVolumeClaim": "A wish for storage that a pod can use.",
     "Pod": "Containers that are placed together on one node.",
-    "PodDisruptionBudget": "How many of the selected pods may be missing because somebody evicts.",
+    "PodDisruptionBudget": "How many of the selected pods may be missing because of evictions.",
     "PodTemplate": "A stored description of pods.",
     "PriorityClass": "A name for a priority; pods of a high one may displace those of a low one.",
     "ReplicaSet": "A number of equal pods.",

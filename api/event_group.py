@@ -39,7 +39,7 @@ def rename_request(request: HttpRequest) -> None:
     if selector:
         query: QueryDict = request.GET.copy()
         query["fieldSelector"] = event_names.stored_selector(selector)
-        request.GET = query  # type: ignore[assignment]  # nobody changes it any more
+        request.GET = query  # type: ignore[assignment]  # not changed after this
 
 
 def rename_answer(response: HttpResponseBase) -> None:

@@ -4,7 +4,7 @@
 ``/readyz`` answers for the work. It is ready when the database takes writes and the loops report
 that they follow: each writes its row in the database once a second, after its work, on whatever
 host it runs (``clusterstate.progress``). That a process was killed shows at once: its session of
-the database is gone. Redis only shortens waits, so its absence is told
+the database is gone. Redis only shortens waits, so its absence is reported
 (``[!]``) and does not make the service unready.
 
 A thread of this process looks once a second, so an answer never waits for a server that is frozen:

@@ -142,7 +142,7 @@ def events_of(items: Sequence[Change]) -> list[Event]:
         elif change.kind == "Event":
             body = composed.get(change.object_id) or _remains(change)
         else:
-            continue  # trimmed while it was read; whoever needs it finds the log expired
+            continue  # trimmed while it was read; a follower that needs it gets Expired
         found.append(Event(change, body))
     return found
 
@@ -288,7 +288,7 @@ class Hub:
         self._publish_wanted()
 
     def ring(self, kind: str) -> Ring:
-        """Return the ring of a kind that somebody follows."""
+        """Return the ring of a kind that a watch follows."""
         return self._rings[kind]
 
     def close(self) -> None:
@@ -364,7 +364,7 @@ class Hub:
         self._wake.set()
 
     def _follow(self) -> None:
-        """Read the log while somebody watches."""
+        """Read the log while there are watches."""
         position: int | None = None
         pause = PAUSE_SECONDS[0]
         while not self._closed:

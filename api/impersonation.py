@@ -1,6 +1,6 @@
-"""Acting for somebody else: the headers ``Impersonate-User``, ``-Group``, ``-Uid``, ``-Extra-*``.
+"""Acting for another user: the headers ``Impersonate-User``, ``-Group``, ``-Uid``, ``-Extra-*``.
 
-``kubectl --as`` sends them. Whoever sends them needs the verb ``impersonate`` on each name in them;
+``kubectl --as`` sends them. Their sender needs the verb ``impersonate`` on each name in them;
 then the request is that user's in every respect. Rule: apiserver
 ``pkg/endpoints/filters/impersonation.go``, v1.36.
 """

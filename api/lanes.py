@@ -140,7 +140,7 @@ class Lane(Generic[Work, Answer]):
         return now - self.moved_at if self.waiting else 0.0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the threads, each of which calls ``prepare``; ``run`` does it where nobody did."""
+        """Start the threads, each of which calls ``prepare``; else the first ``run`` does."""
         self._loop = loop
         for number in range(self._threads):
             threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True).start()
@@ -222,7 +222,7 @@ class Lane(Generic[Work, Answer]):
         return _Taken(batch, taken, min(pauses) if pauses else None)
 
     def _drop_tokens(self, number: int, *, left: bool) -> None:
-        """Take the tokens of a batch but the first; ``left``: somebody else may run as well.
+        """Take the tokens of a batch but the first; ``left``: another thread may run as well.
 
         Tokens do not say whose they are, and what could not run when its own came has none. So one
         stays, or is put back, while there is work that another thread may do: it must not wait for

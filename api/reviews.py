@@ -1,4 +1,4 @@
-"""Reviews: questions about who somebody is and what they may do. Nothing is stored.
+"""Reviews: questions about who a user is and what the user may do. Nothing is stored.
 
 ``kubectl auth whoami`` and ``auth can-i`` ask them, and programs that decide by our rules. Shapes:
 k8s.io/api ``authentication/v1`` and ``authorization/v1``, v1.36.
@@ -74,7 +74,7 @@ class SelfSubjectAccessReviewView(ReviewView):
 
 
 class SubjectAccessReviewView(ReviewView):
-    """``subjectaccessreviews``: whether somebody may do something."""
+    """``subjectaccessreviews``: whether a user may do something."""
 
     kind, resource = "SubjectAccessReview", "subjectaccessreviews"
     wire_type: type[msgspec.Struct] = wire_types.SubjectAccessReview
@@ -96,7 +96,7 @@ class SubjectAccessReviewView(ReviewView):
 
 
 class LocalSubjectAccessReviewView(SubjectAccessReviewView):
-    """``localsubjectaccessreviews``: whether somebody may do something in a namespace."""
+    """``localsubjectaccessreviews``: whether a user may do something in a namespace."""
 
     kind, resource = "LocalSubjectAccessReview", "localsubjectaccessreviews"
     wire_type = wire_types.LocalSubjectAccessReview
@@ -121,7 +121,7 @@ class SelfSubjectRulesReviewView(ReviewView):
     wire_type = wire_types.SelfSubjectRulesReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return the rules that bindings give; what a node may besides is not told by rules."""
+        """Return the rules that bindings give; a node's own rights are not expressed as rules."""
         place = spec.get("namespace") or ""
         if not place:
             raise BadRequest("no namespace on request")

@@ -5,7 +5,7 @@ token, a disabled user or a group that was taken away counts for it too, the cli
 watches and long polls of this process are looked at again every ``EVERY_SECONDS``: each token and
 each right once, however many answers hold it. A watch that must end gets an ERROR event with the
 Status 401 or 403 that a new request would get. While the database does not answer nothing is known,
-and nobody's answer ends.
+and no answer to anyone else ends.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class _Keeper:
 
 
 def _lost(claims: list[_Claim]) -> dict[_Claim, StatusError]:
-    """Return the claims that are not good any more, with what their bearers are told. May query."""
+    """Return the claims that are no longer good, with the message for their bearers. May query."""
     found: dict[_Claim, StatusError] = {}
     try:
         with connections.used():

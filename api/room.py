@@ -3,7 +3,7 @@
 PostgreSQL refuses a row that finds no room and goes on, but when there is none for its log it stops
 for everybody, readers too. So what clients write is refused a little earlier, with 507: reads go
 on, deletions are let through, and what the service itself has begun has room to end. An external
-server's disk cannot be seen from here; what it answers is told (`api.errors`).
+server's disk cannot be seen from here; its refusals are passed on (`api.errors`).
 """
 
 import os

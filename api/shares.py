@@ -1,9 +1,9 @@
 """Who takes how much of a web process, and who gives way to whom while there is not enough.
 
-Python computes on one thread at a time. What a request waits for beside somebody's flood is less a
-free thread than its turn to compute: half a dozen times, each time behind all threads that compute
-for the flood. So the lanes of a process know its *heavy* flows: those that take more than their
-part of it while it is busy and others ask as well. Of a heavy flow
+Python computes on one thread at a time. What a request waits for during another user's flood is
+less a free thread than its turn to compute: half a dozen times, each time behind all threads that
+compute for the flood. So the lanes of a process know its *heavy* flows: those that take more than
+their part of it while it is busy and others ask as well. Of a heavy flow
 
 * one piece at a time is begun in each lane, however many threads there are (one that takes
   ``LONG_SECONDS`` counts no more: it waits for something, or is a question of a minute);
@@ -26,7 +26,7 @@ SPAN_SECONDS: Final = 0.5
 BUSY: Final = 0.5
 """Threads that serve requests at a time, on average: with fewer everybody is served at once."""
 NOTABLE: Final = 0.05
-"""Of one core: whoever takes less is not heavy, however little others take."""
+"""Share of one core: a user who takes less is not heavy, however little others take."""
 LONG_SECONDS: Final = 0.1
 YIELD_SECONDS: Final = 0.005
 SWITCH_SECONDS: Final = (0.002, 0.0005)

@@ -1,6 +1,6 @@
 """The columns of the kinds in the shared table, as ``kubectl get`` prints them.
 
-Of a Secret only the number of keys is told. Rules: Kubernetes
+Of a Secret only the number of keys is shown. Rules: Kubernetes
 ``pkg/printers/internalversion/printers.go``, v1.36.
 """
 

@@ -407,7 +407,7 @@ def _present(request: Request, writer: Writer) -> tuple[list[bytes], int]:
 
 @connections.used()
 def _require(cursor: int) -> None:
-    """Check that a client can have been told ``cursor``. Queries; runs on a thread.
+    """Check that a client can have received ``cursor``. Queries; runs on a thread.
 
     Raises:
         Expired: it lies beyond the present, or belongs to another history.

@@ -103,7 +103,7 @@ decode_yaml = reading.read_yaml
 def repeated(raw: bytes, content_type: str | None, mode: str) -> list[str]:
     """Return what to say of fields that stand twice in a JSON body, if ``mode`` asks for that.
 
-    Without the parameter nobody looks, since looking takes longer than all other reading.
+    Without the parameter this check is skipped, since it takes longer than all other reading.
     """
     if mode not in ("Strict", "Warn") or media_type(content_type) != JSON:
         return []
@@ -116,7 +116,7 @@ def manifest(
     """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
 
     ``kind`` and ``apiVersion`` are filled in when absent. ``wrong`` is what is wrong with the text
-    of the body (``repeated``), told together with unknown fields.
+    of the body (``repeated``), reported together with unknown fields.
 
     Raises:
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown

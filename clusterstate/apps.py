@@ -112,7 +112,7 @@ def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
 
 
 def check_secret(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """W004 (deploy): several processes must share one signing key, or nobody stays logged in."""
+    """W004 (deploy): several processes must share one signing key, or log-ins do not last."""
     if len(settings.SECRET_KEY) < 32:
         return [
             Warning(

@@ -235,7 +235,7 @@ def _forget() -> None:
 def with_epoch(forget_ids: Callable[[], None]) -> None:
     """Let a function be called whenever a catalogue of another epoch is read.
 
-    Whoever deletes rows whose ids creators remember advances the epoch.
+    An action that deletes rows whose ids creators remember advances the epoch.
     """
     _memory.ids.append(forget_ids)
 

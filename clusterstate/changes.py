@@ -17,8 +17,8 @@ inside the writer's statement matters (lock before number), and inside the follo
 before the snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does
 not reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
 
-Nobody is told more than the ceiling that `clusterstate.lineage` keeps, and after a crash nothing is
-given out or told before that has moved the sequence above it.
+No follower is given more than the ceiling that `clusterstate.lineage` keeps, and after a crash
+nothing is given out before `lineage` has moved the sequence above it.
 
 A row's revision is always taken in the SET of the UPDATE that writes the row (or after the row was
 locked): when an UPDATE waits for another writer of the row, PostgreSQL computes SET again on the
@@ -84,7 +84,7 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
       OFFSET 0) s
 """
 """The watermark, the last number given out and the ceiling, for a statement that wants them among
-other things; whoever asks passes the last two to `lineage.reserve`. On a replica the last number is
+other things; the caller passes the last two to `lineage.reserve`. On a replica the last number is
 NULL, since none is given out there."""
 
 # MATERIALIZED, so that the locks are read once: the mark that is kept for the next statement must
@@ -197,7 +197,7 @@ _READ_UP_TO = _read_statement("(SELECT %s::bigint)")
 def following(ask: Callable[[], _T]) -> _T:
     """Return what a follower's question answers, opening the numbers first after a crash.
 
-    A writer cannot: it may be in a transaction, and somebody always follows.
+    A writer cannot: it may be in a transaction, and there is always a follower.
     """
     try:
         return ask()
@@ -228,8 +228,8 @@ def watermark() -> int:
 class Settled(msgspec.Struct, frozen=True):
     """Up to where the log is complete.
 
-    ``lacking``: changes beyond ``mark`` were told to others already, and a transaction that is
-    still open keeps them from being read.
+    ``lacking``: changes beyond ``mark`` were shown to other clients already, and a transaction that
+    is still open keeps them from being read.
     """
 
     mark: int
@@ -239,7 +239,7 @@ class Settled(msgspec.Struct, frozen=True):
 def settled(
     kinds: Collection[str] | None = None, *, patience: float = _PATIENCE_SECONDS
 ) -> Settled:
-    """Return a watermark that no change lies above which anyone was told before this call.
+    """Return a watermark at or above every change that any client was shown before this call.
 
     For questions whose asker may expect to see an own write in the answer. As long as a committed
     change (of these ``kinds``; ``None``: of any) lies above the watermark, waits for the
@@ -270,7 +270,7 @@ def settled(
 def keep_mark() -> bool:
     """Write the watermark into ``history``, for replicas; return whether it rose. Queries once.
 
-    For whoever follows the log, a few times a second. Skipped while another transaction holds the
+    For followers of the log, a few times a second. Skipped while another transaction holds the
     row. Not written to the disk at once: what a crash loses is a lower mark, which is never wrong.
     """
     _, rows = following(
@@ -286,8 +286,8 @@ def window(cursor: int, mark: int, *, limit: int) -> int:
     """Return how far to look at once: to the ``limit``-th change after ``cursor``, or to ``mark``.
 
     Revisions are not dense: after a crash they go on above a block of a million, in a new history
-    above four thousand millions, and whoever walked through such a gap in steps would never arrive.
-    Queries once where there may be more than ``limit`` changes.
+    above four thousand millions, and a follower that walked through such a gap in steps would never
+    arrive. Queries once where there may be more than ``limit`` changes.
     """
     if mark - cursor <= limit:
         return mark
@@ -317,7 +317,7 @@ def read_since(
     repeated: ``previous_document_id == document_id`` tells.
 
     Raises:
-        Expired: changes after ``cursor`` were trimmed already, or nobody was ever told such a
+        Expired: changes after ``cursor`` were trimmed already, or no client was ever given such a
             cursor by this history; list again.
     """
     wanted = (
@@ -398,7 +398,7 @@ def _change(row: tuple[Any, ...]) -> Change:
 def advance_admission_epoch() -> None:
     """Raise the number by which processes see that the objects of admission changed. Queries."""
     # To the disk at once: a crash must not give a number that others remember out again, with
-    # other rules under it. Nobody can read the number before this statement has ended.
+    # other rules under it. No follower can read the number before this statement has ended.
     sql.run(
         "SELECT nextval('admission_epoch'),"
         " pg_logical_emit_message(false, 'stowage', 'admission epoch', true)"

@@ -23,8 +23,8 @@ Key = tuple[str, str, str]
 """Kind, namespace (empty where none) and name."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """An object of the log that is no pod. ``manifest`` is there if it has owners."""
+class Dependent(msgspec.Struct, frozen=True):
+    """An object that may have owners and is no pod. ``manifest`` is ``None`` where it has none."""
 
     key: Key
     deleted: bool
@@ -32,7 +32,7 @@ class Told(msgspec.Struct, frozen=True):
     manifest: Manifest | None
 
 
-class PodsTold(msgspec.Struct, frozen=True):
+class DependentPods(msgspec.Struct, frozen=True):
     """Some pods of this class have these owners."""
 
     class_id: int
@@ -43,8 +43,8 @@ class News(msgspec.Struct, frozen=True):
     """What the log says up to ``cursor``."""
 
     cursor: int
-    objects: list[Told]
-    pods: list[PodsTold]
+    objects: list[Dependent]
+    pods: list[DependentPods]
     deleted_pods: list[Key]
     terminating_pods: list[Key]
 
@@ -110,7 +110,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
     return News(
         end,
         [
-            Told(
+            Dependent(
                 (NAMES[kind], namespace, name),
                 verb == changes.DELETED,
                 terminating,
@@ -120,7 +120,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
                 _OBJECTS, (*window, skipped)
             )
         ],
-        _pods_told(sql.fetch(_NEW_OWNERS, window)),
+        _dependent_pods(sql.fetch(_NEW_OWNERS, window)),
         gone,
         [("Pod", *row) for row in sql.fetch(_PODS_ENDING, window)],
     )
@@ -130,7 +130,7 @@ def _decoded(text: str | None) -> Manifest | None:
     return None if text is None else document.decode(text, 0)
 
 
-def _pods_told(rows: Iterable[sql.Row]) -> list[PodsTold]:
+def _dependent_pods(rows: Iterable[sql.Row]) -> list[DependentPods]:
     found = []
     for class_id, namespace, listed in rows:
         try:
@@ -140,11 +140,11 @@ def _pods_told(rows: Iterable[sql.Row]) -> list[PodsTold]:
         manifest = {"metadata": {"namespace": namespace, "ownerReferences": owners}}
         refs = references("Pod", manifest)
         if refs:
-            found.append(PodsTold(class_id, tuple(refs)))
+            found.append(DependentPods(class_id, tuple(refs)))
     return found
 
 
-def everything() -> tuple[list[Told], list[PodsTold]]:
+def everything() -> tuple[list[Dependent], list[DependentPods]]:
     """Return all objects that have owners, or are ending, and the pods' classes that have some.
 
     Queries once for each kind, and once for each hundred thousand pods.
@@ -161,14 +161,14 @@ def everything() -> tuple[list[Told], list[PodsTold]]:
             f" WHERE t.deletion_at IS NOT NULL OR position('{_OWNED}' in d.text) > 0"
         )
         objects += [
-            Told((kind.name, namespace, name), False, terminating, _decoded(text))
+            Dependent((kind.name, namespace, name), False, terminating, _decoded(text))
             for namespace, name, terminating, text in rows
         ]
     last = sql.fetch_one("SELECT coalesce(max(id), 0) FROM pod")
     assert last is not None
-    pods: list[PodsTold] = []
+    pods: list[DependentPods] = []
     for first in range(0, last[0] + 1, _PODS_AT_ONCE):
-        pods += _pods_told(sql.fetch(_EXISTING_OWNERS, (first - 1, first + _PODS_AT_ONCE - 1)))
+        pods += _dependent_pods(sql.fetch(_EXISTING_OWNERS, (first - 1, first + _PODS_AT_ONCE - 1)))
     return objects, pods
 
 

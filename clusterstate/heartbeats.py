@@ -2,14 +2,14 @@
 
 A process has one small file, ``heartbeats/PROCESS-PID`` in the state directory, with a line for
 each of its loops. A loop that makes progress moves its deadline (``beat``); one that begins a long
-step asks for more time first. Whoever looks after the process, the supervisor of `manage.py up` or
+step asks for more time first. What looks after the process, the supervisor of `manage.py up` or
 a container's health check, ends it when a deadline has passed (``hung``): then the loop is stopped
 or waits for something that does not come, and a new process does its work. No side thread beats,
 and nothing is needed to beat but a file that exists: not Redis, not PostgreSQL, no room on the disk
 (the line is overwritten in place).
 
 Deadlines are on the monotonic clock, which all processes of a machine share, so a clock that is set
-means nothing here. How a loop stands on *any* host is told by the database instead
+means nothing here. The database says how a loop stands on *any* host
 (``clusterstate.progress``).
 
 `python -m clusterstate.heartbeats` is the health check: it looks at the files of this container's
@@ -127,7 +127,7 @@ def _line(name: str, number: float) -> bytes:
     return f"{name[:40]:<40} {number:>20.3f}".encode().ljust(_ROOM - 1) + b"\n"
 
 
-# --- whoever looks after it ----------------------------------------------------------------------
+# --- the supervisor's side ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

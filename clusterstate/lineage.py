@@ -1,12 +1,12 @@
-"""What a revision promises: once it was told to anyone, it never lies before the present again.
+"""What a revision promises: once a client was given it, every later change lies above it.
 
 PostgreSQL does not make a sequence durable by itself: after a crash ``change_revision`` goes on
 where the last *committed* transaction flushed it, and numbers of transactions that rolled back are
-given out again. Whoever was told such a number as "everything up to here has happened" would never
-hear of what happens there later. So the row ``history`` keeps a *ceiling*::
+given out again. A follower that was given such a number as "everything up to here has happened"
+would never hear of what happens there later. So the row ``history`` keeps a *ceiling*::
 
     reserve    ceiling = last + a block, committed durably         (each half a million revisions)
-    follow     nobody is told more than min(watermark, ceiling)    (`clusterstate.changes`)
+    follow     no follower is given more than min(watermark, ceiling)    (`clusterstate.changes`)
     crash      the numbers are closed until ``establish`` has moved the sequence above the ceiling
 
 The numbers are closed by a crash itself: ``revisions_open`` is an UNLOGGED sequence, which crash
@@ -40,7 +40,7 @@ CLOSED = "57P03"
 """SQLSTATE of ``revisions_closed``: the one of a server that still recovers."""
 
 OPEN = "pg_sequence_last_value('revisions_open') IS NOT NULL"
-"""Whether numbers may be given out and told; not since the last crash, unless ``establish`` ran."""
+"""Whether numbers may be given out; not since the last crash, unless ``establish`` ran."""
 
 # A crash keeps the identifier and the time line; a promotion begins a new time line; initdb and
 # pg_upgrade make a new identifier; CREATE DATABASE ... TEMPLATE copies all but the database's oid.
@@ -52,7 +52,7 @@ SELECT (SELECT system_identifier FROM pg_control_system())
 
 
 def establish(*, renew: bool = False) -> None:
-    """Let numbers be given out again, above all that were ever told. Queries a few times.
+    """Let numbers be given out again, above all earlier ones. Queries a few times.
 
     Safe at any time, by several at once, and for nothing when they are given out already in the
     same place. ``renew`` starts a new history in any case: for a database that was put back behind
@@ -65,7 +65,7 @@ def establish(*, renew: bool = False) -> None:
         if not _reserve_anew(renew=renew):
             return
     # In a transaction of its own, since only the first one's commit makes the ceiling durable, and
-    # under the lock again, so that nobody opens while another still moves the sequence.
+    # under the lock again, so that no process opens while another still moves the sequence.
     with transaction.atomic():
         _lock()
         sql.fetch("SELECT setval('revisions_open', 1)")
@@ -160,7 +160,7 @@ def reserve(last: int | None, ceiling: int) -> bool:
     """
     if last is None or last <= ceiling - BLOCK // 2 or connection.in_atomic_block:
         return False
-    # Whoever trims holds the row for a while; there is time while half a block is left.
+    # Trimming holds the row for a while; there is time while half a block is left.
     skip = "SKIP LOCKED" if last < ceiling else ""
     with transaction.atomic():
         _commit_durably()
@@ -181,12 +181,12 @@ def is_closed(error: OperationalError) -> bool:
 
 
 def expired_beyond(revision: int, last: int) -> Expired:
-    """Return what to raise for a revision that nobody can have been told in this history."""
+    """Return what to raise for a revision that this history cannot have given out."""
     return Expired(f"too large resource version: {revision}, current: {last}")
 
 
 def require(revision: int) -> None:
-    """Check that a client can have been told ``revision`` by this history. Queries once.
+    """Check that this history can have given ``revision`` to a client. Queries once.
 
     Raises:
         Expired: it lies beyond the present, or belongs to another history.
@@ -206,7 +206,7 @@ def require(revision: int) -> None:
 def kept_after() -> int:
     """Return the revision after which the change log is complete. Queries once.
 
-    Whoever reads rows by a cursor asks this first, so this is also where the process finds out
+    Readers of rows by a cursor ask this first, so this is also where the process finds out
     that the database was replaced, and forgets what it remembers of the rows before.
     """
     row = sql.fetch_one("SELECT trimmed_revision, uid FROM history WHERE id = 1")

@@ -158,7 +158,7 @@ _NOTED_EVERY = 60
 
 
 class IdleSession(MiddlewareMixin):
-    """Ends a session in which nobody did anything for a while.
+    """Ends a session in which no request came for a while.
 
     What a page asks for by itself while it is open does not count: it says so in a header.
     """

@@ -1,8 +1,8 @@
 """Files that hold secrets: mode 0600, written whole or not at all, and never trusted half.
 
 A file is made under another name, synced, and given its name in one step, so a crash leaves the old
-file or the new one. What earlier versions, or a crash of the machine, left empty or cut off is told
-by the missing end of line, and counts as not there.
+file or the new one. What earlier versions, or a crash of the machine, left empty or cut off is
+reported by the missing end of line, and counts as not there.
 """
 
 import fcntl

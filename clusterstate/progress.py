@@ -21,7 +21,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
     it. ``ended`` are the loops whose last report came over a session of the database that is no
-    more: their process has ended, or lost its connection, and nobody works in its place yet.
+    more: their process has ended, or lost its connection, and no process works in its place yet.
     ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
     ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
     the age of the watermark, 0 when nothing holds it.

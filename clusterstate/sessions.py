@@ -1,9 +1,9 @@
 """Ending sessions that hold up everybody else: of stopped processes, lost hosts, deaf clients.
 
 A transaction may hold the log's watermark, the placement lock or rows; a session may hold the lock
-under which a loop or a controller works alone. Whoever has one and stops must lose it within five
-seconds, and must not go on as if nothing had happened when it wakes. So the *session* is ended: its
-locks go with it, and its owner's next statement fails.
+under which a loop or a controller works alone. A session that has one and stops must lose it within
+five seconds, and must not go on as if nothing had happened when it wakes. So the *session* is
+ended: its locks go with it, and its owner's next statement fails.
 
 Three ways lead there. The server ends a transaction whose client is silent
 (``idle_in_transaction_session_timeout``, see the settings). The client gives up a statement that
@@ -93,7 +93,7 @@ class Judge:
 
         ``kept`` are the sessions that the judging process knows for its own, by their pids.
 
-        Two looks are needed before somebody is taken for lost or deaf: a keeper whose session
+        Two looks are needed before a session is taken for lost or stuck: a keeper whose session
         broke has made another by then.
         """
         ended: dict[int, str] = {}

@@ -249,7 +249,7 @@ _postgres = environment.postgres("DATABASE_URL", places.postgres_url(STATE_DIR))
 # connections; Celery's workers must not have one, since it does not survive their fork.
 DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=100)
 
-# Processes of the service, as against commands that somebody runs, such as a migration.
+# Processes of the service, as against commands that a person runs, such as a migration.
 _SERVES = PROCESS in {"web", "http", "https", "scheduler", "timers", "worker", "beat"}
 # Processes that hold locks between transactions: their sessions carry a sign of the process, and
 # are ended when it is stopped or lost (`clusterstate.sessions`).
@@ -257,8 +257,8 @@ SESSION_SIGN = "stowage"
 SESSION_NAME = f"{SESSION_SIGN}-{PROCESS}" + (
     f"-{secrets.token_hex(4)}" if PROCESS in {"scheduler", "timers", "worker"} else ""
 )
-# No wait without an end. Nobody may hold up others by falling silent in a transaction; a statement
-# of a command may take long. A client that vanished is found by the connection itself.
+# No wait without an end. No session may hold up others by falling silent in a transaction; a
+# statement of a command may take long. A client that vanished is found by the connection itself.
 _LIMITS = {
     "idle_in_transaction_session_timeout": "4s" if _SERVES else "60s",
     "lock_timeout": "8s" if _SERVES else "300s",
@@ -341,13 +341,13 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     # What a killed worker held is delivered again after this time. The loops have done its work
     # long before; no task is scheduled by ETA, so nothing is delivered twice by waiting.
     "visibility_timeout": 300,
-    # A broker that is frozen is given up, and asked again; tasks are hints, and nobody waits.
+    # A broker that is frozen is given up, and asked again; tasks are hints, and no request waits.
     "socket_timeout": 5.0,
     "socket_connect_timeout": 2.0,
     "socket_keepalive": True,
     "health_check_interval": 25,
 }
-CELERY_TASK_PUBLISH_RETRY = False  # nobody waits for the broker; the loops are the backstop
+CELERY_TASK_PUBLISH_RETRY = False  # no request waits for the broker; the loops work without tasks
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"

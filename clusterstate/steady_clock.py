@@ -2,10 +2,10 @@
 
 What is due (an eviction, the end of a deletion, the trimming of a log) stands in rows, in the time
 of day, and what was done too early cannot be undone. Clocks are set, though: by an administrator's
-slip, by a time server, when a machine is resumed. So ``now`` is told by two clocks together:
+slip, by a time server, when a machine is resumed. So ``now`` comes from two clocks together:
 
-* *The database's clock*, which all hosts share. A host whose own clock is wrong evicts nobody.
-* *The time since this machine was started*, which nobody sets. It says how much time passed
+* *The database's clock*, which all hosts share. A host whose own clock is wrong evicts no pod.
+* *The time since this machine was started*, which cannot be set. It says how much time passed
   between two looks at the database's clock, so a step of that clock shows.
 
 A step back is believed at once: what was due becomes due later. A step ahead is believed when the
@@ -48,20 +48,21 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 class SteadyClock:
     """Judges a clock that may be set by one that may not; any number of threads may ask it.
 
-    ``told`` returns the time of day in seconds, ``passed`` seconds since some moment. ``proven`` is
-    how far the first was ahead of the second when a process judged both before, None: the clock is
-    believed as it stands at the first look. ``on_proven`` is told each new such difference.
+    ``time_of_day`` returns the time of day in seconds, ``passed`` seconds since some moment.
+    ``proven`` is how far the first was ahead of the second when a process judged both before, None:
+    the clock is believed as it stands at the first look. ``on_proven`` is called with each new such
+    difference.
     """
 
     def __init__(
         self,
-        told: Callable[[], float],
+        time_of_day: Callable[[], float],
         passed: Callable[[], float],
         *,
         proven: float | None = None,
         on_proven: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self._told = told
+        self._time_of_day = time_of_day
         self._passed = passed
         self._on_proven = on_proven
         self._lock = threading.Lock()
@@ -77,10 +78,10 @@ class SteadyClock:
             passed = self._passed()
             if self._offset is None or passed - self._looked_at >= LOOK_SECONDS:
                 # A pause after this look counts as a step back, for no longer than the next look.
-                told = self._told()
+                shown = self._time_of_day()
                 passed = self._passed()
                 self._looked_at = passed
-                self._judge(told - passed, passed)
+                self._judge(shown - passed, passed)
             return passed + self._believed()
 
     def _believed(self) -> float:
@@ -113,7 +114,7 @@ class SteadyClock:
 # --- the clock of this process -------------------------------------------------------------------
 
 
-def _told() -> float:
+def _database_time() -> float:
     row = sql.fetch_one("SELECT extract(epoch FROM clock_timestamp())::float8")
     assert row is not None
     seconds: float = row[0]
@@ -141,7 +142,7 @@ def _remember(offset: float) -> None:
 
 @lru_cache(maxsize=1)
 def _clock() -> SteadyClock:
-    return SteadyClock(_told, _passed, proven=_remembered(), on_proven=_remember)
+    return SteadyClock(_database_time, _passed, proven=_remembered(), on_proven=_remember)
 
 
 def seconds() -> float:

@@ -1,6 +1,6 @@
 """Decide and react: knows ``clusterstate``, never the reverse.
 
-Rooms, each importing only from the rooms below it (checked by import-linter)::
+Packages, each importing only from those below it (checked by import-linter)::
 
     apps, tasks, celery    entry points of Django and Celery
     processes              the loops that the worker processes run

@@ -7,8 +7,8 @@
 
 ``decide`` answers from three sources, in this order, as kube-apiserver does: ``system:masters`` may
 do everything; a node may do what its own agent needs (``nodes``); everybody else, and a node beyond
-that, may do what a binding gives (``policy``). What nobody gives is refused; there is no rule that
-denies.
+that, may do what a binding gives (``policy``). What no binding gives is refused; there is no rule
+that denies.
 
 A process keeps the policy in memory and compares it with the tables when this process wrote a role
 or a binding, and otherwise every ``authorizer.FRESH_SECONDS``, so a right that is taken away works

@@ -2,8 +2,8 @@
 
 Such a token names a service account, and nothing of it is stored but the key that signed it
 (``signing_key``, made when the first token is asked for). It is good until it expires, and no
-longer than its account and the object that it is bound to, each told apart from a later one of the
-same name by its uid. Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
+longer than its account and the object that it is bound to, each distinguished from a later one of
+the same name by its uid. Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
 """
 
 import threading

@@ -136,7 +136,8 @@ def _glance() -> _Seen:
 
 
 def _read() -> Policy:
-    # Read after the glance: what is newer than it costs one reading more, and is never missed.
+    # Read after the cheap check of the state: a newer row costs one more reading, and is not
+    # missed.
     found: dict[str, list[Manifest]] = {name: [] for name in ROLE_KINDS}
     rows = sql.fetch(
         "SELECT t.kind, d.text, t.revision FROM generic_object t"

@@ -24,7 +24,7 @@ _APPS: Final = "daemonsets deployments replicasets statefulsets"
 _SCALES: Final = "deployments/scale replicasets/scale statefulsets/scale"
 _POD_TRAFFIC: Final = "pods/attach pods/exec pods/portforward pods/proxy"
 _WITHHELD: Final = frozenset({"Secret"})
-"""Kinds that whoever may read everything does not read, since they let one act as others."""
+"""Kinds that the roles which read everything leave out: reading them lets one act as others."""
 
 
 def on(verbs: str, group: str, resources: str, *names: str) -> Rule:

@@ -1,8 +1,9 @@
 """What the agent of a node may do, without any role: its own node, its pods and its lease.
 
 Which object of a kind it may write is decided by the NodeRestriction admission plugin, and whether
-a pod that it asks for by name is its own by whoever reads the pod (``Decision.own_pods_only``).
-Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go, with AuthorizeNodeWithSelectors, v1.36.
+a pod that it asks for by name is its own is judged by the code that reads the pod
+(``Decision.own_pods_only``). Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go, with
+AuthorizeNodeWithSelectors, v1.36.
 """
 
 from typing import Final

@@ -22,7 +22,7 @@ from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.tokens import SigningKey, signing_keys
 
 LIFETIME: Final = timedelta(hours=1)
-"""How long a token is good when nobody says otherwise."""
+"""How long a token is good when the request names no duration."""
 
 
 class Issued(msgspec.Struct, frozen=True):

@@ -1,10 +1,10 @@
 """Saving everything that the database holds to a file, and putting it back.
 
 A backup is one snapshot: rows of all tables as of one moment, while the service goes on. To put it
-back is one transaction that holds all tables, so nobody sees half of it, and a failure leaves what
-was there. The history that goes on then is a new one (`clusterstate.lineage`), above all that
-either side ever told: whoever follows, in a process or over the network, finds the log expired and
-reads anew, and what was decided on the old state comes back. Catalogues that processes remember are
+back is one transaction that holds all tables, so no reader sees half of it, and a failure leaves
+what was there. The history that goes on then is a new one (`clusterstate.lineage`), above all that
+either side ever gave out: each follower, in a process or over the network, gets Expired and reads
+anew, and what was decided on the old state comes back. Catalogues that processes remember are
 outdated by the admission epoch.
 """
 
@@ -33,7 +33,7 @@ _LOCK_SECONDS = 2
 
 
 class CannotRestore(Exception):
-    """The backup does not fit into this database, or nobody lets go of it; a sentence."""
+    """The backup does not fit here, or another session keeps the tables locked; a sentence."""
 
 
 def shape() -> dict[str, list[str]]:
@@ -174,7 +174,7 @@ def require_fit(head: archive.Head) -> None:
 def restore(file: IO[bytes], *, progress: Progress) -> int:
     """Replace everything by what the backup holds; return the first revision of the new history.
 
-    All or nothing. Writers and readers wait meanwhile, or are told to come back.
+    All or nothing. Writers and readers wait meanwhile, or are answered that they should try again.
 
     Raises:
         archive.Damaged: the file is not a whole backup.
@@ -196,7 +196,7 @@ def restore(file: IO[bytes], *, progress: Progress) -> int:
                 (name, last, name),
             )
         changes.advance_admission_epoch()
-        # Above what this database told, and above what the one that was saved told.
+        # Above all revisions that this database, or the saved one, ever gave out.
         sql.run("UPDATE history SET ceiling = greatest(ceiling, %s) WHERE id = 1", (before,))
         return lineage.start_again()
 
@@ -225,11 +225,11 @@ def _run(statement: composed.Composed) -> None:
 def _all_tables_held() -> Iterator[None]:
     """Run in a transaction that has all tables for itself.
 
-    They are asked for again and again, not for long at a time: whoever waits behind the request
-    waits too, and two who lock in another order would wait for each other.
+    They are asked for again and again, not for long at a time: every session that waits behind the
+    request waits too, and two who lock in another order would wait for each other.
 
     Raises:
-        CannotRestore: somebody did not let go in time.
+        CannotRestore: another session did not release them in time.
     """
     names = [composed.Identifier(name) for name in shape()]
     lock = composed.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(
@@ -254,5 +254,6 @@ def _all_tables_held() -> Iterator[None]:
             yield
             return
     raise CannotRestore(
-        "The tables are in use: somebody holds them in a long transaction. Nothing was changed."
+        "The tables are in use: another session holds them in a long transaction."
+        " Nothing was changed."
     )

@@ -1,7 +1,7 @@
 """Setting aside what a follower cannot digest, so that it goes on with everything else.
 
 A follower works in batches. ``each`` does a batch at once; when that fails, it halves the batch
-until it has the items that fail alone. Their objects are *set aside*: logged, told by an Event,
+until it has the items that fail alone. Their objects are *set aside*: logged, reported by an Event,
 kept in a row that ``/metrics`` and ``/readyz`` count (``clusterstate.aside``). The others are done,
 and the follower's cursor may advance. A change of the object is news in the log, so the follower
 meets it again by itself; who goes through rows instead of the log passes over what is set aside at
@@ -11,7 +11,7 @@ the revision that it has.
 
 What is done halfway when it fails is done again, so the work has to be such that doing it twice
 does no harm; each statement or transaction of it is whole. A database that is away, slow or full is
-nobody's fault among the objects: such an error passes through, and the follower tries again later.
+not the fault of any object: such an error passes through, and the follower tries again later.
 """
 
 from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ def each(
 
 
 def _attempt(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Result:
-    """Do the work; in somebody's transaction so that a failure leaves that usable."""
+    """Do the work; inside a transaction so that a failure leaves the transaction usable."""
     if not connection.in_atomic_block:
         return work(items)
     with transaction.atomic():
@@ -134,7 +134,7 @@ def _attempt(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) ->
 def put(follower: str, which: Which, error: BaseException, *, now: datetime) -> bool:
     """Set an object aside; False if it is gone, or was set aside like this at this revision.
 
-    Logged and told by an Event when it is new.
+    Logged and reported by an Event when it is new.
     """
     text = f"{type(error).__name__}: {error}".replace("\0", "\ufffd")
     text = text.encode(errors="replace").decode()[:_LONGEST_ERROR]

@@ -1,7 +1,7 @@
 """Delete every object of a collection that selectors match.
 
 A transaction deletes ``CHUNK`` objects: a statement for each of its steps instead of for each
-object, yet short, because followers of the log wait for whoever holds numbers of it.
+object, yet short, because followers of the log wait for every transaction that holds numbers of it.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def delete_collection(
 
 
 def _has_vanished(error: StatusError, chosen: DeleteOptions) -> bool:
-    """Return whether an object is not there any more, or is another one, which nobody asked for."""
+    """Return whether an object is gone, or another one has its name by now."""
     if isinstance(error, NotFound):
         return True
     return isinstance(error, Conflict) and not (chosen.uid or chosen.resource_version)

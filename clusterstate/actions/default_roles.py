@@ -1,8 +1,8 @@
 """Bring the default roles and bindings into the database, and back to what they have to be.
 
 What is missing is created. In those that are there, missing rules, subjects and labels are added;
-what somebody added stays, and an object whose annotation ``autoupdate`` is ``false`` is left alone.
-A binding to another role than it has to be is made anew, since its role cannot change. Rule:
+what administrators added stays, and an object whose annotation ``autoupdate`` is ``false`` is left
+alone. A binding to another role than it has to be is made anew, since its role cannot change. Rule:
 pkg/registry/rbac/reconciliation, v1.36.
 """
 

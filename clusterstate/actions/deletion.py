@@ -23,7 +23,7 @@ from clusterstate.queries.objects import not_found
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """One object that somebody wants deleted; ``namespace`` is empty for kinds without.
+    """One object that is to be deleted; ``namespace`` is empty for kinds without.
 
     ``uid`` and ``resource_version`` are preconditions, empty for none. ``grace_seconds`` and
     ``condition`` (why it is disrupted) concern pods: see `pods.delete.delete_pod`.

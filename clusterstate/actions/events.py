@@ -414,7 +414,7 @@ class EventWriter(Writer):
         subresource: str = "",
         dry_run: bool = False,
     ) -> Stored:
-        """See ``update_event``: nobody owns fields of an event."""
+        """See ``update_event``: fields of an event have no owners."""
         with transactions.work(dry_run=dry_run):
             return update_event(namespace, name, change, now=now, user=user)
 

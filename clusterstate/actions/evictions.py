@@ -76,7 +76,8 @@ class Fired(msgspec.Struct, frozen=True):
     """What became of a batch of due timers.
 
     ``evicted`` holds pod ids. ``changed`` counts timers that turned out to be stale, ``busy`` those
-    whose pod somebody else holds at this moment: they stay due. ``news`` are events to record.
+    whose pod another transaction has locked at this moment: they stay due. ``news`` are events to
+    record.
     """
 
     evicted: list[int]
@@ -434,7 +435,7 @@ def fire_executions(
 
 
 def await_landings(*, now: datetime) -> int:
-    """Let the pods wait a little of which nobody knows yet where they would go; return how many."""
+    """Postpone the pods whose landing node is not predicted yet; return how many."""
     return sql.run(
         "UPDATE eviction_timer SET due_at = %s::timestamptz,"
         " blocked_by = 'where it would go is being worked out'"
@@ -464,7 +465,7 @@ def note_landings(landings: Mapping[int, Mapping[str, str]], *, now: datetime) -
 def spread_executions(*, now: datetime, rate: float) -> int:
     """Give every overdue label timer its turn at ``rate`` pods a second; return how many wait.
 
-    So everybody can read who leaves when, and nobody asks again before.
+    Clients can read when each pod leaves, and no controller asks again before then.
     """
     with transaction.atomic():
         claimed = sql.fetch(_CLAIM, (now, 1_000_000))

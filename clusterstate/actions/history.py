@@ -80,7 +80,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
 
 
 def _trim_events(now: datetime) -> int:
-    """Drop old events, without changes: nobody waits for an event to vanish.
+    """Drop old events, without changes: no follower needs to know that an event is gone.
 
     The document of a client's event is handed to the next trimming, since changes may refer to it.
     """

@@ -41,9 +41,10 @@ def drop_unused_classes() -> int:
 
     Processes remember the ids of classes. Those that create pods compare the admission epoch while
     they hold the admission lock; the deletion advances the epoch under the exclusive lock, so they
-    forget the ids before they use one again. Whoever inserts a class, or finds it there, locks its
-    row until the pod that has it is committed: classes are locked first, and looked at again by a
-    statement that began later. Decisions and changes are added for pods, which are there then.
+    forget the ids before they use one again. A writer that inserts a class, or finds it there,
+    locks its row until the pod that has it is committed: classes are locked first, and looked at
+    again by a statement that began later. Decisions and changes are added for pods, which are there
+    then.
     """
     dropped = last = 0
     mark = changes.watermark()

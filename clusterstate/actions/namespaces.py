@@ -5,7 +5,7 @@
 called again at any time; a follower of the change log calls it, and a periodic task as backstop.
 
 Pods go first, since what they use (secrets, network policies, claims) must outlive them. What is
-left, and which finalizers hold it, is told in the conditions of the namespace. Rule:
+left, and which finalizers hold it, is shown in the conditions of the namespace. Rule:
 ``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``, v1.36.
 """
 
@@ -104,7 +104,7 @@ def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
         },
     ]
 
-    def told(manifest: Manifest) -> Manifest:
+    def described(manifest: Manifest) -> Manifest:
         status = manifest.get("status") or {}
         conditions = {one["type"]: one for one in status.get("conditions") or ()}
         for one in wanted:
@@ -116,7 +116,7 @@ def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
         return {**manifest, "status": {**status, "conditions": list(conditions.values())}}
 
     with suppress(NotFound):
-        objects.update("Namespace", "", name, told, subresource="status", now=now)
+        objects.update("Namespace", "", name, described, subresource="status", now=now)
 
 
 def _condition(type_: str, reason: str, message: str) -> Manifest:

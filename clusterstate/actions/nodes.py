@@ -1,7 +1,7 @@
 """What a write does to nodes' taints: which come along, when each was added (R123), their rows.
 
 Taints that speak for ``spec.unschedulable`` and for conditions come and go in the write that
-changes these, so that nobody sees a cordoned node without its taint, and a bind that was decided
+changes these, so that no reader sees a cordoned node without its taint, and a bind that was decided
 before meets a node that has changed.
 """
 
@@ -34,7 +34,7 @@ def _initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
     """Return the node with or without its ``uninitialized`` taint (R127).
 
     Where an external cloud provider looks after nodes, a new one is tainted until something names
-    its provider; whoever does that may also remove the taint.
+    its provider; the program that does this may also remove the taint.
     """
     if not settings.EXTERNAL_CLOUD_PROVIDER:
         return manifest

@@ -145,7 +145,7 @@ def update(
     a newer version. A resourceVersion in its result must be the stored one. A result that
     differs in nothing writes nothing. An object that is being deleted and loses its last finalizer
     is removed. One transaction. ``manager`` owns what it changes from now on
-    (`objects.managed_fields`); ``None``: whoever owns it, or what ``change`` says itself.
+    (`objects.managed_fields`); ``None``: owners stay as they are, or as ``change`` sets them.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.

@@ -6,7 +6,7 @@ every revision. Three things write it, all with the quotas of a namespace locked
     charge    a creation, or a change that counts for more: in its own transaction, before the rows
               are written. Creators in a namespace with quotas go one batch after the other.
     settle    what ended or was removed since. The database leaves a row of `UsageChange` for each,
-              so that nobody who ends a pod waits for a quota, and no way of ending one forgets it.
+              so that ending a pod never waits for a quota, and no way of ending one forgets it.
               Every charge settles first; the quota controller does it where nothing is created.
     recount   everything in the namespace, when a quota is new or asks for something else.
 
@@ -53,7 +53,7 @@ _READ = """
 """
 # Rows that tell of one change twice are one (``note_change``). Documents are read where they say
 # what an object counts for; a quota that looks for nothing in pods costs none. What is alike is
-# told once, with its number.
+# sent once, with its number.
 _ENDED = """
     WITH taken AS (
         {taken}),
@@ -65,7 +65,7 @@ _ENDED = """
         SELECT DISTINCT t.namespace, t.kind, t.before_document_id, t.before_class_id,
                t.before_finished, t.after_document_id, t.after_class_id, t.after_finished
         FROM taken t),
-    told AS (
+    ended AS (
         SELECT o.namespace, o.kind, o.before_document_id IS NOT NULL AS was, o.before_class_id,
                o.before_finished,
                CASE WHEN o.kind = ANY(%s) OR (o.kind = 1 AND l.into_pods) THEN
@@ -77,7 +77,7 @@ _ENDED = """
                END AS after_text, l.into_pods
         FROM one o CROSS JOIN looked l),
     counted AS (
-        SELECT t.*, count(*) AS number FROM told t
+        SELECT t.*, count(*) AS number FROM ended t
         GROUP BY t.namespace, t.kind, t.was, t.before_class_id, t.before_finished, t.before_text,
                  t.remains, t.after_class_id, t.after_finished, t.after_text, t.into_pods)
     SELECT c.namespace, c.kind, c.number, c.into_pods,

@@ -1,6 +1,6 @@
-"""Writing roles and bindings: nobody gives away rights that they do not have.
+"""Writing roles and bindings: users cannot give away rights that they do not have.
 
-Whoever writes a role must hold what its rules give, or have the verb ``escalate`` on it; whoever
+The writer of a role must hold what its rules give, or have the verb ``escalate`` on it; the one who
 writes a binding must hold what the role gives, or have the verb ``bind`` on the role. Rules:
 pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased/storage.go,
 pkg/registry/rbac/escalation_check.go, v1.36.

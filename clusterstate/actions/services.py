@@ -1,4 +1,4 @@
-"""Services get a cluster IP, and node ports where their type has them, which nobody else has.
+"""Services get a cluster IP, and node ports where their type has them, which no other Service has.
 
 What is taken is read from the Services there are, under a lock that only writers of Services take:
 a stored Service is the one record of what it got.

@@ -127,7 +127,7 @@ def insert_rows(
 
     Raises:
         AlreadyExists: a name is taken, also twice in the list; nothing was written. It names the
-            first of the list; which are taken is told by ``taken_names``.
+            first of the list; ``taken_names`` says which are taken.
     """
     metadata = [manifest["metadata"] for manifest in manifests]
     namespaces = [one.get("namespace", "") if kind.namespaced else "" for one in metadata]
@@ -202,7 +202,7 @@ def lock_columns(kind: Kind, namespace: str, name: str, more: str = "") -> sql.R
 
     When the statement had to wait for another writer, PostgreSQL checks the row's newest version
     against the document of the older one and finds no match. The row is then locked by itself,
-    after which nobody else can move it, and read again.
+    after which no other transaction can move it, and read again.
 
     Raises:
         NotFound: there is none.
@@ -250,7 +250,7 @@ def lock_many_columns(kind: Kind, keys: Sequence[tuple[str, str]], more: str = "
 
     They are locked in the order of their ids, as by every writer of many. Where that had to wait
     for another writer, the row is the newest version, whose document the statement does not see
-    yet: it is asked once more, when nobody else can write these rows any more.
+    yet: it is asked once more, when no other transaction can write these rows any more.
     """
     parameters = (
         sql.Texts([namespace for namespace, _ in keys]),

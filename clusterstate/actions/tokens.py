@@ -1,8 +1,8 @@
 """Bearer tokens of the API: make one, take some back.
 
-The database holds only a token's SHA-256; whoever makes a token sees it once. A token stands for a
-person who may log in to the admin, or for a node, ``system:node:NAME``, which is no person: such a
-token belongs to the group of nodes, and what it may do is for the API to say.
+The database holds only a token's SHA-256; the one who makes a token sees it once. A token stands
+for a person who may log in to the admin, or for a node, ``system:node:NAME``, which is no person:
+such a token belongs to the group of nodes, and what it may do is for the API to say.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from clusterstate.models.tokens import ApiToken
 ADMINISTRATORS = "system:masters"
 """The group that may do everything (the name Kubernetes gives it)."""
 LIFETIME = timedelta(days=90)
-"""How long a token works when nobody says otherwise."""
+"""How long a token works when the request names no duration."""
 KEPT_EXPIRED = timedelta(days=30)
 """How long an expired token is still listed."""
 
 
 class UnknownUser(LookupError):
-    """No user has that name, or nobody can have it."""
+    """No user has that name, or no user can have it."""
 
 
 def new_secret() -> str:

@@ -17,7 +17,7 @@ def rehearsal() -> Iterator[None]:
     """A dry run: whatever is written inside is done, answered, and rolled back at the end.
 
     Every action and statement on this connection is inside, however it opens transactions of its
-    own; what they would do after their commit is never done. Nobody else sees anything of it.
+    own; what they would do after their commit is never done. No other session sees anything of it.
     """
     token = _rehearsing.set(True)
     try:

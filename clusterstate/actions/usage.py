@@ -1,10 +1,10 @@
 """What nodes' agents report about their use, out of the change log (R135, R141).
 
-A report under pressure sets the node's condition, and so its taint, in its own transaction:
-whoever replaces a pod that fails for it must not put the replacement there. The condition stays
-until the pressure has been away for ``PRESSURE_TRANSITION_SECONDS``, since it is the pods' going
-that ends it. Rule: evictionPressureTransitionPeriod, pkg/kubelet/eviction/eviction_manager.go,
-v1.36.
+A report under pressure sets the node's condition, and so its taint, in its own transaction: a
+controller that replaces a pod which fails for it must not get the replacement put there. The
+condition stays until the pressure has been away for ``PRESSURE_TRANSITION_SECONDS``, since it is
+the pods' going that ends it. Rule: evictionPressureTransitionPeriod,
+pkg/kubelet/eviction/eviction_manager.go, v1.36.
 """
 
 from collections.abc import Mapping

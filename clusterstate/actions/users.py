@@ -11,7 +11,7 @@ from django.db import transaction
 def ensure_administrator(*, name: str, password: str) -> bool:
     """Create the administrator unless a user has that name. Return whether it was created.
 
-    An existing user keeps the password: somebody may have changed it.
+    An existing user keeps the password: it may have been changed since.
     """
     model = get_user_model()
     with transaction.atomic():

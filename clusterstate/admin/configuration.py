@@ -33,7 +33,7 @@ _HELP = (
     " It takes effect within a second, and the revision in force is kept."
 )
 _CHANGED_MEANWHILE = (
-    "Somebody else stored a configuration since you opened this page, so nothing was saved. Open"
+    "Another user stored a configuration since you opened this page, so nothing was saved. Open"
     " the page again and repeat your change."
 )
 
@@ -93,7 +93,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
         return False
 
     def get_fields(self, request: HttpRequest, obj: SchedulerConfiguration | None = None) -> Any:
-        """Return the form's fields, or what is told of a revision."""
+        """Return the form's fields, or what is shown of a revision."""
         if obj is None:
             return ("document", "seen")
         return ("revision", "state", "stored", "by", "next_from", "manifest")
@@ -101,7 +101,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
     def get_readonly_fields(
         self, request: HttpRequest, obj: SchedulerConfiguration | None = None
     ) -> tuple[str, ...]:
-        """Return what is only told."""
+        """Return the read-only fields."""
         return () if obj is None else tuple(self.get_fields(request, obj))
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from clusterstate.objects.errors import Conflict, StatusError
 from clusterstate.objects.meta import Manifest
 
 CHANGED_MEANWHILE = (
-    "Somebody else changed this node since you opened this page, so nothing was saved. Open the"
+    "Another user changed this node since you opened this page, so nothing was saved. Open the"
     " node again and repeat your change."
 )
 _ADDED = "AddedByAdministrator"
@@ -122,7 +122,7 @@ def _requests(
     name: str, wanted: Wanted, *, new: bool, user: User, dry_run: bool
 ) -> list[Callable[[], object]]:
     if new:
-        # Nobody's agent reports for a node that a person adds; it is taken to be ready.
+        # No agent reports for a node that a person adds; it is taken to be ready.
         condition = {
             "type": "Ready",
             "status": "True",

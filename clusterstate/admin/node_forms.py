@@ -77,12 +77,12 @@ class NodeForm(ModelForm[Node]):
             name = cleaned["name"] if new else self.instance.name
             found = tried(name, self.wanted(None), new=new, user=self.user)
             # The capacity follows the allocatable; its problems are the same, said twice.
-            told = {path for path, _ in found}
+            named = {path for path, _ in found}
             found = [
                 (path, message)
                 for path, message in found
                 if not path.startswith("status.capacity")
-                or path.replace("capacity", "allocatable", 1) not in told
+                or path.replace("capacity", "allocatable", 1) not in named
             ]
             show(self, found, _FIELDS)
         return cleaned

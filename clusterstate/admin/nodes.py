@@ -33,7 +33,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 class TaintInline(TabularInline[Taint, Node]):
-    """Taints as rows of their node; whoever may edit the node may edit them."""
+    """Taints as rows of their node; users who may edit the node may edit them."""
 
     model = Taint
     form = TaintForm
@@ -160,24 +160,24 @@ class NodeAdmin(ObjectAdmin[Node]):
         return type(form.__name__, (form,), {"user": requester(request)})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return what is edited, and above it what is only told."""
+        """Return what is edited, and above it the read-only fields."""
         if obj is None:
             return [(None, {"fields": ("name", "unschedulable", "labels", "allocatable", "seen")})]
-        told = ("name", "state", "use", "created")
+        shown = ("name", "state", "use", "created")
         if self.has_change_permission(request, obj):
             edited: tuple[str, ...] = ("unschedulable", "labels", "allocatable", "seen")
         else:
             edited = ("label_lines", "allocatable_lines")
-        return [(None, {"fields": (*told, *edited)})]
+        return [(None, {"fields": (*shown, *edited)})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Return what is only told; the name, too, for a node that exists: it is its identity."""
+        """Return the read-only fields; for a stored node the name, too: it is its identity."""
         if obj is None:
             return ()
-        told = ("name", "state", "use", "created")
+        shown = ("name", "state", "use", "created")
         if self.has_change_permission(request, obj):
-            return told
-        return (*told, "label_lines", "allocatable_lines")
+            return shown
+        return (*shown, "label_lines", "allocatable_lines")
 
     @display(description="Status", ordering="unschedulable")
     def state(self, node: Node) -> SafeString:

@@ -87,7 +87,7 @@ class PodAdmin(ObjectAdmin[Pod]):
                 attempts=F("pendingpod__attempts"),
                 not_before=F("pendingpod__not_before"),
                 refused_by=F("pendingpod__rejected_by"),
-                told=F("pendingpod__message"),
+                waiting=F("pendingpod__message"),
                 node_id=Subquery(node),
             )
         )
@@ -124,8 +124,8 @@ class PodAdmin(ObjectAdmin[Pod]):
         if pod.stage is None:
             return look.EMPTY
         if pod.unschedulable is not None:
-            return str(json.loads(pod.unschedulable).get("message") or pod.told or look.EMPTY)
-        return str(pod.told or look.EMPTY)
+            return str(json.loads(pod.unschedulable).get("message") or pod.waiting or look.EMPTY)
+        return str(pod.waiting or look.EMPTY)
 
     @display(description="In the queue")
     def queue(self, pod: Any) -> str:

@@ -151,7 +151,7 @@ def run_mutating(request: Request) -> None:
         if settings.runtime_class:
             runtime_class.admit(request)
     elif kind == "Node":
-        # Only agents get the taint: a node that a person or a program registers has nobody who
+        # Only agents get the taint: a node that a person or a program registers has no agent that
         # would take it away again.
         if settings.taint_nodes_by_condition and node_restriction.node_of(request.user):
             taint_nodes_by_condition.admit(request)

@@ -18,8 +18,8 @@ CONNECT = "CONNECT"
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """Who sends the request, as authenticated; all empty for the service's own parts.
 
-    ``extra`` are further facts, each with its values. ``impersonator`` is the name of whoever sent
-    the request on this user's behalf, empty where the user sent it.
+    ``extra`` are further facts, each with its values. ``impersonator`` is the name of the user who
+    sent the request on this user's behalf, empty where the user sent it.
     """
 
     name: str = ""

@@ -79,7 +79,7 @@ def _selectors(spec: Manifest) -> tuple[_Selector, ...]:
 
 
 class Account:
-    """A quota and what is used of it. ``used`` lacks what nobody counted yet."""
+    """A quota and what is used of it. ``used`` lacks what has not been counted yet."""
 
     def __init__(self, manifest: Manifest) -> None:
         spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
@@ -112,7 +112,7 @@ class Account:
         return found
 
     def unknown(self, kind: Kind) -> list[str]:
-        """Return the resources that objects of a kind count for and that nobody counted yet."""
+        """Return the resources that objects of a kind count for and that are not counted yet."""
         names = sorted(name for name in self.hard if tracks(kind, name))
         return names if any(name not in self.used for name in names) else []
 
@@ -167,11 +167,11 @@ def charge(
     for account in accounts:
         if missing := account.missing(usage):
             names = containers()
-            told = "; ".join(
+            listing = "; ".join(
                 f"{resource} for: {','.join(sorted({names[place] for place in missing[resource]}))}"
                 for resource in sorted(missing)
             )
-            raise _forbidden(kind, name, f"failed quota: {account.name}: must specify {told}")
+            raise _forbidden(kind, name, f"failed quota: {account.name}: must specify {listing}")
         if unknown := account.unknown(kind):
             said = f"status unknown for quota: {account.name}, resources: {','.join(unknown)}"
             raise _forbidden(kind, name, said)

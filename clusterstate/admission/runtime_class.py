@@ -48,7 +48,7 @@ def provenance(pod: Manifest) -> Provenance | None:
     try:
         return _decode(text)
     except msgspec.DecodeError:
-        return None  # somebody wrote the annotation by hand
+        return None  # the annotation was written by hand
 
 
 def admit(request: Request) -> None:

@@ -1,7 +1,7 @@
 """ServiceAccount: a pod runs as ``default`` of its namespace unless it names another account.
 
 No volume with a token is added. Kubernetes mounts one so that containers can call the API; here no
-agent hands tokens to containers, so that the volume would be a promise that nobody keeps; a pod
+agent hands tokens to containers, so that the volume would be a promise that is not kept; a pod
 that wants a token projects one itself. Whether the account exists is not asked: a namespace has its
 ``default`` within a second, and its first pods need not wait for that.
 

@@ -25,7 +25,7 @@ def _uid_of(name: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Who runs PostgreSQL, which refuses to run as root. uid None: whoever runs this process.
+    """Who runs PostgreSQL, which refuses to run as root. uid None: the user of this process.
 
     Root's PostgreSQL runs as `postgres` or as a system user of its own, never as `nobody`: other
     services run as `nobody` too, and could read its data and connect to it.

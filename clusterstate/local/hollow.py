@@ -5,7 +5,7 @@ their deletions, and loses and regains nodes on a script. It is a client like an
 a few kept connections, one watch for all nodes.
 
     register   POST node, POST lease, PATCH status (Ready)
-    heartbeat  PATCH lease, each node in its turn of the period; a node that is told not to be
+    heartbeat  PATCH lease, each node in its turn of the period; a node that was set not to be
                ready reports again
     watch      pod on a node of ours -> Running; terminating -> DELETE with grace 0
     script     ``lose 200@30``: from second 30 on, 200 nodes neither beat nor look after pods
@@ -284,7 +284,7 @@ class Fleet:
         self.beats += answer.status == 200
 
     async def _follow_nodes(self) -> None:
-        """Report again for a node of ours that is told not to be ready, as a kubelet does."""
+        """Report again for a node of ours that was set not to be ready, as a kubelet does."""
         connection = self._connect()
         while True:
             answer = await self._ask("GET", "/api/v1/nodes", pool=self._beat_pool)

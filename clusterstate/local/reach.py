@@ -1,7 +1,7 @@
 """How PostgreSQL's user gets at a state directory and at programs below folders it cannot enter.
 
 Root may start the service below /root, where no other user can go. The data lie in the state
-directory all the same: PostgreSQL inherits open descriptors of its directories, and is told
+directory all the same: PostgreSQL inherits open descriptors of its directories, and is given
 /proc/self/fd/N instead of their paths. No folder is opened up, and nothing is kept elsewhere.
 
 Programs look for their own path and for files beside them, so descriptors do not serve there:

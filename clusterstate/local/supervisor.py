@@ -3,7 +3,7 @@
 It owns the child processes, their output and their end. `manage.py up` feeds it the list. A child
 that ended is started again, and so is one that makes no progress: a process whose loop is silent
 although it promised not to be (`clusterstate.heartbeats`), or that was stopped by a signal and
-nobody continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill one
+was not continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill one
 backend of PostgreSQL's would throw everybody out. Nothing that happens in the loop ends it.
 
 Children run in sessions of their own, so Ctrl-C in the terminal reaches the supervisor alone, which
@@ -70,7 +70,7 @@ class Child:
 
 
 class Stopped(Exception):
-    """Somebody asked the supervisor to stop while it was starting."""
+    """A signal asked the supervisor to stop while it was starting."""
 
 
 class Supervisor:
@@ -106,7 +106,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stopping += 1
-        if self.stopping >= 3:  # somebody who does not want to wait
+        if self.stopping >= 3:  # the user does not want to wait
             for child in self.children:
                 self._kill_group(child)
 
@@ -125,7 +125,7 @@ class Supervisor:
         if child not in self.children:
             self.children.append(child)
         read, write = os.pipe()
-        # A child must not stand still, with its locks, because nobody reads what it prints: while
+        # A child must not stand still, with its locks, because its output is not read: while
         # the supervisor is stopped, or a pipe is full, its lines are lost. PostgreSQL and Redis
         # take that as they come; `clusterstate.logs` counts what it loses.
         os.set_blocking(write, False)
@@ -261,7 +261,7 @@ class Supervisor:
         self.revive(time.monotonic())
 
     def run(self) -> None:
-        """Keep the children running until somebody asks to stop, whatever else happens."""
+        """Keep the children running until a signal asks to stop, whatever else happens."""
         with contextlib.suppress(Stopped):
             while True:
                 try:

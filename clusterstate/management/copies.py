@@ -235,8 +235,8 @@ def _taints(progress: Progress) -> Found:
         row = msgspec.json.decode(encoded)
         manifest = None if text is None else _decoded(text)
         if manifest is None:
-            continue  # told of by the columns
-        told = [
+            continue  # the comparison of columns reports it
+        stated = [
             [one.get("key"), one.get("effect"), one.get("value") or "", _moment(one)]
             for one in (manifest.get("spec") or {}).get("taints") or ()
         ]
@@ -244,10 +244,10 @@ def _taints(progress: Progress) -> Found:
             [key, effect, value, None if added is None else datetime.fromisoformat(added)]
             for key, effect, value, added in ([] if rows is None else msgspec.json.decode(rows))
         ]
-        if found != told:
+        if found != stated:
             here, there = (
                 ", ".join(f"{one[0]}={one[2]}:{one[1]}" for one in some) or "none"
-                for some in (found, told)
+                for some in (found, stated)
             )
             yield f"Node {row['name']}", f"its rows are {here}, its document says {there}"
     for (node_id,) in sql.fetch(
@@ -324,7 +324,7 @@ def _timers(progress: Progress) -> Found:
         "SELECT revision FROM controller_cursor WHERE name = %s", (evictions.FOLLOWER,)
     )
     if cursor is None:
-        return  # nobody has judged anything yet
+        return  # nothing has been judged yet
     fresh_nodes = {name for _, name in sql.fetch(_SINCE, (cursor[0], KINDS["Node"].code))}
     fresh = {id_ for id_, _ in sql.fetch(_SINCE, (cursor[0], KINDS["Pod"].code))}
     for follower in (evictions.FOLLOWER, evictions.FOLLOWER_OF_LABELS):
@@ -457,16 +457,16 @@ def _log(progress: Progress) -> Found:
             """,
             (trimmed,),
         )
-        for space, name, verb, told, revision in rows:
+        for space, name, verb, logged, revision in rows:
             where = _named(kind.name, space, name)
             if verb is None:
                 yield where, f"the log does not tell of its revision {revision}"
             elif revision is None:
-                yield where, f"the log says that it is there, revision {told}, and it is not"
+                yield where, f"the log says that it is there, revision {logged}, and it is not"
             elif verb == changes.DELETED:
-                yield where, f"the log says that it is gone, revision {told}, and it is there"
+                yield where, f"the log says that it is gone, revision {logged}, and it is there"
             else:
-                yield where, f"it is at revision {revision}, the log tells of {told}"
+                yield where, f"it is at revision {revision}, the log has {logged}"
         progress(f"{kind.resource} in the log", 0)
 
 

@@ -54,7 +54,7 @@ class Change(models.Model):
 
 
 class History(models.Model):
-    """One row: which history this is, and how far its revisions may be told.
+    """One row: which history this is, and how far its revisions may be given out.
 
     Changes up to ``trimmed_revision`` are no longer kept. ``uid``, ``ceiling``, ``first_revision``
     and ``place`` are explained in `clusterstate.lineage`. ``mark`` is a watermark of a moment ago,

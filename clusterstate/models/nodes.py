@@ -11,10 +11,10 @@ class Node(ClusterObject):
     """A node.
 
     ``placement_revision`` is the last revision at which something other than the scheduler changed
-    what may be placed here: the node's own offer, or a pod placed by somebody else. A bind that was
-    decided on an older snapshot is refused (`actions.pods.bind`).
-    The columns from ``cpu_milli`` on are ``status.allocatable``: milli-CPU, bytes, pods, and whole
-    units of extended resources by name.
+    what may be placed here: the node's own offer, or a pod placed by another client. A bind that
+    was decided on an older snapshot is refused (`actions.pods.bind`). The columns from
+    ``cpu_milli`` on are ``status.allocatable``: milli-CPU, bytes, pods, and whole units of extended
+    resources by name.
     """
 
     placement_revision = models.BigIntegerField()

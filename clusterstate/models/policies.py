@@ -71,8 +71,8 @@ class UsageChange(models.Model):
     """A change of what a namespace uses that the status of its quotas does not show yet.
 
     The database writes it when a pod ends, gets another scheduling class or is removed, and when
-    any other object is, in a namespace with quotas; whoever charges these quotas next, or the
-    quota controller, counts it and deletes the row. So nobody who ends a pod waits for a quota.
+    any other object is, in a namespace with quotas; the next creation that charges these quotas, or
+    the quota controller, counts it and deletes the row. So ending a pod never waits for a quota.
     The object counted for what ``before`` says and counts for what ``after`` says: documents, and
     of pods the class and whether they have ended; NULL where it was not there, or is not any more.
     ``kind`` is the kind's code; with 0, everything in the namespace has to be counted again.

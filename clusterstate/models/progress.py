@@ -6,10 +6,10 @@ from django.db import models
 class LoopProgress(models.Model):
     """A loop's last sign of progress, by the database's clock; one row for each loop's name.
 
-    ``at`` moves while the loop works, so that a row that is seconds old means: nobody, on any host,
-    does this work now. ``revision`` is what it has followed the log to, where it follows the log.
-    ``backend_pid`` and ``backend_start`` are the database's session that wrote the row: the session
-    ends with its process, which tells sooner than the row's age that nobody works.
+    ``at`` moves while the loop works, so that a row that is seconds old means: no process, on any
+    host, does this work now. ``revision`` is what it has followed the log to, where it follows the
+    log. ``backend_pid`` and ``backend_start`` are the database's session that wrote the row: the
+    session ends with its process, which shows sooner than the row's age that no process works.
     """
 
     name = models.TextField(primary_key=True, db_collation="C")

@@ -9,7 +9,7 @@ class ApiToken(models.Model):
     """A token; only its SHA-256 is stored, so it is shown once, when it is made.
 
     ``user`` null: ``identity`` says whom the token stands for, such as ``system:node:n1``, which is
-    nobody who logs in. ``groups`` are those the request is authorised with, beside
+    a user who cannot log in. ``groups`` are those the request is authorised with, beside
     ``system:authenticated``. ``expires_at`` null: does not expire.
     """
 
@@ -39,7 +39,7 @@ class ApiToken(models.Model):
 class SigningKey(models.Model):
     """A key that signs tokens of service accounts; the one with the highest number is used.
 
-    ``id`` stands in each token, so that those of earlier keys are told apart. ``private_key`` is
+    ``id`` stands in each token, so that tokens of earlier keys are recognised. ``private_key`` is
     PEM: who reads this table can sign tokens, as who writes ``api_token`` can make some.
     """
 

@@ -94,7 +94,7 @@ def global_default(priority_class: Manifest) -> bool:
 
 
 def lease_holder(lease: Manifest) -> str:
-    """Return who holds a lease; empty: nobody."""
+    """Return who holds a lease, empty when it is free."""
     return (lease.get("spec") or {}).get("holderIdentity") or ""
 
 

@@ -43,7 +43,7 @@ SERVER_FIELDS: Final = frozenset(
         "uid",
     }
 )
-"""What nobody owns in ``metadata``."""
+"""Fields of ``metadata`` that have no owner."""
 
 ITEM: Final = "."
 _ABSENT: Final = object()
@@ -220,7 +220,7 @@ def value_at(manifest: Manifest, path: Path) -> Any:
 def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet) -> None:
     """Remove fields, in place, and what is left empty above them.
 
-    An item of a list goes as a whole, unless somebody has a field in it that is in ``kept``; then
+    An item of a list goes as a whole, unless a manager owns a field in it that is in ``kept``; then
     its keys stay, too. What was stated as an empty object stays if it has content now.
     """
     for path in sorted(paths, key=len):

@@ -1,6 +1,6 @@
 """What a pod takes from a node and what a decision about it relies on, by names that all share.
 
-A scheduler knows pods by numbers of its own memory. Whoever decides beside it, or checks a bind in
+A scheduler knows pods by numbers of its own memory. Another scheduler, or the check of a bind in
 the database, needs names that mean the same everywhere: a counter of pods is named by what it
 counts (``counter_id``), whichever process counts.
 """

@@ -5,11 +5,11 @@ fields it owns. An update takes the fields that it changes away from their owner
 removes what the manager no longer says, unless another manager owns it too; a field that another
 manager owns with another value is a conflict unless forced. So an apply respects what others wrote.
 
-Where nobody applies, nobody asks. Of kinds of which thousands are created in a second
-(``Kind.names_creators`` is false) entries begin with the first apply: all that is there by then
-belongs to the manager ``before-first-apply``, as in Kubernetes for objects that it did not track
-from their creation. A status has entries from its first apply on. What the service's own
-controllers write, they write for whoever owns it.
+Where no client applies, no client asks for field owners. Of kinds of which thousands are created in
+a second (``Kind.names_creators`` is false) entries begin with the first apply: all that is there by
+then belongs to the manager ``before-first-apply``, as in Kubernetes for objects that it did not
+track from their creation. A status has entries from its first apply on. What the service's own
+controllers write, they write on behalf of the field's owner.
 
 Rules: apimachinery ``pkg/util/managedfields``, v1.36.
 """
@@ -131,8 +131,8 @@ def created(kind: Kind, new: Manifest, now: datetime) -> Manifest:
 def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: datetime) -> Manifest:
     """Return an object that was changed by no apply, with the entries that it has after that.
 
-    The fields that the write sets belong to ``manager`` alone; those that it removes to nobody. A
-    client that sends a list with an empty entry resets the entries; what it sends otherwise is
+    The fields that the write sets belong to ``manager`` alone; those that it removes have no owner.
+    A client that sends a list with an empty entry resets the entries; what it sends otherwise is
     taken if it differs from what is stored and can be read.
     """
     stored: list[Entry] = old["metadata"].get("managedFields") or []

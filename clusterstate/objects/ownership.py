@@ -71,9 +71,9 @@ KEEP: Final = Verdict()
 
 
 def references(kind: str, manifest: Manifest) -> list[Reference] | None:
-    """Return who owns an object; ``None`` if one of them is of a kind that nobody here knows.
+    """Return who owns an object; ``None`` if one of them is of an unknown kind.
 
-    An object that has such an owner is never collected: whether that exists cannot be told. The
+    An object that has such an owner is never collected: whether that exists is unknown. The
     same holds for an object without namespace whose owner would be in one.
     """
     metadata = manifest["metadata"]

@@ -110,7 +110,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _skip(data: bytes, at: int, wire: int, end: int) -> int:
-    """Return the place behind a value that nobody reads."""
+    """Return the place behind a value that is skipped."""
     if wire == _VARINT:
         at = _varint(data, at)[1]
     elif wire == _LENGTH:

@@ -45,7 +45,7 @@ class Strategy:
         new["metadata"]["deletionGracePeriodSeconds"] = 0
 
     def is_logged(self, new: Manifest, old: Manifest) -> bool:
-        """Return whether followers of the change log are told of an update."""
+        """Return whether an update is written to the change log."""
         return True
 
     def moves_admission(self, new: Manifest, old: Manifest) -> bool:
@@ -72,7 +72,7 @@ class PodStrategy(Strategy):
             keep(new["metadata"], old["metadata"], "ownerReferences")
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
-        """Refuse an unknown phase; a pod without gates is not told to be gated."""
+        """Refuse an unknown phase; a pod without gates cannot be reported as gated."""
         phase = (new.get("status") or {}).get("phase") or "Pending"
         if phase not in PHASES:
             known = ", ".join(f'"{one}"' for one in PHASES)
@@ -200,7 +200,7 @@ class JobStrategy(Strategy):
     """``pkg/registry/batch/job/strategy.go``: a new Job's selector is its own uid."""
 
     def prepare_for_create(self, new: Manifest) -> None:
-        """Label the pods with the Job's name and uid, and select by the uid, unless told not to."""
+        """Label the pods with the Job's name and uid, and select by the uid, unless by hand."""
         spec = new["spec"] = dict(new.get("spec") or {})
         template = spec.get("template")
         if spec.get("manualSelector") or template is None:

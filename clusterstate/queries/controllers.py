@@ -17,7 +17,7 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
 
     mark: int
     unjudged: bool
-    """Some node reported its use, and nobody looked at that."""
+    """A node reported its use, and the pressure controller has not looked yet."""
     terminating_namespaces: bool
     set_aside: bool
     """Some follower goes on without some object."""

@@ -1,4 +1,4 @@
-"""Pods that nobody looks after any more: their node is gone, or they finished long ago."""
+"""Pods that no agent looks after any more: their node is gone, or they finished long ago."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ _NOT_ASIDE = f"""NOT EXISTS (SELECT 1 FROM set_aside s WHERE s.follower = '{POD_
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A pod that nobody looks after any more."""
+    """A pod that no agent looks after any more."""
 
     pod_id: int
     namespace: str

@@ -155,8 +155,8 @@ def list_page(
 
     An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
     where its page ended, in the state of the first page. ``acknowledged``: for a client, who
-    expects to find what it was told is done; waits about a second at most for transactions that
-    are open meanwhile (`changes.settled`), and answers without it then.
+    expects to find the writes that were answered to it; waits about a second at most for
+    transactions that are open meanwhile (`changes.settled`), and answers without it then.
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.

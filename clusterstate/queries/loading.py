@@ -39,14 +39,14 @@ def consistent_read() -> Iterator[int]:
     """Let several reads see one state; yields the revision to follow changes from.
 
     Everything up to that revision is contained in what is read inside; some later changes may be,
-    so whoever applies the log afterwards skips changes not newer than the row it holds.
+    so a follower that applies the log afterwards skips changes not newer than the row it holds.
     """
     revision = changes.watermark()  # before the snapshot: see the argument in changes.py
     nested = connection.in_atomic_block
     with transaction.atomic():
         if not nested:
             sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            # It holds up nobody, reads a whole cluster, and computes between the statements.
+            # It delays no follower, reads a whole cluster, and computes between the statements.
             sql.fetch(_TAKE_TIME)
         with sql.patience(_SNAPSHOT_SECONDS):
             yield revision

@@ -9,7 +9,7 @@ from clusterstate import sql
 
 
 def load_arrivals(follower: str) -> list[int]:
-    """Return the pods created on a node whose admission nobody was asked for, the oldest first.
+    """Return the pods created on a node that were not admitted there, the oldest first.
 
     Those that came after the follower's cursor, and those whose node does not exist. Queries once;
     looks at all pods.

@@ -1,4 +1,4 @@
-"""Terminating pods whose deletion nobody will finish."""
+"""Terminating pods whose deletion no agent will finish."""
 
 from datetime import datetime
 from typing import Final
@@ -14,7 +14,7 @@ WITH_AGENT = f"""
 SELECT l.name FROM lease l WHERE l.namespace = '{NODE_LEASES}'
 UNION ALL SELECT h.node_name FROM node_heartbeat h WHERE h.heard_at IS NOT NULL
 """
-"""The nodes for which somebody plays the agent: it renews a lease, or the node's status."""
+"""The nodes that have an agent: it renews a lease, or the node's status."""
 
 # NOT IN, so that the names are hashed once: many pods may be on their way from few nodes.
 # Who deletes a pod and asks for another period than the pod's own means to wait for so long.
@@ -39,7 +39,7 @@ ORDER BY t.deletion_at, t.pod_id LIMIT %s::bigint
 
 
 def finishable(*, now: datetime, overdue_at: datetime, limit: int) -> list[int]:
-    """Return terminating pods that nobody will delete, or nobody did. Queries once.
+    """Return terminating pods that no agent will delete, or deleted in time. Queries once.
 
     Those on no node, on one that is gone or on one that has no agent, and those whose grace period
     was over at ``overdue_at``; not those that a finalizer keeps. A pod on a node without an agent

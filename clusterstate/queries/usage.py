@@ -72,7 +72,7 @@ _REPORTED = "SELECT node_name, usage::text, reported_at, outcome::text, judged_a
 
 
 def unjudged_reports() -> list[Reported]:
-    """Return the reports that nobody has looked at. Queries once."""
+    """Return the reports that the pressure controller has not judged. Queries once."""
     rows = sql.fetch(f"{_REPORTED} WHERE {UNJUDGED} ORDER BY reported_at")
     return [_reported(row) for row in rows]
 

@@ -103,7 +103,7 @@ def pods_of_classes(namespace: str, class_ids: Sequence[int]) -> list[PodRow]:
 
 
 def without_agent(node_names: Collection[str]) -> set[str]:
-    """Return those of these nodes for which nobody plays the agent. Queries once."""
+    """Return those of these nodes that have no agent. Queries once."""
     if not node_names:
         return set()
     rows = sql.fetch(

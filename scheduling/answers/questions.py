@@ -265,7 +265,7 @@ def landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
 def foresee(now: datetime) -> int:
     """Note where the pods would go that are about to leave for node labels; return how many.
 
-    They leave only when this is known (or nobody found out for a while).
+    They leave only when this is known, or was not found out for a while.
     """
     with locks.alone(locks.LANDINGS) as mine:
         return _foresee(now) if mine else 0

@@ -141,7 +141,7 @@ def explain(record: Record) -> Manifest:
         pod = find_object("Pod", record.namespace, record.name)
         manifest = None if pod is None else decode_object(pod)
         if manifest is not None and manifest["metadata"]["uid"] == record.pod_uid:
-            found = causes.told(found, manifest, replayed.snapshot, replayed.info)
+            found = causes.with_runtime_class(found, manifest, replayed.snapshot, replayed.info)
     return found | {
         "source": "replayed",
         "verified": not replayed.differences,

@@ -24,7 +24,7 @@ import structlog
 from clusterstate import changes, dependents, locks, memory
 from clusterstate.actions import aside, evictions, objects
 from clusterstate.actions.aside import Which
-from clusterstate.dependents import Key, Told
+from clusterstate.dependents import Dependent, Key
 from clusterstate.objects.errors import Conflict, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.ownership import (
@@ -96,18 +96,18 @@ class _Graph:
         if not self.named[key]:
             del self.named[key]
 
-    def read(self, told: Told) -> set[Owner]:
+    def read(self, seen: Dependent) -> set[Owner]:
         """Take over an object of the log; return the owners that must be looked at."""
-        suspects = set(self.named.get(told.key, ())) if told.deleted else set()
-        self.drop(told.key)
-        if told.deleted:
-            self.ending.discard(told.key)
-        elif told.terminating:
-            self.ending.add(told.key)
-        if told.manifest is not None:
-            refs = references(told.key[0], told.manifest)
+        suspects = set(self.named.get(seen.key, ())) if seen.deleted else set()
+        self.drop(seen.key)
+        if seen.deleted:
+            self.ending.discard(seen.key)
+        elif seen.terminating:
+            self.ending.add(seen.key)
+        if seen.manifest is not None:
+            refs = references(seen.key[0], seen.manifest)
             if refs:
-                suspects |= self.add(told.key, refs)
+                suspects |= self.add(seen.key, refs)
         return suspects
 
 
@@ -186,8 +186,8 @@ def _load() -> tuple[_Graph, set[Owner]]:
     graph = _Graph()
     graph.cursor = changes.watermark()
     found, pods = dependents.everything()
-    for told in found:
-        graph.read(told)
+    for seen in found:
+        graph.read(seen)
     for one in pods:
         graph.add(one.class_id, one.references)
     graph.ending |= set(dependents.ending_pods())
@@ -203,8 +203,8 @@ def _news(graph: _Graph) -> set[Owner] | None:
         news = dependents.news(graph.cursor, pod_owners=pod_owners)
         if news is None:
             return None
-        for told in news.objects:
-            suspects |= graph.read(told)
+        for seen in news.objects:
+            suspects |= graph.read(seen)
         for one in news.pods:
             suspects |= graph.add(one.class_id, one.references)
         for key in news.deleted_pods:
@@ -278,7 +278,7 @@ def _judge(
 ) -> int:
     metadata = manifest["metadata"]
     if metadata.get("deletionTimestamp"):
-        return 0  # it is on its way, and ended by whoever its finalizers name
+        return 0  # it is on its way, and removed by the programs that its finalizers name
     known |= dependents.states(one.owner for one in refs if one.owner not in known)
     own = _identity(kind, manifest)
     verdict = judge(

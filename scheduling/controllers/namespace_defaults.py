@@ -1,4 +1,4 @@
-"""Makes what every namespace has, and makes it again when somebody deletes it.
+"""Makes what every namespace has, and makes it again when it was deleted.
 
 Each namespace has the ServiceAccount ``default`` and the ConfigMap ``kube-root-ca.crt`` with the
 certificate authority of this service; ``default`` has the Service ``kubernetes``, under which

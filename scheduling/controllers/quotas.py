@@ -1,6 +1,6 @@
 """ResourceQuotas: their status shows within a second what ended in their namespace.
 
-Whoever creates something in the namespace counts it first anyway (`actions.quotas`); this is for
+A creation in the namespace counts first anyway (`actions.quotas`); this is for
 the namespaces where nothing is created, and for quotas that have to be counted from the beginning.
 """
 

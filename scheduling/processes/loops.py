@@ -10,7 +10,7 @@ Celery starts and stops the processes, hands out tasks and restarts what it is a
 need none of its messages, so that nothing stands still while Redis is away, frozen or empty. A task
 that asks for what a loop does (``tasks``) only nudges the loop of its own process.
 
-A loop that fails is logged and begins again; one that hangs gives no sign of life, and whoever
+A loop that fails is logged and begins again; one that hangs stops its heartbeat, and what
 supervises the process replaces it (``clusterstate.heartbeats``). A loop whose lock another process
 holds stands by and asks for it again and again.
 """

@@ -18,7 +18,9 @@ _AFFINITY, _FIT = "NodeAffinity", "NodeResourcesFit"
 _INSUFFICIENT = "Insufficient "
 
 
-def told(found: Manifest, pod: Manifest, snapshot: Snapshot, info: PodInfo) -> Manifest:
+def with_runtime_class(
+    found: Manifest, pod: Manifest, snapshot: Snapshot, info: PodInfo
+) -> Manifest:
     """Return an explanation (``explain_table``), for a pod with a RuntimeClass with its part in it.
 
     ``runtimeClass`` has the class's name, the nodeSelector, tolerations and overhead that came from

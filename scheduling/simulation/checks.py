@@ -1,7 +1,7 @@
 """Whether what a plugin says about itself is true; for the tests of packages with plugins.
 
 The fast lane keeps the answers of a plugin whose locality is NODE (``framework.interface``). Kept
-answers are wrong ones if the plugin looks at more than it says, and nobody would notice.
+answers are wrong ones if the plugin looks at more than it says, and the error would not show.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,17 +49,17 @@ def check_plugin(plugin: Any, nodes: Iterable[Manifest], pods: Sequence[Manifest
     infos = [snapshot.intern(from_pod(msgspec.convert(pod, Pod))) for pod in pods]
     rows = snapshot.rows()
     before = [_ask(plugin, info, snapshot, rows) for info in infos]
-    for info, told in zip(infos, before, strict=True):
+    for info, answers in zip(infos, before, strict=True):
         alone = [_ask(plugin, info, snapshot, rows[at : at + 1]) for at in range(len(rows))]
-        for what, column in told.items():
+        for what, column in answers.items():
             each = [one[what].tolist()[0] for one in alone]
             _compare(plugin, what, "asked row by row", column.tolist(), each)
         _check_scores(plugin, info, snapshot, rows)
     for number, info in enumerate(infos):
         snapshot.assume(("pod", number), info, int(rows[number % len(rows)]))
-    for info, told in zip(infos, before, strict=True):
+    for info, answers in zip(infos, before, strict=True):
         for what, column in _ask(plugin, info, snapshot, rows).items():
-            _compare(plugin, what, "after pods came", told[what].tolist(), column.tolist())
+            _compare(plugin, what, "after pods came", answers[what].tolist(), column.tolist())
 
 
 def _ask(plugin: Any, info: PodInfo, snapshot: Snapshot, rows: Rows) -> _Columns:

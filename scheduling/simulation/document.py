@@ -77,7 +77,7 @@ def read(document: object, *, default_base: str = "live") -> Simulation:
         default_base: what ``spec.base`` means when it is absent.
 
     Raises:
-        Invalid: with every wrong field; fields that nobody knows are named too.
+        Invalid: with every wrong field; unknown fields are named too.
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []

@@ -188,7 +188,7 @@ class _Run:
             world.note_placed(namespace, name, title)
         result = self._explained(decision, title)
         if decision.full is not None and self._simulation.explain == FULL:
-            result = causes.told(result, manifest, world.snapshot, info)
+            result = causes.with_runtime_class(result, manifest, world.snapshot, info)
         return result
 
     def _decide(self, number: int, pod: PodToPlace, framework: Framework) -> Decision:

@@ -64,7 +64,7 @@ _SYSTEM_CLASSES: Final[dict[str, Manifest]] = {
 class Base:
     """The world before the document's changes; this one is empty.
 
-    ``snapshot`` is changed by the run. ``open_namespaces``: whether a namespace that nobody made
+    ``snapshot`` is changed by the run. ``open_namespaces``: whether a namespace that was not made
     exists anyway, as fits a world that is made up.
     """
 

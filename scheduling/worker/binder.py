@@ -5,7 +5,8 @@ runner already decides the next batch on the snapshot that assumes it ("assume, 
 ``settle`` learns what became of it: a bound pod leaves the queue, a stale one (gone, or its node
 changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
 get their condition and their place in the queue in bulk too, when no pod is ready to be tried
-(``refusals``). Events are told last, when there is nothing more urgent; they are news, not state.
+(``refusals``). Events are written last, when there is nothing more urgent; they are news, not
+state.
 
 Pods that plugins reserved (``reservations``) are bound in the same batches; what became of them is
 for who reserved them to know (``take_outcomes``).
@@ -89,7 +90,7 @@ class Binder:
         self.reserved: Callable[[], Collection[int]] = lambda: ()
         """Asked for the pods that are reserved and not bound."""
         self.take_back: Callable[[int], None] = lambda pod_id: None
-        """Told of a reserved pod whose decision does not stand any more."""
+        """Called with a reserved pod whose decision does not stand any more."""
 
     def close(self) -> None:
         """Wait for the batch that is under way, then close the connection; once."""

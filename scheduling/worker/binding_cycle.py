@@ -47,7 +47,7 @@ def may_begin() -> bool:
 
 
 def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Do the work that there is and that nobody does; return how many binding cycles it was."""
+    """Run every binding cycle that no other task runs; return how many."""
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
@@ -76,7 +76,7 @@ def _claimed() -> Iterator[Reservation | None]:
         try:
             found = reservations.find(pod_id)
             if found is None or found.step not in (BINDING, BOUND):
-                continue  # somebody was quicker
+                continue  # another task was quicker
             if place + 1 < len(waiting):
                 wake.send_binding()  # one more works beside this one
             yield found

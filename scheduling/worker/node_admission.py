@@ -1,4 +1,4 @@
-"""What a node's agent would say to a pod that somebody put there without the scheduler.
+"""What a node's agent would say to a pod that was placed there without the scheduler.
 
 A pod created with ``spec.nodeName``, or bound by a client, was never filtered. Kubernetes' kubelet
 checks it when it arrives and fails what it cannot run; here the scheduling worker does, since it
@@ -9,8 +9,8 @@ first: neither a cordon nor a profile's ``addedAffinity`` is its business. A NoE
 the kubelet looks at as well, evicts the pod in any case.
 
 Those that come to a node together are judged the oldest first, each with the ones that were
-accepted before it (kubelet, ``HandlePodAdditions``), so that nobody fails because of a pod that
-fails too. Pods that the scheduler has assumed there and nobody confirmed do not count: the arrival
+accepted before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one that fails
+too. Pods that the scheduler has assumed there and that are not confirmed do not count: the arrival
 is later than the snapshot on which they were decided, so their binds come back.
 
 A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. How
@@ -71,7 +71,7 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
     for row, records in came.items():
         try:
             found = _verdicts(snapshot, row, records, profiles, default, moment)
-        except Exception as error:  # noqa: BLE001  # whoever runs the mirror sets them aside
+        except Exception as error:  # noqa: BLE001  # the caller sets the pod aside
             keys = [cast(int, record.key) for record in records]
             mirror.failed_objects += [(aside.pod(key), error) for key in keys]
             continue
@@ -116,14 +116,14 @@ def _verdicts(
         for record in sorted(came, key=lambda one: cast(int, one.key)):
             pod_id = cast(int, record.key)
             profile = profiles.get(record.info.scheduler_name, default)
-            told = aside.each(
+            problems = aside.each(
                 ADMISSION,
                 [record],
                 lambda some, profile=profile: verdict(snapshot, profile, some[0]),  # type: ignore[misc]
                 which=lambda one: aside.pod(cast(int, one.key)),
                 now=now,
             )
-            problem = told[0] if told else None
+            problem = problems[0] if problems else None
             if problem is None:
                 snapshot.attach(away.pop(record.slot))
             else:
@@ -137,7 +137,7 @@ def _verdicts(
 def verdict(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem | None:
     """Return why the node cannot run a pod that is detached from it, or ``None`` if it can.
 
-    The first problem is told, as the kubelet does. ``profile`` says what an empty node selector
+    The first problem is reported, as the kubelet does. ``profile`` says what an empty node selector
     term means (C1).
     """
     return _lacking(snapshot, record) or _rejected(snapshot, profile, record)

@@ -43,7 +43,7 @@ class UnwrittenRefusals:
         self._waiting[item.pod_id] = now, item
 
     def drop(self, pod_ids: Iterable[int]) -> None:
-        """Forget refusals of pods that were placed, or that are written by somebody else."""
+        """Forget refusals of pods that were placed, or that are written by another process."""
         if self._waiting:
             for pod_id in pod_ids:
                 self._waiting.pop(pod_id, None)

@@ -9,7 +9,7 @@ R160-R162). Then::
                                       found in the row (R163, R164)
     PreBind or an own Bind            a row; a Celery task does the work (``binding_cycle``),
                                       and the pod is bound in bulk after it (R165, R166)
-    bound, with PostBind              the row stays until a task has told the plugins (R167)
+    bound, with PostBind              the row stays until a task has called the plugins (R167)
     refused at any point              Unreserve in reverse order, the snapshot forgets the pod, the
                                       pod goes to the queue (R151, R161)
 
@@ -289,7 +289,7 @@ class Reservations:
         return pod
 
     def next_due(self) -> float | None:
-        """Return when the next deadline is, ``None`` if nobody waits."""
+        """Return when the next deadline is, ``None`` if no pod waits."""
         return min((due for pod in self._pods.values() for due in pod.waits.values()), default=None)
 
     def follow(self, now: float) -> list[Binding]:
@@ -394,12 +394,12 @@ class Reservations:
                 wake.send_binding()
 
     def _end(self, bound: Sequence[ReservedPod], gone: Sequence[ReservedPod]) -> None:
-        """Forget pods that are bound, or gone, or bound to another node by somebody else."""
+        """Forget pods that are bound, or gone, or bound to another node by another client."""
         for pod in gone:
             self._give_back(pod)
-        told = [p for p in bound if p.framework is not None and p.framework.post_bind_plugins]
+        informed = [p for p in bound if p.framework is not None and p.framework.post_bind_plugins]
         moved = actions.move(
-            [pod.pod_id for pod in told], before=(WAITING, BINDING, READY), after=BOUND
+            [pod.pod_id for pod in informed], before=(WAITING, BINDING, READY), after=BOUND
         )
         if moved:
             wake.send_binding()

@@ -84,7 +84,7 @@ def test_two_people_do_not_undo_each_other(administrator: Client) -> None:
     stale = form_data(administrator, ADD) | {"document": TWO_PROFILES}
     store(administrator, TWO_PROFILES + "parallelism: 8\n")
     page = text(administrator.post(ADD, stale, follow=True))
-    assert "Somebody else stored a configuration" in page
+    assert "Another user stored a configuration" in page
     assert SchedulerConfiguration.objects.count() == 1
 
 

@@ -199,7 +199,7 @@ def test_a_save_over_somebody_elses_is_refused_with_a_sentence(administrator: Cl
     data["labels"] = "mine=yes"
     answer = administrator.post(node_page("n1"), data)
     assert answer.status_code == 200
-    assert "Somebody else changed this node" in text(answer)
+    assert "Another user changed this node" in text(answer)
     assert manifest("Node", "", "n1")["metadata"]["labels"] == {"theirs": "yes"}
 
 
@@ -217,7 +217,7 @@ def test_a_heartbeat_between_does_not_refuse_a_save(administrator: Client) -> No
 def test_a_refusal_after_the_check_writes_nothing_and_says_so(
     administrator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else may save between the form's dry run and the save."""
+    """Another user may save between the form's dry run and the save."""
     labelled()
     data = form_data(administrator, node_page("n1")) | {"labels": "mine=yes"}
     attempted = node_forms.tried
@@ -230,7 +230,7 @@ def test_a_refusal_after_the_check_writes_nothing_and_says_so(
 
     monkeypatch.setattr(node_forms, "tried", tried_then_overtaken)
     answer = administrator.post(node_page("n1"), data, follow=True)
-    assert "Somebody else changed this node" in text(answer)
+    assert "Another user changed this node" in text(answer)
     assert manifest("Node", "", "n1")["metadata"].get("labels") != {"mine": "yes"}
 
 

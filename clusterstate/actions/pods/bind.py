@@ -9,7 +9,7 @@ to follow the log, to decide again or to give the pod up.
 
 ``bind_pods`` checks what one scheduler beside foreign placements needs: that the pod still is what
 it was decided as (its class, and with it the amounts, ports and labels), that its node's rules have
-not changed (``placement_revision``), and that nobody else bound pods meanwhile (the row of
+not changed (``placement_revision``), and that no other process bound pods meanwhile (the row of
 ``binder``; see the package). Several schedulers beside each other need the last replaced by the
 rest of the footprint: amounts taken from what is left on the node, and a stamp for each counter and
 node fact that was read. No caller knows how any of this is locked.
@@ -52,7 +52,7 @@ class Refused(StrEnum):
     NO_NODE = "no node"
     """There is no such node."""
     NODE_CHANGED = "node changed"
-    """Since the snapshot the node's rules changed, or somebody else placed a pod there."""
+    """Since the snapshot the node's rules changed, or another client placed a pod there."""
     OVERTAKEN = "overtaken"
     """Another scheduler bound pods that the snapshot does not know."""
 
@@ -60,8 +60,8 @@ class Refused(StrEnum):
 class Binding(msgspec.Struct, frozen=True):
     """A decision: this pod to that node.
 
-    ``footprint``: what it takes and relied on; ``None`` where nobody knows, as for a client's.
-    ``group`` and ``leans``: see the module.
+    ``footprint``: what it takes and relied on; ``None`` where this is unknown, as for a client's
+    bind. ``group`` and ``leans``: see the module.
     """
 
     pod_id: int

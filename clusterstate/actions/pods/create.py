@@ -268,7 +268,7 @@ def _insert(
             return [taken.get(i, error) for i in range(len(prepared))]
         free = [one for i, one in enumerate(prepared) if i not in taken]
         if len(free) == len(prepared):
-            raise  # whoever held the name let go of it; the caller may try again
+            raise  # the pod with this name is gone; the caller may try again
         stored = _insert(free, now, epoch, all_or_nothing=False)
         if stored is None:
             return None

@@ -45,7 +45,7 @@ def delete_pod(
     """Delete a pod gracefully.
 
     Unbound and finished pods, and those with grace 0, are gone at once; a bound one stays until
-    somebody deletes it with grace 0, with a deletionTimestamp that a further deletion may bring
+    a client deletes it with grace 0, with a deletionTimestamp that a further deletion may bring
     forward; finalizers keep it in any case. ``grace_seconds`` ``None`` means the pod's own.
     ``condition`` is put into the status first (why it is disrupted), unless the pod is leaving
     already: the first cause stands. ``propagation`` is for what the pod owns, if it owns anything.
@@ -158,7 +158,7 @@ def _deletion_time(
     if grace >= period:
         return None
     until = document.parse_time(present)
-    # Of one that never comes nobody knows any more when the period began.
+    # If the deletion never comes, the begin of the period is not known any more.
     return moments.after(*((now, grace) if moments.is_never(until) else (until, grace - period)))
 
 
@@ -172,7 +172,8 @@ _DELETABLE = """
 def finish_deletions(pod_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:
     """Remove terminating pods whose agent is done (or has no agent); return (id, revision) each.
 
-    Pods with finalizers, not terminating, or locked by somebody at this moment are passed over.
+    Pods with finalizers, not terminating, or locked by another transaction at this moment are
+    passed over.
     """
     if not pod_ids:
         return []

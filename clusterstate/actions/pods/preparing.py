@@ -68,7 +68,7 @@ def prepare_pod(
     The pods of a workload are alike but for their names, so that what admission made of one holds
     for the next.
     """
-    of_agent = node_restriction.GROUP in user.groups  # what it may create is told by the name
+    of_agent = node_restriction.GROUP in user.groups  # its name says what it may create
     key = None if of_agent else _template_key(manifest, namespace)
     if key is None:
         return prepare_without_template(manifest, namespace, now, user, context)[0]

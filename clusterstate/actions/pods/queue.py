@@ -45,14 +45,14 @@ class QueueMove(msgspec.Struct, frozen=True, kw_only=True):
 
 _SET_UNSCHEDULABLE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
-    told AS MATERIALIZED (
+    refused AS MATERIALIZED (
         SELECT * FROM unnest(%s, %s, %s) WITH ORDINALITY
             AS t(condition, message, rejected_by, number)),
     input AS MATERIALIZED (
         SELECT i.*, t.condition, t.message, string_to_array(t.rejected_by, ',') AS rejected_by
         FROM unnest(%s, %s, %s, %s, %s, %s, %s)
              AS i(pod_id, number, stage, attempts, not_before, revision, configuration)
-        JOIN told t USING (number)),
+        JOIN refused t USING (number)),
     marked AS (
         UPDATE pod p
         SET unschedulable = '{{"lastTransitionTime":"'
@@ -89,9 +89,9 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         return []
     ordered = sorted(items, key=lambda item: item.pod_id)
     moment = document.format_time(now)
-    # Thousands are told the same: the text is sent once.
+    # Thousands get the same message: the text is sent once.
     numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
-    told = [
+    message_numbers = [
         numbers.setdefault((item.message, item.reason, item.rejected_by), len(numbers) + 1)
         for item in ordered
     ]
@@ -106,7 +106,7 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         sql.Texts([message for message, _, _ in numbers]),
         sql.Texts([",".join(rejected_by) for _, _, rejected_by in numbers]),
         sql.Int8s([item.pod_id for item in ordered]),
-        sql.Int8s(told),
+        sql.Int8s(message_numbers),
         sql.Texts([item.stage for item in ordered]),
         sql.Int4s([item.attempts for item in ordered]),
         sql.Times([item.not_before for item in ordered]),

@@ -49,7 +49,7 @@ class PodWriter(Writer):
         self, kind: Kind, row: Row, new: Manifest, old: Manifest, text: str, slots: Overlay,
         now: datetime,
     ) -> int:  # fmt: skip
-        """See ``write_version``; quotas are told of a pod that gets a time by which it must end."""
+        """See ``write_version``; quotas note a pod that gets a time by which it must end."""
         revision = write_version(row, new, text, slots, now=now)
         if usage.is_terminating(new) != usage.is_terminating(old):
             finished = row.phase in FINISHED

@@ -60,7 +60,7 @@ CURRENT_TEMPLATE: Final = msgspec.structs.replace(CURRENT, resource_is_pod=False
 def tolerating(old: Manifest) -> PodOptions:
     """Return ``CURRENT``, loosened for what the stored pod has already.
 
-    Nobody could repair such a pod otherwise, nor finalise it: every update would fail on it.
+    Otherwise such a pod could not be repaired or finalised: every update would fail on it.
     Rule: pkg/api/pod/util.go ``GetValidationOptionsFromPodSpecAndMeta``.
     """
     spec = old.get("spec") or {}

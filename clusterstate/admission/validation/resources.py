@@ -67,7 +67,7 @@ def is_native_resource(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_extended_resource_name(name: str) -> bool:
-    """Return whether ``name`` is a device or other resource that somebody else defines."""
+    """Return whether ``name`` is a device or other resource that is defined outside Kubernetes."""
     if is_native_resource(name) or name.startswith("requests."):
         return False
     return not formats.qualified_name("requests." + name)

@@ -309,7 +309,7 @@ def _shown(path: Path) -> str:
 
 
 def _require_free_port(host: str, port: int, variable: str) -> None:
-    """Raise CommandError when somebody listens there, with what to do about it."""
+    """Raise CommandError when another process listens there, with what to do about it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -92,7 +92,8 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 def broken(places: Sequence[Place]) -> set[Place]:
     """Return the places whose node exists and no longer matches the class' terms (R3).
 
-    Queries 1-2 times. A node that is gone breaks nothing: its pods are somebody else's.
+    Queries 1-2 times. A node that is gone breaks nothing: its pods are garbage that ``podgc``
+    removes.
     """
     if not places:
         return set()

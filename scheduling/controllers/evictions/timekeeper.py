@@ -5,7 +5,7 @@ process is asked to stop. One works at a time in the whole system, by a session 
 without waiting; the lock of one that was killed, or stopped for long, goes with its session, and
 another that waits for its turn takes its place. Nothing is kept here: what is due stands in rows.
 
-What is due is told by a clock that nobody sets (``clusterstate.steady_clock``).
+What is due is judged by a clock that cannot be set (``clusterstate.steady_clock``).
 
 It also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
 
@@ -37,7 +37,7 @@ NAME = "timers"
 _ROUND_SECONDS = 120.0
 """What one round may take: ten thousand timers of one instant, or a log of an hour."""
 _LONGEST_WAIT = 0.25
-"""Pods edited by hand announce themselves to nobody; they are found this soon."""
+"""Pods that were edited in SQL cause no wake-up; they are found this soon."""
 _BUSY_WAIT = 0.01
 _EVENTS_AT_ONCE = 1000
 _MARK_SECONDS = 0.1

@@ -2,10 +2,10 @@
 
 A pass every few seconds loads nodes and heartbeats, calls ``lifecycle_rules.monitor`` and
 writes what differs. Zones and their token buckets stand in a row, so that a restart does not give
-a limiter its burst again. Heartbeats by Lease are no changes: nobody is woken by them.
+a limiter its burst again. Heartbeats by Lease are no changes: they wake no controller.
 
 A node that never had an agent, because it was only described over the API, is not missed. Its
-conditions still become taints, but taints that no condition of its own speaks of are somebody
+conditions still become taints, but taints that no condition of its own speaks of belong to another
 else's and stay.
 """
 

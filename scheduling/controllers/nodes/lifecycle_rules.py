@@ -45,15 +45,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grace_period_seconds: float = 40
     startup_grace_period_seconds: float | None = None
     """How long a node may take to report for the first time (Kubernetes: 60). None leaves nodes
-    without an agent alone: nobody reports for a node that was only described over the API."""
+    without an agent alone: no agent reports for a node that was only described over the API."""
     eviction_rate: float = 0.1
     secondary_eviction_rate: float = 0.01
     unhealthy_zone_threshold: float = 0.55
     large_cluster_size: int = 50
     """A partially disrupted zone of at most this many nodes gets no NoExecute taints at all."""
     pass_seconds: float = 0
-    """How long after one pass the next comes. In a zone where nobody waits the tokens of that time
-    may gather, one at least. Where somebody does, so do those of a pass that came late: else each
+    """How long after one pass the next comes. In a zone where no node waits the tokens of that time
+    may gather, one at least. Where a node waits, so do the tokens of a pass that came late: else
+    each
     delay would slow the taints down for good."""
 
 

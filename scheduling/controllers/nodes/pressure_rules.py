@@ -1,4 +1,4 @@
-"""Which pods a node under pressure must fail, in which order, and what they are told.
+"""Which pods a node under pressure must fail, in which order, and with which message.
 
 Pure: usage and pods in, ranked victims out. Rules: pkg/kubelet/eviction/helpers.go and
 pkg/kubelet/types/pod_update.go, v1.36 (R135, R141). A pod's request includes its overhead.

@@ -57,7 +57,7 @@ def has_work(seen: PendingWork, now: datetime) -> bool:
 
 
 def collect(now: datetime) -> int:
-    """Remove what nobody looks after; return how many pods."""
+    """Remove the pods that no agent looks after; return how many."""
     kept = evictions.state(NAME)
     missed = _missed(kept, now)
     quarantine = timedelta(seconds=settings.POD_GC_QUARANTINE_SECONDS)

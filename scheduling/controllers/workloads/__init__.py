@@ -17,13 +17,14 @@ what is wanted out), and a module that carries them out::
     world              a namespace's workloads and their pods, as they are now
     pods               what a pod is to its owner: active, ready, available, worth keeping
 
-Nobody has to be ready for ever
--------------------------------
+Pods on nodes without an agent
+------------------------------
 A pod becomes Running and Ready when the agent of its node says so; nothing here says it. A node
 that was only described over the API has no agent (no Lease in ``kube-node-lease``, no heartbeat in
-its status), and nobody would ever report for its pods. They count as ready from the moment they are
-bound, as long as nobody writes their status, so that a rollout goes on in a world without agents;
-the condition *Available* says how many pods are counted like this, and how many wait for what.
+its status), and no agent would ever report for its pods. They count as ready from the moment they
+are bound, as long as no client writes their status, so that a rollout goes on in a world without
+agents; the condition *Available* says how many pods are counted like this, and how many wait for
+what.
 
 Who takes part
 --------------

@@ -96,7 +96,7 @@ def _create(hands: Hands, deployment: Manifest, wanted: Manifest) -> bool:
     except AlreadyExists:
         if _is_made(deployment, wanted):
             return True
-        # Another template has this hash, or somebody took the name: the next one is another.
+        # Another template has this hash, or the name is taken: the next hash is another.
         hands.write_status(deployment, status_rules.collided(deployment.get("status") or {}))
         hands.look_again(hands.now)
         return False

@@ -65,7 +65,7 @@ NOTHING_MADE: Final = Made([])
 
 
 class Hands:
-    """Carries out what controllers want in one namespace, and keeps what is to be told.
+    """Carries out what controllers want in one namespace, and keeps the events to record.
 
     ``wrote`` tells whether anything was written.
     """
@@ -261,7 +261,7 @@ class Hands:
             if metadata["uid"] != pod.uid or metadata.get("deletionTimestamp"):
                 return manifest
             if not pod.owner and any(one.get("controller") for one in others):
-                return manifest  # somebody else was quicker
+                return manifest  # another client was quicker
             new = {**metadata, "ownerReferences": [*others, *wanted]}
             if not new["ownerReferences"]:
                 del new["ownerReferences"]

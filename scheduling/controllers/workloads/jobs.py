@@ -48,7 +48,7 @@ def sync(hands: Hands, job: Manifest) -> None:
 
 
 def release(hands: Hands) -> None:
-    """Let pods go whose Job is gone: nobody will count them."""
+    """Remove the finalizer of pods whose Job is gone: no Job will count them."""
     for pod in (*hands.world.without_owner(KIND), *hands.world.orphans()):
         if pod.is_tracked:
             actions.release_pod(

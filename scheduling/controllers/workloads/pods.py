@@ -23,9 +23,9 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod and what its document says that controllers ask for.
 
     ``owner`` is the uid of the managing owner, empty without one. ``ready_at`` is since when it is
-    ready, ``None`` while it is not. ``is_assumed``: nobody reports for it, because its node has no
-    agent, so it counts as ready since it was bound. ``is_tracked``: a Job has not counted its end
-    yet. ``target`` is the node that its affinity names.
+    ready, ``None`` while it is not. ``is_assumed``: no agent reports for it, because its node has
+    no agent, so it counts as ready since it was bound. ``is_tracked``: a Job has not counted its
+    end yet. ``target`` is the node that its affinity names.
     """
 
     id: int
@@ -49,7 +49,7 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended and nobody deleted it."""
+        """Whether it has neither ended nor been deleted."""
         return not self.is_leaving and self.phase not in FINISHED
 
     @property

@@ -16,7 +16,7 @@ KIND = "ControllerRevision"
 def trace(hands: Hands, owner: Manifest) -> rules.History | None:
     """Return an owner's history with its present template in it.
 
-    ``None`` when the name of the new revision is somebody else's; the next one is another.
+    ``None`` when the name of the new revision is taken; the next hash is another.
     """
     uid = owner["metadata"]["uid"]
     mine = [

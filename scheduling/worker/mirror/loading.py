@@ -147,8 +147,8 @@ class Loading(RefusedPods):
     def take_in_again(self, rows: Iterable[WaitingPod], now: float) -> None:
         """Put pods of the queue where their rows say now, as of ``cursor``.
 
-        Somebody else works with the queue and wrote the rows; what the log has told since then is
-        taken into account. Rows of pods that are not in the queue (any more) are passed over.
+        Another process works with the queue and wrote the rows; what the log has brought since then
+        is taken into account. Rows of pods that are not in the queue (any more) are passed over.
         """
         fit = [(row, self.queue.pod(row.id)) for row in rows if row.id in self.queue]
         if not fit:
@@ -185,7 +185,7 @@ class Loading(RefusedPods):
     def follow_reservations(self) -> None:
         """Count the pods that are reserved now, and no longer those that were. Queries once.
 
-        For whoever does not reserve; to be called before ``refresh``, so that a pod whose
+        For callers that do not reserve; to be called before ``refresh``, so that a pod whose
         reservation ended by its binding is never missing.
         """
         before = self.reserved

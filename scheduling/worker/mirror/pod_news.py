@@ -3,7 +3,7 @@
 Every change states a pod's last state, so of several about one pod the last one counts, and changes
 of different pods may be applied in any order. What most of them say can then be applied to all pods
 alike: that pods are as the snapshot has them already, came to nodes, left, or wait. The rest is
-left to whoever applies changes one by one.
+left to the code that applies changes one by one.
 """
 
 from collections.abc import Mapping

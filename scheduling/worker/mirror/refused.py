@@ -161,10 +161,10 @@ class RefusedPods(WarmState):
             action = Action.ADD
         elif is_on and change.class_id != change.previous_class_id:
             action = diff_pod(before, after)
-        told = (action, change.previous_class_id, change.class_id)
-        if not action or told in seen:
+        event = (action, change.previous_class_id, change.class_id)
+        if not action or event in seen:
             return None
-        seen.add(told)
+        seen.add(event)
         return self._cluster_event(
             Resource.ASSIGNED_POD,
             action,

@@ -67,7 +67,7 @@ class WarmState:
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
         self.arrivals: dict[int, None] = {}
-        # Pods that were assumed and are bound, by class, until waiting ones are told.
+        # Pods that were assumed and are bound, by class, until the queue is informed of them.
         self._confirmed: dict[int, PodInfo] = {}
         self.of_unknown_nodes: set[int] = set()
         self._classes: dict[int, PodInfo] = {}
@@ -99,7 +99,7 @@ class WarmState:
             try:
                 info = from_class(row.id.to_bytes(8, "big"), row.spec)
                 self._classes[row.id] = self.snapshot.intern(info)
-            except Exception as error:  # noqa: BLE001  # told of each pod that has this class
+            except Exception as error:  # noqa: BLE001  # reported for each pod that has this class
                 self._unread[row.id] = error
 
     def info(self, class_id: int) -> PodInfo:
