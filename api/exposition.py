@@ -41,6 +41,12 @@ def gauge(
     return head(name, "gauge", text) + "".join(lines)
 
 
+def bound_text(bound: float) -> str:
+    """Return a bound as Go writes it, such as ``0.005``, ``1`` or ``1e+06``."""
+    short = f"{bound:g}"
+    return short if float(short) == bound else repr(bound)
+
+
 def histogram(
     name: str, labels: str, bounds: Sequence[float], counts: Sequence[float], total: float
 ) -> str:
@@ -49,7 +55,7 @@ def histogram(
     braces = f"{{{labels}}}" if labels else ""
     lines: list[str] = []
     number = 0.0
-    for bound, count in zip((*(f"{bound:g}" for bound in bounds), "+Inf"), counts, strict=True):
+    for bound, count in zip((*map(bound_text, bounds), "+Inf"), counts, strict=True):
         number += count
         lines.append(f'{name}_bucket{{{before}le="{bound}"}} {number!r}\n')
     lines.append(f"{name}_count{braces} {number!r}\n{name}_sum{braces} {total!r}\n")

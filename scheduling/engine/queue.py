@@ -71,6 +71,15 @@ _SPARE = 4096
 """So many items may a heap hold beyond twice the number of pods before it is made anew."""
 
 
+_POD_ADD = "UnscheduledPodAdd"
+_POD_UPDATE = "UnscheduledPodUpdate"
+_FAILURE = "ScheduleAttemptFailure"
+_BACKOFF_OVER = "BackoffComplete"
+_FLUSHED = "UnschedulableTimeout"
+_ACTIVATED = "ForceActivate"
+"""Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
+
+
 class Stage(StrEnum):
     """Where a pending pod is; the values are those of its row."""
 
@@ -183,9 +192,10 @@ class _Members:
     """The waiting pods of a group, and the spec that they share.
 
     ``worth``: what an event meant for them, if it woke them and they could not all move at once.
+    ``woken_by``: that event's label.
     """
 
-    __slots__ = ("group", "pod_ids", "spec", "worth")
+    __slots__ = ("group", "pod_ids", "spec", "woken_by", "worth")
 
     def __init__(self, group: _Group, spec: Pod) -> None:
         self.group = group
@@ -193,6 +203,7 @@ class _Members:
         # Ordered, as ``_in_flight``: the oldest leave first.
         self.pod_ids: OrderedDict[int, None] = OrderedDict()
         self.worth = _Worth.NOTHING
+        self.woken_by = ""
 
 
 class _Trial(IntEnum):
@@ -282,6 +293,8 @@ class PriorityQueue:
         self._event_count = 0
         self._tokens = 0
         self._latest = -math.inf
+        self.incoming: dict[tuple[str, str], int] = {}
+        """How many pods came to a queue, by queue and event; whoever reads it may empty it."""
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -375,6 +388,7 @@ class PriorityQueue:
         entry = _Entry(pod, now)
         self._entries[pod.pod_id] = entry
         self._enqueue(entry, now)
+        self._came(entry, _POD_ADD)
 
     def restore(self, pod: PendingPod, place: Place, now: float) -> None:
         """Take a pod in at the place that its row tells, after a restart.
@@ -452,6 +466,7 @@ class PriorityQueue:
                 changed = worth is not _Worth.NOTHING
             if changed or entry.stage is Stage.GATED:
                 self._enqueue(entry, now)
+                self._came(entry, _POD_UPDATE)
                 self._changed[pod.pod_id] = None
             else:
                 self._wait(entry, entry.stage)
@@ -472,6 +487,15 @@ class PriorityQueue:
         elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._leave_group(entry)
         self._changed.pop(pod_id, None)
+
+    def waited(self, pod_ids: Iterable[int]) -> list[tuple[str, int, int, float]]:
+        """Return scheduler name, priority, attempts and time of coming of pods in the queue."""
+        entries = self._entries
+        return [
+            (entry.pod.spec.spec.scheduler_name, entry.pod.priority, entry.attempts, entry.since)
+            for pod_id in pod_ids
+            if (entry := entries.get(pod_id)) is not None
+        ]
 
     def done(self, pod_id: int) -> None:
         """Forget a pod that was placed."""
@@ -687,12 +711,14 @@ class PriorityQueue:
         self._changed[pod_id] = None
         if not entry.rejected_by or entry.changed_in_flight:
             self._enqueue(entry, now)
+            self._came(entry, _FAILURE)
             return
         worth = max(
             (self._worth(entry.pod.spec, entry.rejected_by, entry.pending_by, e) for e in events),
             default=_Worth.NOTHING,
         )
         self._act(entry, worth, now, Stage.UNSCHEDULABLE)
+        self._came(entry, _FAILURE)
 
     def requeue_failed(self, pod_id: int, now: float) -> None:
         """Take back a pod whose attempt failed: it is tried again after its backoff."""
@@ -710,6 +736,7 @@ class PriorityQueue:
         entry.rejected_by = frozenset()
         entry.not_before = 0.0
         self._enqueue(entry, now)
+        self._came(entry, _FAILURE)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -746,6 +773,7 @@ class PriorityQueue:
                 continue
             del self._groups[group]
             members.worth = worth
+            members.woken_by = event.label
             self._woken.append(members)
             for pod_id in [pod_id for pod_id in but_not if pod_id in members.pod_ids]:
                 entry = self._entries[pod_id]
@@ -765,6 +793,7 @@ class PriorityQueue:
             entry = self._entries[pod_id]
             self._leave_group(entry)
             self._act(entry, members.worth, now, entry.stage)
+            self._came(entry, members.woken_by)
             self._changed[pod_id] = None
             moved += 1
         return moved
@@ -779,6 +808,7 @@ class PriorityQueue:
                 self._leave_group(entry)
             entry.not_before = 0.0
             self._enqueue(entry, now)
+            self._came(entry, _ACTIVATED)
             self._changed[pod_id] = None
 
     # --- inside ----------------------------------------------------------------------------------
@@ -818,6 +848,11 @@ class PriorityQueue:
                 for registration in by_plugin.get(plugin, EVERY_EVENT)
             )
         return found
+
+    def _came(self, entry: _Entry, event: str) -> None:
+        """Count that a pod came to the queue that it is in now."""
+        key = entry.stage, event
+        self.incoming[key] = self.incoming.get(key, 0) + 1
 
     def _act(self, entry: _Entry, worth: _Worth, now: float, stage: Stage) -> None:
         """Let the pod wait in ``stage`` or bring it nearer to its next attempt."""
@@ -898,7 +933,9 @@ class PriorityQueue:
         heap = self._waiting_backoff
         while moved < _AT_ONCE and (first := self._first(heap)) is not None and first[0][0] <= now:
             heapq.heappop(heap)
-            self._activate(self._entries[first[1]])
+            entry = self._entries[first[1]]
+            self._activate(entry)
+            self._came(entry, _BACKOFF_OVER)
             moved += 1
         heap = self._flush
         while moved < _AT_ONCE and (first := self._first(heap)) is not None and first[0][0] <= now:
@@ -906,6 +943,7 @@ class PriorityQueue:
             entry = self._entries[first[1]]
             self._leave_group(entry)
             self._enqueue(entry, now)
+            self._came(entry, _FLUSHED)
             self._changed[first[1]] = None
             moved += 1
 

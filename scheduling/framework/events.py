@@ -8,6 +8,7 @@ make a pod schedulable that it rejected, each with a hint that looks closer. Sou
 
 from collections.abc import Callable, Sequence
 from enum import Flag, StrEnum, auto
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -65,6 +66,18 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     old: Node | Pod | None = None
     new: Node | Pod | None = None
     namespace_labels: dict[str, str] | None = None
+
+    @property
+    def label(self) -> str:
+        """The event's name in kube-scheduler's metrics; of several updates at once, the first's."""
+        return _label(self.resource, self.action)
+
+
+@cache
+def _label(resource: Resource, action: Action) -> str:
+    first = next(iter(action), None)
+    name = "" if first is None or first.name is None else first.name
+    return resource + name.title().replace("_", "")
 
 
 Hint = Callable[[Pod, ClusterEvent], bool]

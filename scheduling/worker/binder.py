@@ -19,6 +19,7 @@ pods whose turn came before its own, so two never wait for each other. Rules of 
 scores are not asked again: a stale score is not wrong.
 """
 
+import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -42,6 +43,7 @@ from scheduling.engine.decision import ERROR, Decision
 from scheduling.engine.queue import PendingPod
 from scheduling.framework.runtime import Framework, PluginFailed
 from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.worker import measuring
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.recorder import Recorder
 from scheduling.worker.refusals import UnwrittenRefusals, moment, stage
@@ -76,6 +78,7 @@ class Binder:
         self._underway: Future[BindResult] | None = None
         self._batch: list[Binding] = []
         self._decided_at = (0, datetime.fromtimestamp(0, UTC))
+        self._began = time.perf_counter()
         self._leaning: dict[int, Binding] = {}
         self._leaning_in = mirror.snapshot
         self._turns: dict[int, int] = {}
@@ -116,11 +119,17 @@ class Binder:
         return bool(self._leaning)
 
     def submit(
-        self, placed: Sequence[Binding], now: float, reserved: Sequence[Binding] = ()
+        self,
+        placed: Sequence[Binding],
+        now: float,
+        reserved: Sequence[Binding] = (),
+        *,
+        began: float | None = None,
     ) -> int:
         """Begin to bind what was decided on the snapshot as it is, and reserved pods.
 
-        The batch before is settled first. Return how many pods are on their way.
+        The batch before is settled first. ``began``: when the attempt did, by the clock of
+        ``time.perf_counter``; now if nothing is said. Return how many pods are on their way.
         """
         self.settle(now, later=placed)
         bindings = [*reserved, *placed]
@@ -131,6 +140,7 @@ class Binder:
         if not bindings:
             return 0
         self._batch = bindings
+        self._began = time.perf_counter() if began is None else began
         self._decided_at = self._mirror.snapshot.revision, datetime.fromtimestamp(now, UTC)
         if len(bindings) <= _INLINE:
             self._underway = Future()
@@ -141,8 +151,11 @@ class Binder:
         return len(bindings)
 
     def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
+        began = time.perf_counter()
         with wake.without_scheduler():
-            return bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
+            result = bind_pods(bindings, snapshot_revision=revision, now=now, binder=self._name)
+        measuring.wrote(len(bindings), time.perf_counter() - began)
+        return result
 
     def _bind_apart(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         sql.drop_dead_connection()
@@ -181,11 +194,15 @@ class Binder:
             bound = [one for one in batch if one.pod_id in done]
         self._news += [(one.pod_id, "Normal", "Scheduled", f"to {one.node_name}") for one in bound]
         self.refused.drop(pod_id for pod_id, _ in result.bound)
+        queue, seconds = self._mirror.queue, time.perf_counter() - self._began
+        popped_at = self._decided_at[1].timestamp()
+        measuring.bound(queue.waited(one.pod_id for one in bound), popped_at, seconds)
         for pod_id, _ in result.bound:
             if pod_id in self._reserved:
                 self._outcomes[pod_id] = True
             self._mirror.queue.done(pod_id)
         if result.refused:
+            measuring.came_back(queue.waited(result.refused), seconds)
             self._come_back(result.refused, now)
             logger.info(
                 "bindings_refused",
@@ -329,7 +346,14 @@ class Binder:
 
     # --- not placed ------------------------------------------------------------------------------
 
-    def refuse(self, refused: Sequence[Decision], now: float, *, configuration: int = 0) -> None:
+    def refuse(
+        self,
+        refused: Sequence[Decision],
+        now: float,
+        *,
+        configuration: int = 0,
+        began: float | None = None,
+    ) -> None:
         """Put pods that were not placed back into the queue.
 
         Their reasons are written by ``write_refused``; those that make room for themselves, at
@@ -339,10 +363,13 @@ class Binder:
             refused: decisions that placed nothing.
             now: the time.
             configuration: revision of the configuration that they were made under.
+            began: when the attempt did, as for ``submit``.
         """
         queue = self._mirror.queue
+        seconds = 0.0 if began is None else time.perf_counter() - began
         at_once: list[Unschedulable] = []
         refused = self._worth_carrying_out(refused, now)
+        measuring.refused(refused, seconds)
         for decision in refused:
             pod_id = cast(int, decision.key)
             if decision.outcome == ERROR:

@@ -25,7 +25,7 @@ from django.db import connection
 from clusterstate import collector, heartbeats, locks, shards, sql, wake
 from clusterstate.actions import progress
 from scheduling.engine import class_cache
-from scheduling.worker import profiles
+from scheduling.worker import measuring, profiles
 from scheduling.worker.scheduler import CYCLE_SECONDS, LOAD_SECONDS, LOOK_EVERY, NAME, Scheduler
 from scheduling.worker.standby import Standby
 
@@ -65,6 +65,7 @@ def discard() -> None:
     scheduler = _warm.pop("scheduler", None)
     if scheduler is not None:
         scheduler.binder.close()
+        measuring.holds(0, 0, 0)
 
 
 def run(
@@ -103,6 +104,7 @@ def run(
                 count = scheduler.cycle(now)
                 decided += count
                 reporter.note(scheduler.mirror.cursor)
+                scheduler.measure()
                 if count:
                     busy_at = moment
                 if not scheduler.binder.has_news:

@@ -45,7 +45,7 @@ from scheduling.framework.interface import Plugin
 from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
 from scheduling.plugins.catalogue import build_plugins
 from scheduling.plugins.queueing_hints import registrations
-from scheduling.worker import failed_batches, node_admission, profiles, reservations
+from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
 from scheduling.worker.binder import Binder
 from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.mirror import Mirror
@@ -289,7 +289,14 @@ class Scheduler:
             _batch_size.failed(batch, error, now)
             raise
         _batch_size.succeeded(len(batch))
+        if self.mirror.queue.incoming:
+            measuring.came(self.mirror.queue.incoming)
         return done
+
+    def measure(self) -> None:
+        """Tell how much is held in memory."""
+        snapshot = self.mirror.snapshot
+        measuring.holds(snapshot.node_count, snapshot.placed_count, snapshot.assumed_count)
 
     def _set_aside(self, now: float) -> None:
         found, self.mirror.failed_objects = self.mirror.failed_objects, []
@@ -301,9 +308,11 @@ class Scheduler:
             self.binder.submit((), now)
             self.binder.refuse((), now)
             return self.binder.write_refused(now)
+        began = time.perf_counter()
         leaning = self._leaning(batch)
         footprints = {pod.pod_id: self._footprint(pod) for pod in batch}
         decisions = self._decide(batch, now)
+        measuring.decided(len(batch), time.perf_counter() - began)
         recorder = self.binder.recorder
         recorder.note(decisions, self.mirror.snapshot, profile_revision=self._revision, now=now)
         placed = [
@@ -313,8 +322,8 @@ class Scheduler:
         ]
         refused = decisions.unplaced()
         ready += self.reservations.write(now)
-        going = self.binder.submit(placed, now, ready)
-        self.binder.refuse(refused, now, configuration=self._revision)
+        going = self.binder.submit(placed, now, ready, began=began)
+        self.binder.refuse(refused, now, configuration=self._revision, began=began)
         self.binder.write_refused(now)
         if recorder.full:
             recorder.record(_RECORDED_AT_ONCE)

@@ -39,6 +39,16 @@ class PodColumns(NominatedPods):
         self._node_of_slot: dict[int, str] = {}
         self._assumed: set[Hashable] = set()
 
+    @property
+    def placed_count(self) -> int:
+        """Number of pods that are known to be on a node, or assumed there."""
+        return len(self._slot_of)
+
+    @property
+    def assumed_count(self) -> int:
+        """Number of pods that are assumed on a node and not confirmed yet."""
+        return len(self._assumed)
+
     # --- pods that come and go -------------------------------------------------------------------
 
     def add_pod(

@@ -1,0 +1,92 @@
+"""What the scheduler counts of its attempts, a batch at a time (``metrics.scheduler``).
+
+A batch costs some tens of microseconds here: pods with the same profile, priority and number of
+attempts are counted together.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.metrics import scheduler
+from clusterstate.metrics.families import Family, Histogram
+from scheduling.engine.decision import ERROR, Decision
+
+Waited = tuple[str, int, int, float]
+"""Scheduler name, priority, attempts, and when it came, of a pod (``PriorityQueue.waited``)."""
+
+_MANY: Final = 15
+"""So many attempts and more have one label (``getAttemptsLabel`` of kube-scheduler)."""
+
+
+def decided(count: int, seconds: float) -> None:
+    """Count that so many pods were decided together in so many seconds."""
+    if count:
+        scheduler.algorithm.of().observe(seconds / count, count)
+
+
+def wrote(count: int, seconds: float) -> None:
+    """Count that so many pods were bound by one statement; any of its threads."""
+    bind = scheduler.extension_points.of("Bind", "Success", "")
+    bind.observe(seconds / count, count)
+
+
+def bound(pods: Sequence[Waited], popped_at: float, seconds: float) -> None:
+    """Count pods that were bound, so many seconds after they left the queue at ``popped_at``."""
+    groups: dict[tuple[str, int, int], list[float]] = {}
+    for profile, priority, attempts, since in pods:
+        groups.setdefault((profile, priority, attempts), []).append(since)
+    for (profile, priority, attempts), came_at in groups.items():
+        count = len(came_at)
+        scheduler.attempts.of(scheduler.SCHEDULED, profile).add(count)
+        scheduler.attempts_took.of(scheduler.SCHEDULED, profile).observe(seconds, count)
+        scheduler.attempts_needed.of().observe(attempts, count)
+        waits = np.maximum(popped_at + seconds - np.array(came_at), 0.0)
+        label = f"{_MANY}+" if attempts >= _MANY else str(attempts)
+        _observe_all(scheduler.until_scheduled, (label,), waits)
+        _observe_all(scheduler.waited, (profile, str(priority)), waits)
+
+
+def came_back(pods: Sequence[Waited], seconds: float) -> None:
+    """Count pods whose binding was refused: their node changed, or they are gone."""
+    for profile, count in Counter(profile for profile, *_ in pods).items():
+        scheduler.attempts.of(scheduler.ERROR, profile).add(count)
+        scheduler.attempts_took.of(scheduler.ERROR, profile).observe(seconds, count)
+
+
+def refused(decisions: Sequence[Decision], seconds: float) -> None:
+    """Count pods that were not placed, and the room that was looked for at the cost of others."""
+    found = Counter((decision.profile, decision.outcome == ERROR) for decision in decisions)
+    for (profile, failed), count in found.items():
+        result = scheduler.ERROR if failed else scheduler.UNSCHEDULABLE
+        scheduler.attempts.of(result, profile).add(count)
+        scheduler.attempts_took.of(result, profile).observe(seconds, count)
+        if not failed:
+            scheduler.preemptions.of().add(count)
+    for decision in decisions:
+        if decision.nomination is not None and decision.nomination.victims:
+            scheduler.victims.of().observe(len(decision.nomination.victims))
+
+
+def came(incoming: dict[tuple[str, str], int]) -> None:
+    """Count pods that came to a queue, by queue and event; empties what it is given."""
+    for (queue, event), count in incoming.items():
+        scheduler.incoming.of(queue, event).add(count)
+    incoming.clear()
+
+
+def holds(nodes: int, pods: int, assumed: int) -> None:
+    """Tell how much the scheduler holds."""
+    for kind, count in (("nodes", nodes), ("pods", pods), ("assumed_pods", assumed)):
+        scheduler.cached.of(kind).set(count)
+
+
+def _observe_all(
+    family: Family[Histogram], labels: tuple[str, ...], values: npt.NDArray[np.float64]
+) -> None:
+    places = np.searchsorted(family.bounds, values, side="left")
+    counts = np.bincount(places, minlength=len(family.bounds) + 1)
+    family.of(*labels).add_all([*counts.tolist(), float(values.sum())])
