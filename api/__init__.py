@@ -1,1 +1,55 @@
-"""HTTP: no rules of its own."""
+"""HTTP, framed by Django REST framework; rules about objects are admission's and actions'.
+
+The way of a request
+--------------------
+
+``serving`` takes it from the connection, finds out on the event loop who sends it and whether they
+may (so that nobody else's body is read), reads the body, and gives it a turn in a *lane*. A thread
+of the lane hands it to Django; ``urls`` and ``routers`` find the view. Every view is a
+``views.StatusView``, and its one ``dispatch`` does, in this order::
+
+    initialize_request   requests.Request around Django's
+    initial              versioning (the path's version), authentication, permissions, throttles,
+                         then negotiation (which renderer), so that nothing is told to strangers
+    carry_out            the handler: a viewset's action; a dry run is rolled back
+    handle_exception     errors.handle, DRF's EXCEPTION_HANDLER: any failure becomes a Status
+    finalize_response    the renderer writes the data; then ``answered``, once for each request
+
+``answered(request, response)`` sees the finished answer of every request that came to a view, also
+of those that were answered in a batch: whoever has to look at answers (an audit log) hooks in there
+and at ``serving.Application.refused``, which sees what was refused before a view was asked.
+
+Each judgement is a class that DRF knows, named in ``settings.REST_FRAMEWORK``:
+
+=================  ==============================================================================
+authentication     ``auth``: bearer tokens, browsers' sessions, acting for others
+permissions        ``permissions.RoleBased``: asks ``clusterstate.access`` for what a view ``wants``
+throttles          ``throttles.Turns``: one flow does not take all threads; 429 with Retry-After
+parsers            ``parsers``: JSON, YAML, Kubernetes' protobuf, and the four kinds of patch
+renderers          ``renderers``: JSON, YAML, protobuf, Table, PartialObjectMetadata, a page
+negotiation        ``negotiation``: which of them, by Content-Type and Accept
+versioning         ``versioning.PathVersioning``: ``/api/v1``, ``/apis/GROUP/VERSION``
+pagination         ``pagination.ContinuePagination``: ``limit`` and ``continue``
+=================  ==============================================================================
+
+Views answer with *contents* (``replies``): a stored object, a list of them, or a document. Stored
+objects are text and stay text; only a renderer that needs more looks inside.
+
+Batches, the one optimisation
+-----------------------------
+
+Creating, deleting and reading single objects is what clients do thousands of times a second. Such
+requests that wait together run through the same view one after another, and each leaves its wish in
+the ``batches.Batch`` of its thread instead of carrying it out; then one statement does the wishes
+of all. Nothing else differs: authentication, permissions, parsers, validation, renderers and the
+form of failures are the same objects, since the view is the same. A ``batches.Deferred`` stands for
+the answer meanwhile, and the view's own ``finalize_response`` completes it. The batch lanes call
+the view without Django's URL resolver and middleware, which have nothing to say about these paths.
+``tests/api/test_both_ways.py`` holds both ways equal for every status.
+
+Objects of our own (``stowage.dev``)
+------------------------------------
+
+They are viewsets of their own modules (``evictions``, ``permits``, ``simulations``, ``decisions``),
+described by serializers (``serializers``). drf-spectacular writes their part of OpenAPI.
+"""

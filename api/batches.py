@@ -7,18 +7,18 @@ all: one statement inserts all their nodes, one reads all the pods they ask for.
 comes alone is a batch of one and does not wait for others.
 
 A view that runs in a batch finds it in its request (``of``) and returns what the batch hands out
-in place of an answer: a ``Deferred``, which is completed when the batch is executed. Views work the
-same without one.
+in place of an answer: a ``Deferred``, which the view itself completes when the batch has been
+executed (``StatusView.complete``). Views work the same without one.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from api import clock, errors
+from api import clock
+from api.requests import Request
 from clusterstate.actions import objects
 from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.stored import Deleted, Stored
@@ -36,16 +36,37 @@ Wanted = TypeVar("Wanted")
 Result = TypeVar("Result")
 
 
+class _Completes(Protocol):
+    """A view."""
+
+    def complete(self, request: Request, make: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+        """Return the finished answer that ``make`` returns, or the failure that it raises."""
+
+
 class Deferred(HttpResponseBase):
     """The place of an answer that the batch will give; ``answer`` holds it then.
 
     It goes through a view like any response and is never sent, so it has no content and no headers.
-    ``accept`` is the request's header, which says in which form the answer is sent.
+    ``view`` and ``request`` are those that it came from, and complete it.
     """
 
+    view: _Completes
+    request: Request
+
     def __init__(self) -> None:
-        self.answer: HttpResponse | None = None
-        self.accept = ""
+        self.answer: HttpResponseBase | None = None
+
+    def finish(self, make: Callable[[Any], HttpResponseBase], result: Any) -> None:
+        """Take the answer that ``make`` makes of a result; what was done is done if that fails."""
+        self.answer = self.view.complete(self.request, lambda: make(result))
+
+    def fail(self, error: Exception) -> None:
+        """Take a failure for the answer."""
+
+        def failed() -> HttpResponseBase:
+            raise error
+
+        self.answer = self.view.complete(self.request, failed)
 
 
 class _Group(Generic[Wanted, Result]):
@@ -53,9 +74,9 @@ class _Group(Generic[Wanted, Result]):
 
     def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | StatusError]]) -> None:
         self._do = do
-        self._wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponse]]] = []
+        self._wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponseBase]]] = []
 
-    def add(self, wanted: Wanted, finish: Callable[[Result], HttpResponse]) -> Deferred:
+    def add(self, wanted: Wanted, finish: Callable[[Result], HttpResponseBase]) -> Deferred:
         """Take one request's wish; the answer is what ``finish`` makes of the result."""
         deferred = Deferred()
         self._wanted.append((deferred, wanted, finish))
@@ -66,14 +87,14 @@ class _Group(Generic[Wanted, Result]):
         self._execute(self._wanted)
 
     def _execute(
-        self, wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponse]]]
+        self, wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponseBase]]]
     ) -> None:
         try:
             results = self._do([one for _, one, _ in wanted])
         except Exception as error:  # noqa: BLE001  # it becomes an answer
             if len(wanted) == 1 or isinstance(error, OperationalError | InterfaceError):
                 for deferred, _, _ in wanted:  # the database failed, none of the requests
-                    deferred.answer = errors.respond(error)
+                    deferred.fail(error)
                 return
             # One request that nothing foresaw must not fail the others; nothing was stored.
             for one in wanted:
@@ -81,9 +102,9 @@ class _Group(Generic[Wanted, Result]):
             return
         for (deferred, _, finish), result in zip(wanted, results, strict=True):
             if isinstance(result, StatusError):
-                deferred.answer = errors.respond(result)
+                deferred.fail(result)
             else:
-                deferred.answer = _finished(finish, result)
+                deferred.finish(finish, result)
 
 
 class Batch:
@@ -98,7 +119,7 @@ class Batch:
         namespace: str,
         manifest: Manifest,
         user: User,
-        finish: Callable[[Stored], HttpResponse],
+        finish: Callable[[Stored], HttpResponseBase],
     ) -> Deferred:
         """Create an object and answer what ``finish`` returns."""
 
@@ -108,7 +129,7 @@ class Batch:
         return self._group(f"create {kind.name}", do).add((namespace, manifest, user), finish)
 
     def delete(
-        self, kind: Kind, wanted: Deletion, finish: Callable[[Deleted], HttpResponse]
+        self, kind: Kind, wanted: Deletion, finish: Callable[[Deleted], HttpResponseBase]
     ) -> Deferred:
         """Delete an object, or begin to, and answer what ``finish`` returns."""
 
@@ -118,7 +139,7 @@ class Batch:
         return self._group(f"delete {kind.name}", do).add(wanted, finish)
 
     def read_pod(
-        self, namespace: str, name: str, finish: Callable[[bytes], HttpResponse]
+        self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]
     ) -> Deferred:
         """Read a pod and answer what ``finish`` returns."""
         return self._group("read Pod", _read_pods).add((namespace, name), finish)
@@ -143,14 +164,7 @@ def _read_pods(wanted: Sequence[tuple[str, str]]) -> list[bytes | StatusError]:
     ]
 
 
-def _finished(finish: Callable[[Any], HttpResponse], result: Any) -> HttpResponse:
-    try:
-        return finish(result)
-    except Exception as error:  # noqa: BLE001  # what was done is done; the answer says what failed
-        return errors.respond(error)
-
-
-def of(request: HttpRequest) -> Batch | None:
+def of(request: Request) -> Batch | None:
     """Return the batch that a request runs in, if any."""
     batch: Batch | None = request.META.get(KEY)
     return batch

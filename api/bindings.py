@@ -2,28 +2,28 @@
 
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api import auth, clock, errors, replies, wire
+from api import clock, errors, replies, wire
 from api.bodies import metadata_of, put_namespace
-from api.views import StatusView
-from clusterstate.access.rules import Attributes
+from api.own import OwnViewSet
+from api.requests import Request
 from clusterstate.actions.pods.bind import bind_pod
 from clusterstate.admission.request import User
 from clusterstate.objects import wire_types
 from clusterstate.objects.errors import BadRequest
 
 
-class BindingsView(StatusView):
+class BindingsViewSet(OwnViewSet):
     """``POST namespaces/NS/bindings``: bind the pod that the body names."""
 
-    http_method_names = ["post"]
+    group = ""
+    resource = "bindings"
+    is_namespaced = True
 
-    def post(self, request: Request, namespace: str) -> HttpResponse:
+    def create(self, request: Request, namespace: str) -> Response:
         """Bind a pod."""
-        auth.require(self.user, Attributes("create", resource="bindings", namespace=namespace))
-        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+        value = request.data
         binding = wire.request(value, "Binding", wire_types.Binding, "v1")
         name: str = metadata_of(binding).get("name", "")
         if not name:
@@ -31,7 +31,7 @@ class BindingsView(StatusView):
         return bind(value, namespace, name, self.user)
 
 
-def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:
+def bind(value: Any, namespace: str, name: str, user: User) -> Response:
     """Bind the pod ``namespace/name`` as the Binding in ``value`` says."""
     binding = wire.request(value, "Binding", wire_types.Binding, "v1")
     metadata = metadata_of(binding)
@@ -53,4 +53,4 @@ def bind(value: Any, namespace: str, name: str, user: User) -> HttpResponse:
         now=clock.now(),
         user=user,
     )
-    return replies.reply(wire.encode(errors.success(201)), status=201)
+    return replies.reply(errors.success(201), status=201)

@@ -5,12 +5,11 @@ a bare 404 reads as if the pod, or the path, were wrong. The right to make the r
 object come first, as in Kubernetes. The refusals are not in discovery.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import NoReturn
 
-from django.http import HttpResponse
-from rest_framework.request import Request
-
-from api import auth, errors
+from api import errors
+from api.requests import Request
 from api.views import StatusView
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.kinds import KINDS
@@ -44,45 +43,35 @@ _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DE
 
 
 class ContainersView(StatusView):
-    """``pods/NAME/log`` and the like: refused with the reason."""
+    """``pods/NAME/log`` and the like: refused with the reason, whatever the method."""
 
-    http_method_names = ["get", "post", "put", "patch", "delete"]
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to do that to what the path names."""
+        path = self.kwargs
+        verb, plural = _VERBS[request.method], path["plural"]
+        name = _named(path["name"], path["subresource"])
+        namespace = path.get("namespace", "")
+        return (Attributes(verb, "", plural, path["subresource"], namespace, name),)
 
-    def _refuse(
+    def get(
         self, request: Request, plural: str, name: str, subresource: str, namespace: str = ""
-    ) -> HttpResponse:
+    ) -> NoReturn:
         """Refuse.
 
         Raises:
-            Forbidden: the user may not make the request.
             NotFound: there is no such object.
             MethodNotAllowed: in every other case.
         """
-        name = name.partition(":")[0] if subresource == "proxy" else name  # web:80 is a port of web
-        wants = Attributes(_VERBS[request.method or ""], "", plural, subresource, namespace, name)
-        auth.require(self.user, wants)
+        name = _named(name, subresource)
         get_object(KINDS["", plural], namespace, name)
         raise errors.MethodNotAllowed(
             f"{plural} {name!r}: this service decides where pods belong and runs no containers, "
             f"so {ABSENT[subresource]}".replace("'", '"')
         )
 
-    def get(self, request: Request, **path: Any) -> HttpResponse:
-        """Refuse to read."""
-        return self._refuse(request, **path)
+    post = put = patch = delete = get
 
-    def post(self, request: Request, **path: Any) -> HttpResponse:
-        """Refuse to connect."""
-        return self._refuse(request, **path)
 
-    def put(self, request: Request, **path: Any) -> HttpResponse:
-        """Refuse to replace, or to pass a request on."""
-        return self._refuse(request, **path)
-
-    def patch(self, request: Request, **path: Any) -> HttpResponse:
-        """Refuse to change, or to pass a request on."""
-        return self._refuse(request, **path)
-
-    def delete(self, request: Request, **path: Any) -> HttpResponse:
-        """Refuse to pass a request on."""
-        return self._refuse(request, **path)
+def _named(name: str, subresource: str) -> str:
+    """Return the name of the object: a proxy may name a port behind it, as in ``web:80``."""
+    return name.partition(":")[0] if subresource == "proxy" else name

@@ -1,12 +1,15 @@
 """What the scheduler decided about a pod and why, and the configuration that it decides by."""
 
-from typing import Any
+from collections.abc import Iterable
 
+import msgspec
 from django.http import HttpResponse
-from rest_framework.request import Request
+from django.http.response import HttpResponseBase
+from rest_framework.response import Response
 
-from api import auth, clock, errors, replies, wire
-from api.views import StatusView
+from api import clock, errors, own, replies, wire
+from api.own import OwnViewSet
+from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest
 
@@ -14,36 +17,27 @@ MOST = 500
 _MANY = 50
 
 
-class DecisionsView(StatusView):
-    """The decisions about a pod, the latest first, or one of them."""
+class DecisionsViewSet(OwnViewSet):
+    """The decisions about a pod, the latest first, or one of them.
 
-    http_method_names = ["get"]
+    As JSON or, with ``format=table``, as text for people; in full with ``explain=full``.
+    """
 
-    def get(self, request: Request, namespace: str, name: str, decision: str = "") -> HttpResponse:
-        """Return JSON or, with ``format=table``, text for people."""
-        auth.require(
-            self.user,
-            Attributes(
-                verb="get",
-                resource="pods",
-                subresource="decisions",
-                namespace=namespace,
-                name=name,
-            ),
-        )
+    group = ""
+    resource, subresource, owner = "pods", "decisions", "name"
+    is_namespaced = True
+    lookup_url_kwarg = "decision"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to get them, for a list as well: they belong to one pod."""
+        return (msgspec.structs.replace(*super().wants(request), verb="get"),)
+
+    def list(self, request: Request, namespace: str, name: str) -> HttpResponseBase:
+        """Return the latest ones; of several in full the latest alone."""
         from scheduling.answers import questions
 
-        query = request.query_params
-        form = _choice(query.get("format"), "format", ("json", "table"))
-        full = _choice(query.get("explain"), "explain", ("summary", "full")) == "full"
-        if decision:
-            if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
-                raise BadRequest(f'invalid decision "{decision}": must be a number')
-            found = questions.decision(namespace, name, int(decision), full=full)
-            if form == "table":
-                return _text(questions.decision_table(found))
-            return _json(request, found)
-        limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
+        form, full = _form(request)
+        limit = min(wire.integer(request.query_params.get("limit"), "limit") or _MANY, MOST)
         items = questions.decisions_of(namespace, name, limit=limit)
         if full:
             items = [
@@ -52,45 +46,53 @@ class DecisionsView(StatusView):
             ]
         if form == "table":
             return _text("\n".join(map(questions.decision_table, items)))
-        return _json(
-            request,
-            {
-                "apiVersion": "stowage.dev/v1",
-                "kind": "DecisionList",
-                "metadata": {},
-                "items": items,
-            },
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "DecisionList", "metadata": {}, "items": items}
         )
 
+    def retrieve(
+        self, request: Request, namespace: str, name: str, decision: str
+    ) -> HttpResponseBase:
+        """Return one by its number."""
+        from scheduling.answers import questions
 
-class ConfigurationView(StatusView):
+        form, full = _form(request)
+        if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
+            raise BadRequest(f'invalid decision "{decision}": must be a number')
+        found = questions.decision(namespace, name, int(decision), full=full)
+        if form == "table":
+            return _text(questions.decision_table(found))
+        return replies.reply(found)
+
+
+class ConfigurationViewSet(OwnViewSet):
     """The scheduler's configuration; a change takes effect without a restart."""
 
-    http_method_names = ["get", "put"]
+    resource = "schedulerconfiguration"
+    is_single = True
 
-    def _require(self, verb: str) -> None:
-        auth.require(
-            self.user,
-            Attributes(verb=verb, group="stowage.dev", resource="schedulerconfiguration"),
-        )
-
-    def get(self, request: Request) -> HttpResponse:
+    def retrieve(self, request: Request) -> Response:
         """Return the configuration in force."""
-        self._require("get")
         from scheduling.answers import questions
 
-        return _json(request, questions.stored_configuration())
+        return replies.reply(questions.stored_configuration())
 
-    def put(self, request: Request) -> HttpResponse:
+    def update(self, request: Request) -> Response:
         """Check and store a configuration; advice comes as warnings."""
-        self._require("update")
         from scheduling.answers import questions
 
-        document = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
         stored, warnings = questions.store_configuration(
-            document, by=self.user.name, now=clock.now()
+            request.data, by=self.user.name, now=clock.now()
         )
-        return _json(request, stored, warnings)
+        return replies.reply(stored, warnings=warnings)
+
+
+def _form(request: Request) -> tuple[str, bool]:
+    """Return whether JSON or a table is wanted, and whether in full."""
+    query = request.query_params
+    form = _choice(query.get("format"), "format", ("json", "table"))
+    full = _choice(query.get("explain"), "explain", ("summary", "full")) == "full"
+    return form, full
 
 
 def _choice(given: str | None, name: str, words: tuple[str, ...]) -> str:
@@ -100,13 +102,6 @@ def _choice(given: str | None, name: str, words: tuple[str, ...]) -> str:
         listed = ", ".join(words)
         raise BadRequest(f'invalid value "{given}" for {name}: supported values: {listed}')
     return given
-
-
-def _json(request: Request, value: Any, warnings: list[str] | None = None) -> HttpResponse:
-    body = wire.encode(value)
-    if wire.boolean(request.query_params.get("pretty"), "pretty"):
-        body = replies.pretty(body)
-    return replies.reply(body, warnings=warnings or [])
 
 
 def _text(text: str) -> HttpResponse:

@@ -1,11 +1,12 @@
 """Views of the discovery documents: what `api.discovery` knows, behind a token."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api import auth, discovery, errors, mixed_lists, negotiation, replies, views, wire
+from api import discovery, errors, mixed_lists, negotiation, renderers, replies, views
+from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import NotFound
 
@@ -13,31 +14,25 @@ from clusterstate.objects.errors import NotFound
 class DocumentView(views.StatusView):
     """A document that everybody with a token may read."""
 
-    http_method_names = ["get", "post"]
+    renderer_classes = (*renderers.OF_DOCUMENTS, renderers.DiscoveryRenderer)
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, and ask whether the user may read this path."""
-        super().initial(request, *args, **kwargs)
-        if request.method == "GET":
-            auth.require(self.user, Attributes(verb="get", path=request.path_info))
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to read this path; whatever is posted is judged by its handler."""
+        return (Attributes(verb="get", path=request.path_info),) if request.method == "GET" else ()
 
-    def reply(self, request: Request, document: dict[str, Any] | None) -> HttpResponse:
-        """Return the document as JSON; 404 for None."""
+    def reply(self, document: dict[str, Any] | None) -> Response:
+        """Return the document; 404 for None."""
         if document is None:
             raise NotFound(errors.UNKNOWN_PATH)
-        negotiation.form(request.META.get("HTTP_ACCEPT", ""))
-        body = wire.encode(document)
-        if wire.boolean(request.query_params.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body)
+        return replies.reply(document)
 
-    def aggregated(self, request: Request, *, core: bool) -> HttpResponse | None:
+    def aggregated(self, request: Request, *, core: bool) -> Response | None:
         """Return the resources of all groups if the client wants them in one answer, else None."""
-        version = negotiation.discovery_version(request.META.get("HTTP_ACCEPT", ""))
-        if version is None:
+        if request.accepted_renderer.format != negotiation.DISCOVERY_FORM:
             return None
-        response = replies.reply(wire.encode(discovery.aggregated(version, core=core)))
-        response["Content-Type"] = (
+        version = negotiation.discovery_version(request.META.get("HTTP_ACCEPT", "")) or "v2"
+        response = replies.reply(discovery.aggregated(version, core=core))
+        response.content_type = (
             f"application/json;g={negotiation.DISCOVERY};v={version};as=APIGroupDiscoveryList"
         )
         return response
@@ -46,58 +41,56 @@ class DocumentView(views.StatusView):
 class RootView(DocumentView):
     """``/``: the paths that are served."""
 
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: Request) -> Response:
         """Return them."""
-        return self.reply(request, discovery.paths())
+        return self.reply(discovery.paths())
 
 
 class VersionView(DocumentView):
     """``/version``."""
 
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: Request) -> Response:
         """Return it."""
-        return self.reply(request, discovery.VERSION)
+        return self.reply(discovery.VERSION)
 
 
 class CoreVersionsView(DocumentView):
     """``/api``."""
 
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: Request) -> Response:
         """Return the versions of the core group, or in one answer all of its resources."""
         return self.aggregated(request, core=True) or self.reply(
-            request, discovery.core_versions(request.get_host())
+            discovery.core_versions(request.get_host())
         )
 
 
 class CoreView(mixed_lists.MixedListView, DocumentView):
     """``/api/v1``: GET lists the core resources, POST creates a mixed ``List``."""
 
-    http_method_names = ["get", "post"]
-
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: Request) -> Response:
         """Return the core resources."""
-        return self.reply(request, discovery.resources("", "v1"))
+        return self.reply(discovery.resources("", "v1"))
 
 
 class GroupsView(DocumentView):
     """``/apis``."""
 
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: Request) -> Response:
         """Return the groups, or in one answer all of their resources."""
-        return self.aggregated(request, core=False) or self.reply(request, discovery.groups())
+        return self.aggregated(request, core=False) or self.reply(discovery.groups())
 
 
 class GroupView(DocumentView):
     """``/apis/GROUP``."""
 
-    def get(self, request: Request, group: str) -> HttpResponse:
+    def get(self, request: Request, group: str) -> Response:
         """Return the versions of a group."""
-        return self.reply(request, discovery.group(group))
+        return self.reply(discovery.group(group))
 
 
 class GroupVersionView(DocumentView):
     """``/apis/GROUP/VERSION``."""
 
-    def get(self, request: Request, group: str, version: str) -> HttpResponse:
+    def get(self, request: Request, group: str, version: str) -> Response:
         """Return the resources of a group-version."""
-        return self.reply(request, discovery.resources(group, version))
+        return self.reply(discovery.resources(group, version))

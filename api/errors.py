@@ -17,6 +17,7 @@ from django.core.exceptions import RequestDataTooBig
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions
+from rest_framework.response import Response
 
 from clusterstate.objects import errors
 
@@ -198,16 +199,26 @@ def translate(error: Exception) -> errors.StatusError:
     return errors.StatusError(INTERNAL)
 
 
-def respond(error: Exception) -> HttpResponse:
-    """Return the HTTP answer for any exception."""
-    known = translate(error)
-    response = HttpResponse(encode(as_status(known)), content_type=JSON, status=known.code)
-    response["Cache-Control"] = NO_CACHE
+def _headers(known: errors.StatusError) -> dict[str, str]:
+    found = {"Cache-Control": NO_CACHE}
     if known.code == 401:
-        response["WWW-Authenticate"] = "Bearer"
+        found["WWW-Authenticate"] = "Bearer"
     if "retryAfterSeconds" in known.details:
-        response["Retry-After"] = str(known.details["retryAfterSeconds"])
-    return response
+        found["Retry-After"] = str(known.details["retryAfterSeconds"])
+    return found
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response:
+    """Return a view's answer to any exception (DRF's ``EXCEPTION_HANDLER``)."""
+    known = translate(error)
+    return Response(as_status(known), known.code, headers=_headers(known), exception=True)
+
+
+def respond(error: Exception) -> HttpResponse:
+    """Return the HTTP answer for any exception where no view is, in JSON."""
+    known = translate(error)
+    body = encode(as_status(known))
+    return HttpResponse(body, content_type=JSON, status=known.code, headers=_headers(known))
 
 
 def unknown_path(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

@@ -6,10 +6,11 @@ is renamed after it, so that selectors, patches and watches work as for the core
 """
 
 import msgspec
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.http.response import HttpResponseBase
+from rest_framework.response import Response
 
-from api import errors, protobuf, routes, wire
+from api import replies, routes
+from api.negotiation import PARTIAL, TABLE
+from api.requests import Request
 from clusterstate.objects import event_names
 from clusterstate.objects.kinds import KINDS
 
@@ -24,28 +25,26 @@ def in_core(target: routes.Target) -> routes.Target:
     return msgspec.structs.replace(target, kind=KINDS["Event"])
 
 
-def rename_request(request: HttpRequest) -> None:
+def rename_request(request: Request) -> None:
     """Rename the fields of the body and of the field selector, in place.
 
     Raises:
         UnsupportedMediaType, BadRequest: the body does not decode.
     """
     if request.body:
-        value = wire.decode_patch(request.body, request.META.get("CONTENT_TYPE"))
-        request._body = wire.encode(event_names.stored(value))
-        if wire.media_type(request.META.get("CONTENT_TYPE")) == protobuf.MEDIA_TYPE:
-            request.META["CONTENT_TYPE"] = wire.JSON
-    selector = request.GET.get("fieldSelector")
+        request._full_data = event_names.stored(request.data)
+    selector = request.query_params.get("fieldSelector")
     if selector:
-        query: QueryDict = request.GET.copy()
+        query = request.query_params.copy()
         query["fieldSelector"] = event_names.stored_selector(selector)
-        request.GET = query  # type: ignore[assignment]  # not changed after this
+        request.query_params = query
 
 
-def rename_answer(response: HttpResponseBase) -> None:
-    """Rename the fields of an answer that holds Events, in place."""
-    if not isinstance(response, HttpResponse) or response.get("Content-Type") != errors.JSON:
+def rename_answer(request: Request, response: Response) -> None:
+    """Rename the fields of an answer that holds Events, unless the form has no such fields."""
+    renderer = getattr(request, "accepted_renderer", None)
+    if response.exception or renderer is None or renderer.format in (TABLE, PARTIAL):
         return
-    value = msgspec.json.decode(response.content)
+    value = replies.value_of(response.data)
     if value.get("kind") in ("Event", "EventList"):
-        response.content = wire.encode(event_names.shown(value))
+        response.data = event_names.shown(value)

@@ -7,15 +7,18 @@ carried out at once.)
 
 import base64
 import binascii
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api import auth, clock, negotiation, replies, tables, wire
-from api.views import StatusView
+from api import clock, renderers, replies, wire
+from api.own import GROUP, OwnViewSet
+from api.pagination import ContinuePagination, Page
+from api.replies import Made
+from api.requests import Request
 from clusterstate import changes
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import usage
@@ -28,7 +31,6 @@ from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
 from clusterstate.queries.objects import get_object
 from clusterstate.queries.usage import usage_of
 
-GROUP = "stowage.dev"
 KIND = Kind(
     name="Eviction",
     group=GROUP,
@@ -36,85 +38,81 @@ KIND = Kind(
     singular="eviction",
     wire_type=msgspec.Struct,
 )
-_MOST = 10_000
-"""Timers in one answer; there may be a million, and the token leads to the rest."""
 _SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")
 
 
-class EvictionsView(StatusView):
-    """Lists of timers: all, of a namespace, of a node, of a pod; and a pod's own by its name."""
+class EvictionsPagination(ContinuePagination):
+    """There may be a million timers, and the token leads to the rest."""
 
-    http_method_names = ["get"]
+    most = 10_000
 
-    def get(
-        self, request: Request, namespace: str = "", node: str = "", pod: str = "", name: str = ""
-    ) -> HttpResponse:
-        """Return an EvictionList or an Eviction, as JSON or as a Table."""
-        auth.require(
-            self.user,
+
+class EvictionListViewSet(OwnViewSet):
+    """Lists of timers: all, of a namespace, of a node, of a pod."""
+
+    resource = KIND.plural
+    is_namespaced = True
+    renderer_classes = renderers.OF_OBJECTS
+    pagination_class = EvictionsPagination
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to read timers; a node or pod in the path only selects."""
+        return (
             Attributes(
-                verb="get" if name else "list",
+                verb="get" if self.action == "retrieve" else "list",
                 group=GROUP,
                 resource=KIND.plural,
-                namespace=namespace,
-                name=name,
+                namespace=self.kwargs.get("namespace", ""),
+                name=self.kwargs.get("name", ""),
             ),
         )
+
+    def list(
+        self, request: Request, namespace: str = "", node: str = "", pod: str = ""
+    ) -> Response:
+        """Return an EvictionList, the earliest first."""
         if node:
             get_object("Node", "", node)
         if pod:
             get_object("Pod", namespace, pod)
-        query = request.query_params
-        chosen = _fields(query.get("fieldSelector", ""))
-        limit = min(wire.integer(query.get("limit"), "limit") or _MOST, _MOST)
+        chosen = _fields(request.query_params.get("fieldSelector", ""))
         revision = changes.watermark()
-        found = waiting_timers(
-            namespace=namespace or chosen.get("metadata.namespace", ""),
-            name=name or pod or chosen.get("metadata.name", ""),
-            node_name=node or chosen.get("spec.nodeName", ""),
-            after=_read_token(query.get("continue", "")),
-            limit=limit + 1,
-        )
-        table = negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE
-        include = replies.include_object(query.get("includeObject"))
-        now = clock.now()
-        if name:
-            if not found:
-                raise NotFound(
-                    f'{KIND.resource} "{name}" not found',
-                    {"name": name, "group": GROUP, "kind": KIND.plural},
-                )
-            item = manifest(found[0])
-            if wire.boolean(query.get("landing"), "landing"):
-                item["status"]["landing"] = _landing(namespace, name)
-            if table:
-                shown = tables.table(
-                    KIND, [item], {"resourceVersion": str(revision)}, now=now, include=include
-                )
-                return replies.reply(replies.encode(shown))
-            return self._plain(request, item)
-        token = ""
-        if len(found) > limit:
-            found = found[:limit]
-            token = _write_token(found[-1])
-        metadata = replies.list_metadata(revision, token)
-        items = [manifest(timer) for timer in found]
-        if table:
-            shown = tables.table(KIND, items, metadata, now=now, include=include)
-            return replies.reply(replies.encode(shown))
-        document = {
-            "kind": KIND.list_kind,
-            "apiVersion": KIND.api_version,
-            "metadata": metadata,
-            "items": items,
-        }
-        return self._plain(request, document)
 
-    def _plain(self, request: Request, document: Manifest) -> HttpResponse:
-        body = replies.encode(document)
-        if wire.boolean(request.query_params.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body)
+        def read(limit: int | None, token: str) -> Page[Timer]:
+            assert limit is not None
+            found = waiting_timers(
+                namespace=namespace or chosen.get("metadata.namespace", ""),
+                name=pod or chosen.get("metadata.name", ""),
+                node_name=node or chosen.get("spec.nodeName", ""),
+                after=_read_token(token),
+                limit=limit + 1,
+            )
+            if len(found) <= limit:
+                return Page(found, revision)
+            return Page(found[:limit], revision, _write_token(found[limit - 1]))
+
+        paginator = self.pagination_class()
+        items = [manifest(timer) for timer in paginator.paginate_queryset(read, request, self)]
+        return replies.reply(Made(KIND, items, paginator.metadata))
+
+
+class EvictionsViewSet(EvictionListViewSet):
+    """The timers of a namespace, and a pod's own by its name."""
+
+    def retrieve(self, request: Request, namespace: str, name: str) -> Response:
+        """Return an Eviction; with ``landing=true`` where its pod would go if it came again now."""
+        lands = wire.boolean(request.query_params.get("landing"), "landing")
+        revision = changes.watermark()
+        found = waiting_timers(namespace=namespace, name=name, limit=1)
+        if not found:
+            raise NotFound(
+                f'{KIND.resource} "{name}" not found',
+                {"name": name, "group": GROUP, "kind": KIND.plural},
+            )
+        item = manifest(found[0])
+        if lands:
+            item["status"]["landing"] = _landing(namespace, name)
+        return replies.reply(Made(KIND, [item], {"resourceVersion": str(revision)}, alone=True))
 
 
 def _landing(namespace: str, name: str) -> Manifest:
@@ -191,29 +189,26 @@ def _read_token(token: str) -> tuple[datetime, int] | None:
     return due, pod_id
 
 
-class UsageView(StatusView):
-    """What a node's agent says that node and pods use: reported with PUT, read with GET (R135)."""
+class UsageViewSet(OwnViewSet):
+    """What a node's agent says that node and pods use: reported with PUT, read with GET (R135).
 
-    http_method_names = ["get", "put"]
+    A node may report and read its own, others what their roles allow.
+    """
 
-    def get(self, request: Request, node: str) -> HttpResponse:
+    resource, subresource, owner = "nodes", "usage", "node"
+    is_single = True
+
+    def retrieve(self, request: Request, node: str) -> Response:
         """Return the last report with what was concluded from it: pressures and next victims."""
-        self._require("get", node)
         get_object("Node", "", node)
-        return replies.reply(replies.encode(_usage_manifest(node)))
+        return replies.reply(_usage_manifest(node))
 
-    def put(self, request: Request, node: str) -> HttpResponse:
+    def update(self, request: Request, node: str) -> Response:
         """Keep a report; the body's ``usage`` is that of ``Report``."""
-        self._require("update", node)
-        body = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
+        body = request.data
         given = body.get("usage") if isinstance(body, dict) else None
         usage.report(node, given if isinstance(given, dict) else {}, now=clock.now())
-        return replies.reply(replies.encode(_usage_manifest(node)))
-
-    def _require(self, verb: str, node: str) -> None:
-        """Allow a node its own report, and others what their roles allow."""
-        wants = Attributes(verb=verb, group=GROUP, resource="nodes", subresource="usage", name=node)
-        auth.require(self.user, wants)
+        return replies.reply(_usage_manifest(node))
 
 
 def _usage_manifest(node: str) -> Manifest:
@@ -232,14 +227,13 @@ def _usage_manifest(node: str) -> Manifest:
     return result
 
 
-class ZonesView(StatusView):
+class ZonesViewSet(OwnViewSet):
     """How the zones are, and how fast nodes in them may be tainted (R129)."""
 
-    http_method_names = ["get"]
+    group, resource = "", "nodes"
 
-    def get(self, request: Request) -> HttpResponse:
+    def list(self, request: Request) -> Response:
         """Return a ZoneList: state, taints per second, and how many are left at once."""
-        auth.require(self.user, Attributes(verb="list", resource="nodes"))
         kept = controller_state("node-lifecycle")
         items = [
             {
@@ -259,4 +253,4 @@ class ZonesView(StatusView):
             "items": items,
             "waitingNodes": kept.get("waiting", []),
         }
-        return replies.reply(replies.encode(document))
+        return replies.reply(document)

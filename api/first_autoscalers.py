@@ -7,40 +7,39 @@ conversion.go``, v1.36, for what kubectl sends.
 
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api import auth, clock, options, replies, wire
+from api import clock, options, replies, wire
 from api.bodies import metadata_of, put_namespace
-from api.views import StatusView
-from clusterstate.access.rules import Attributes
+from api.own import OwnViewSet
+from api.requests import Request
 from clusterstate.actions import objects
 from clusterstate.objects import managed_fields
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.meta import Manifest
 
 KIND = KINDS["HorizontalPodAutoscaler"]
 VERSION = "autoscaling/v1"
 _PERCENTAGE = "targetCPUUtilizationPercentage"
 
 
-class FirstAutoscalersView(StatusView):
+class FirstAutoscalersViewSet(OwnViewSet):
     """``POST /apis/autoscaling/v1/namespaces/NS/horizontalpodautoscalers``."""
 
-    http_method_names = ["post"]
+    group, resource = KIND.group, KIND.plural
+    is_namespaced = True
 
-    def post(self, request: Request, namespace: str) -> HttpResponse:
+    def create(self, request: Request, namespace: str) -> Response:
         """Create an autoscaler and return it in the form in which it was sent."""
-        auth.require(self.user, Attributes("create", KIND.group, KIND.plural, namespace=namespace))
-        value = strip_nulls(wire.decode(request.body, request.META.get("CONTENT_TYPE")))
+        value: Any = request.data
         sent = wire.typed(value, KIND.name, VERSION)
         manifest, warnings = wire.manifest(
-            second_form(sent), KIND, request.GET.get("fieldValidation", "")
+            second_form(sent), KIND, request.query_params.get("fieldValidation", "")
         )
         put_namespace(metadata_of(manifest), namespace)
         managed_fields.claim(KIND, manifest, options.field_manager(request))
         stored = objects.create(KIND, namespace, manifest, now=clock.now(), user=self.user)
-        answer = wire.encode(first_form(replies.decode(stored.manifest)))
+        answer = first_form(replies.decode(stored.manifest))
         return replies.reply(answer, status=201, warnings=[*warnings, *stored.warnings])
 
 

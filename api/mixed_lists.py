@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
 from api import auth, clock, options, replies, wire
 from api.bodies import checked_item, list_items, metadata_of
+from api.requests import Request
 from api.views import StatusView
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
@@ -20,12 +20,9 @@ from clusterstate.objects.meta import Manifest
 class MixedListView(StatusView):
     """``POST /api/v1``: create every item of a ``List`` of any kinds, or none."""
 
-    http_method_names = ["post"]
-
-    def post(self, request: Request) -> HttpResponse:
-        """Create the items in the order in which they stand."""
-        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        body = wire.typed(value, "List", "v1")
+    def post(self, request: Request) -> Response:
+        """Create the items in the order in which they stand; each is judged by itself."""
+        body = wire.typed(request.data, "List", "v1")
         mode = request.query_params.get("fieldValidation", "")
         wanted: list[tuple[Kind, str, Manifest]] = []
         warnings: list[str] = []

@@ -1,28 +1,30 @@
-"""Which form of answer a client accepts.
+"""Which parser reads a body, and in which form a client is answered.
 
 Everything is stored as JSON; a ``Table`` and a ``PartialObjectMetadata`` are JSON with other
 contents. A client that takes JSON gets JSON, whatever it names first, since that costs neither side
-anything; one that takes protobuf alone gets protobuf, written from JSON at the end
-(`api.protobuf`).
+anything; one that takes protobuf alone gets protobuf, written from JSON at the end.
 """
 
-from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.request import Request
 
+from api import parsers as bodies
 from api.errors import NotAcceptable
+from api.protobuf import MEDIA_TYPE
 
-PLAIN = "plain"
-TABLE = "table"
-PARTIAL = "partial"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
+PLAIN: Final = "json"
+TABLE: Final = "table"
+PARTIAL: Final = "partial"
+YAML: Final = "yaml"
+PROTOBUF: Final = "protobuf"
+DISCOVERY_FORM: Final = "discovery"
 
-DISCOVERY = "apidiscovery.k8s.io"
+DISCOVERY: Final = "apidiscovery.k8s.io"
 
 _JSON = ("application/json", "*/*", "application/*")
+_YAML = ("application/yaml", "text/yaml", "application/x-yaml")
 _SHAPES = {
     "Table": TABLE,
     "PartialObjectMetadata": PARTIAL,
@@ -31,41 +33,51 @@ _SHAPES = {
 
 
 @lru_cache(maxsize=256)
-def _taken(accept: str) -> str | None:
-    """Return the form of the first clause that takes JSON, else ``PROTOBUF`` if one takes that.
+def forms(accept: str) -> tuple[str, ...]:
+    """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
 
-    ``None``: the client takes neither. Each distinct header is read once.
+    An empty header takes anything. Protobuf comes last, and only without parameters. Each distinct
+    header is read once.
     """
     if not accept.strip():
-        return PLAIN
-    found = None
+        return (PLAIN,)
+    found: list[str] = []
+    protobuf = False
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
+        media = media.lower()
         values = dict(p.split("=", 1) for p in parameters if "=" in p)
         shape = values.get("as")
-        if media.lower() in _JSON:
+        if media in _JSON:
             if shape is None:
-                return PLAIN
-            if values.get("g") == "meta.k8s.io" and shape in _SHAPES:
-                return _SHAPES[shape]
-        elif media.lower() == PROTOBUF and shape is None:
-            found = PROTOBUF
-    return found
+                found.append(PLAIN)
+            elif values.get("g") == "meta.k8s.io" and shape in _SHAPES:
+                found.append(_SHAPES[shape])
+            elif discovery_version(clause) is not None:
+                found.append(DISCOVERY_FORM)
+        elif media in _YAML and shape is None:
+            found.append(YAML)
+        elif media == MEDIA_TYPE and shape is None:
+            protobuf = True
+    if protobuf:
+        found.append(PROTOBUF)
+    return tuple(dict.fromkeys(found))
 
 
 def form(accept: str) -> str:
-    """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for an ``Accept`` header.
+    """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for what is sent as lines: watches and waits.
 
-    An empty one accepts anything. Where protobuf alone is taken the form is ``PLAIN`` as well,
-    since ``api.protobuf`` writes it from JSON.
+    Where protobuf alone is taken the form is ``PLAIN`` as well.
 
     Raises:
         NotAcceptable: nothing in it can be given.
     """
-    found = _taken(accept)
-    if found is None:
-        raise not_acceptable()
-    return PLAIN if found == PROTOBUF else found
+    for found in forms(accept):
+        if found in (PLAIN, TABLE, PARTIAL):
+            return found
+        if found == PROTOBUF:
+            return PLAIN
+    raise not_acceptable()
 
 
 def discovery_version(accept: str) -> str | None:
@@ -84,27 +96,50 @@ def discovery_version(accept: str) -> str | None:
 
 def wants_protobuf(accept: str) -> bool:
     """Return whether an ``Accept`` header takes protobuf and no JSON."""
-    return "protobuf" in accept.lower() and _taken(accept) == PROTOBUF
+    if "protobuf" not in accept.lower():
+        return False
+    found = [one for one in forms(accept) if one in (PLAIN, TABLE, PARTIAL, PROTOBUF)]
+    return found == [PROTOBUF]
+
+
+def for_failures(accept: str) -> str:
+    """Return the form of a failure: JSON, unless the client takes YAML or protobuf alone."""
+    found = forms(accept)
+    if found and found[0] in (YAML, PROTOBUF):
+        return found[0]
+    return PLAIN
 
 
 def not_acceptable() -> NotAcceptable:
     """Return the failure that names what can be given."""
     return NotAcceptable(
-        f"only the following media types are accepted: application/json, {PROTOBUF}, "
-        "application/json;as=Table;v=v1;g=meta.k8s.io, "
+        f"only the following media types are accepted: application/json, {MEDIA_TYPE}, "
+        "application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, "
         "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     )
 
 
 class Negotiation(BaseContentNegotiation):
-    """DRF's negotiation without its work: views look at ``Accept`` themselves, where it matters."""
+    """Chooses by Content-Type and Accept."""
 
-    def select_parser(self, request: Request, parsers: Iterable[Any]) -> None:
-        """Return no parser: ``wire.decode`` reads bodies."""
-        return
+    def select_parser(self, request: Any, parsers: Any) -> Any:
+        """Return the parser for the body of a request.
+
+        Raises:
+            UnsupportedMediaType: none of them reads it.
+        """
+        return bodies.select(request.META.get("CONTENT_TYPE"), parsers)
 
     def select_renderer(
-        self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None
-    ) -> tuple[None, str]:
-        """Return no renderer: views answer with bytes."""
-        return None, "application/json"
+        self, request: Any, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[Any, str]:
+        """Return the renderer for the answer, and the media type to call it by.
+
+        Raises:
+            NotAcceptable: the client takes nothing that one of them writes.
+        """
+        for wanted in forms(request.META.get("HTTP_ACCEPT", "")):
+            for renderer in renderers:
+                if renderer.format == wanted:
+                    return renderer, renderer.media_type
+        raise not_acceptable()

@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from django.http import HttpRequest, QueryDict
+from django.http import QueryDict
 
 from api import wire
+from api.requests import Request
 from clusterstate.objects import wire_types
 from clusterstate.objects.errors import (
     FORBIDDEN,
@@ -111,7 +112,7 @@ def _signed(text: str | None) -> int | None:
 _MANAGER_BYTES = 128
 
 
-def field_manager(request: HttpRequest) -> str:
+def field_manager(request: Request) -> str:
     """Return who writes: ``fieldManager``, or the program's name in ``User-Agent``.
 
     Rules: ValidateFieldManager, apimachinery ``meta/v1/validation``; managerOrUserAgent, apiserver
@@ -120,7 +121,7 @@ def field_manager(request: HttpRequest) -> str:
     Raises:
         Invalid: the parameter is too long, or holds what cannot be printed.
     """
-    given = request.GET.get("fieldManager", "")
+    given: str = request.query_params.get("fieldManager", "")
     if not given:
         return _program(request.META.get("HTTP_USER_AGENT", ""))
     causes = []
@@ -131,7 +132,7 @@ def field_manager(request: HttpRequest) -> str:
         detail = "should only contain printable characters"
         causes.append(FieldError(INVALID, "fieldManager", given, detail))
     if causes:
-        raise Invalid(OPTIONS[request.method or ""], "", causes, "meta.k8s.io")
+        raise Invalid(OPTIONS[request.method], "", causes, "meta.k8s.io")
     return given
 
 

@@ -4,24 +4,26 @@ They have a node that is set aside for them. ``kubectl get waitingpods -A`` prin
 waiting first; posting to ``permit`` allows or rejects one on behalf of a plugin (R163, R164).
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import msgspec
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.decorators import action
+from rest_framework.response import Response
 
-from api import auth, clock, negotiation, replies, tables, wire
-from api.views import StatusView
+from api import renderers, replies
+from api.own import GROUP, OwnViewSet
+from api.requests import Request
 from clusterstate import changes, reservations
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import reservations as actions
+from clusterstate.admission.request import User
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import INVALID, FieldError, Invalid
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.reservations import Reservation
 
-GROUP = "stowage.dev"
 KIND = Kind(
     name="WaitingPod",
     group=GROUP,
@@ -41,71 +43,67 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     apiVersion: str = KIND.api_version  # noqa: N815  # as it is written
 
 
-class WaitingPodsView(StatusView):
-    """Lists of waiting pods: all, of a namespace; and one by its name."""
+class WaitingPodsViewSet(OwnViewSet):
+    """Lists of waiting pods, all or of a namespace; and one by its name."""
 
-    http_method_names = ["get"]
+    resource = KIND.plural
+    is_namespaced = True
+    renderer_classes = renderers.OF_OBJECTS
 
-    def get(self, request: Request, namespace: str = "", name: str = "") -> HttpResponse:
-        """Return a WaitingPodList or a WaitingPod, as JSON or as a Table."""
-        verb = "get" if name else "list"
-        wants = Attributes(
-            verb=verb, group=GROUP, resource=KIND.plural, namespace=namespace, name=name
-        )
-        auth.require(self.user, wants)
-        revision = changes.watermark()
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to read them, or to decide about one."""
+        (found,) = super().wants(request)
+        if self.action == "permit":
+            found = msgspec.structs.replace(found, verb="create", subresource="permit")
+        return (found,)
+
+    def list(self, request: Request, namespace: str = "") -> Response:
+        """Return a WaitingPodList."""
+        metadata = replies.list_metadata(changes.watermark(), "")
+        items = [manifest(one) for one in reservations.waiting(namespace=namespace)]
+        return replies.reply(replies.Made(KIND, items, metadata))
+
+    def retrieve(self, request: Request, namespace: str, name: str) -> Response:
+        """Return a WaitingPod."""
+        metadata = replies.list_metadata(changes.watermark(), "")
         items = [manifest(one) for one in reservations.waiting(namespace=namespace, name=name)]
-        if name and not items:
+        if not items:
             raise actions.not_found(name)
-        metadata = replies.list_metadata(revision, "")
-        query = request.query_params
-        if negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE:
-            include = replies.include_object(query.get("includeObject"))
-            shown = tables.table(KIND, items, metadata, now=clock.now(), include=include)
-            return replies.reply(replies.encode(shown))
-        document: Manifest = {
-            "kind": KIND.list_kind,
-            "apiVersion": KIND.api_version,
-            "metadata": metadata,
-            "items": items,
-        }
-        body = replies.encode(items[0] if name else document)
-        if wire.boolean(query.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body)
+        return replies.reply(replies.Made(KIND, items, metadata, alone=True))
+
+    @action(detail=True, methods=["post"])
+    def permit(self, request: Request, namespace: str, name: str) -> Response:
+        """Allow or reject on behalf of a plugin; return the pod as it waited until then."""
+        return _decide(request.data, namespace, name, self.user)
 
 
-class PermitView(StatusView):
-    """Allowing and rejecting a waiting pod on behalf of a plugin."""
+class PodPermitViewSet(OwnViewSet):
+    """``pods/NAME/permit``: the same by the pod's own path."""
 
-    http_method_names = ["post"]
+    resource, subresource = KIND.plural, "permit"
+    is_namespaced = True
 
-    def post(self, request: Request, namespace: str, name: str) -> HttpResponse:
-        """Carry out the decision; return the pod as it waited until then."""
-        wants = Attributes(
-            verb="create",
-            group=GROUP,
-            resource=KIND.plural,
-            subresource="permit",
-            namespace=namespace,
-            name=name,
-        )
-        auth.require(self.user, wants)
-        document = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        try:
-            permit = msgspec.convert(document, Permit)
-        except msgspec.ValidationError as error:
-            text, _, where = str(error).partition(" - at `$")
-            path = where.rstrip("`").lstrip(".")
-            raise Invalid("Permit", name, [FieldError(INVALID, path, None, text)], GROUP) from error
-        found = actions.decide(
-            namespace,
-            name,
-            plugin=permit.plugin,
-            allowed=permit.decision == "Allow",
-            message=permit.message or f"rejected by {self.user.name}",
-        )
-        return replies.reply(replies.encode(manifest(found)), status=201)
+    def create(self, request: Request, namespace: str, name: str) -> Response:
+        """Allow or reject on behalf of a plugin; return the pod as it waited until then."""
+        return _decide(request.data, namespace, name, self.user)
+
+
+def _decide(document: Any, namespace: str, name: str, user: User) -> Response:
+    """Carry out a Permit."""
+    try:
+        permit = msgspec.convert(document, Permit)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$")
+        path = where.rstrip("`").lstrip(".")
+        raise Invalid("Permit", name, [FieldError(INVALID, path, None, text)], GROUP) from error
+    found = actions.decide(
+        namespace,
+        name,
+        plugin=permit.plugin,
+        allowed=permit.decision == "Allow",
+        message=permit.message or f"rejected by {user.name}",
+    )
+    return replies.reply(manifest(found), status=201)
 
 
 def manifest(one: Reservation) -> Manifest:

@@ -2,20 +2,18 @@
 
 From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415, as do Go
 programs. Answers are made as JSON, as they are stored, and written in protobuf at the very end for
-a client that takes nothing else: no view knows. A kind without a protobuf message (those of
-``stowage.dev``) is 406 then; sent in protobuf it is 415.
+a client that takes nothing else (`api.renderers`): no view knows. A kind without a protobuf
+message (those of ``stowage.dev``) is 406 then; sent in protobuf it is 415.
 """
 
-import msgspec
-from django.http import HttpResponse
+from typing import Final
 
-from api import errors, negotiation
 from api.errors import UnsupportedMediaType
 from clusterstate.objects import protobuf
 from clusterstate.objects.errors import BadRequest, TooLarge
 from clusterstate.objects.meta import Manifest
 
-MEDIA_TYPE = negotiation.PROTOBUF
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 WATCH_TYPE = f"{MEDIA_TYPE};stream=watch"
 MAX_BYTES = 3 << 20
 """kube-apiserver's limit for a body; it is read in Python, field by field."""
@@ -41,24 +39,6 @@ def decode(raw: bytes) -> Manifest:
         raise TooLarge(f"the body holds more than {protobuf.MOST_VALUES} values") from error
     except protobuf.Malformed as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from error
-
-
-def render(accept: str, response: HttpResponse) -> HttpResponse:
-    """Return a finished answer in a form that ``accept`` takes: as it is, or in protobuf.
-
-    A failure that has no form the client takes stays JSON, since its sentence is worth more.
-    """
-    if not negotiation.wants_protobuf(accept) or response.get("Content-Type") != errors.JSON:
-        return response
-    try:
-        body = protobuf.encode(msgspec.json.decode(response.content))
-    except (protobuf.UnknownKind, protobuf.Malformed):
-        if response.status_code >= 400:
-            return response
-        return render(accept, errors.respond(negotiation.not_acceptable()))
-    response.content = body
-    response["Content-Type"] = MEDIA_TYPE
-    return response
 
 
 def event(verb: bytes, item: Manifest) -> bytes:

@@ -1,17 +1,18 @@
-"""Answers that are not errors: headers, lists joined from stored text, tables.
+"""What views answer with, before a renderer writes it.
 
-Stored objects are bytes and stay bytes: a LIST joins them. Only a Table, which needs cells, and
-``pretty=true`` look inside.
+Stored objects are bytes and stay bytes: a LIST joins them. Only a form that needs more (a Table, a
+page) looks inside. A *content* is one stored object, a list of them, or manifests that were made
+for the answer; whatever else a view answers with (a review, a ``Status``) is a plain value.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from django.http import HttpResponse
+from rest_framework.response import Response
 
 from api import clock, tables
-from api.errors import JSON, NO_CACHE
+from api.errors import NO_CACHE
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -23,9 +24,133 @@ _WARNING_LENGTH = 256
 _WARNINGS_LENGTH = 4096
 
 
-def reply(body: bytes, *, status: int = 200, warnings: Sequence[str] = ()) -> HttpResponse:
-    """Return a JSON answer."""
-    response = HttpResponse(body, content_type=JSON, status=status)
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """Objects of a kind."""
+
+    kind: Kind
+
+    def json(self) -> bytes:
+        """Return them as they are stored."""
+        raise NotImplementedError
+
+    def manifests(self) -> list[Manifest]:
+        """Return each of them."""
+        raise NotImplementedError
+
+    def table(self, include: str) -> dict[str, Any]:
+        """Return them as a Table; ``include`` says how much of each stands in its row."""
+        raise NotImplementedError
+
+    def partial(self) -> bytes:
+        """Return their metadata alone."""
+        raise NotImplementedError
+
+
+class Stored(Content, frozen=True, gc=False):
+    """One object as it is stored."""
+
+    body: bytes
+
+    def json(self) -> bytes:
+        """Return it."""
+        return self.body
+
+    def manifests(self) -> list[Manifest]:
+        """Return it alone."""
+        return [decode(self.body)]
+
+    def table(self, include: str) -> dict[str, Any]:
+        """Return a Table with one row."""
+        item: Manifest = decode(self.body)
+        metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
+        return tables.table(self.kind, [item], metadata, now=clock.now(), include=include)
+
+    def partial(self) -> bytes:
+        """Return its ``PartialObjectMetadata``."""
+        return partial_object(self.body)
+
+
+class StoredList(Content, frozen=True, gc=False):
+    """A list of objects as they are stored; ``metadata`` is the list's own."""
+
+    items: Sequence[bytes]
+    metadata: dict[str, Any]
+
+    def json(self) -> bytes:
+        """Return the list, its items unparsed."""
+        return join_list(self.kind, self.items, self.metadata)
+
+    def manifests(self) -> list[Manifest]:
+        """Return the items."""
+        return [decode(item) for item in self.items]
+
+    def table(self, include: str) -> dict[str, Any]:
+        """Return a Table with a row for each."""
+        items = (decode(item) for item in self.items)
+        return tables.table(self.kind, items, self.metadata, now=clock.now(), include=include)
+
+    def partial(self) -> bytes:
+        """Return a ``PartialObjectMetadataList``."""
+        items = b",".join(map(partial_object, self.items))
+        return (
+            b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",'
+            b'"metadata":%s,"items":[%s]}' % (encode(self.metadata), items)
+        )
+
+
+class Made(Content, frozen=True, gc=False):
+    """Manifests that were made for the answer: one alone, or a list; ``metadata`` is the list's."""
+
+    items: list[Manifest]
+    metadata: dict[str, Any]
+    alone: bool = False
+
+    def json(self) -> bytes:
+        """Return the one, or the list."""
+        if self.alone:
+            return encode(self.items[0])
+        return encode(
+            {
+                "kind": self.kind.list_kind,
+                "apiVersion": self.kind.api_version,
+                "metadata": self.metadata,
+                "items": self.items,
+            }
+        )
+
+    def manifests(self) -> list[Manifest]:
+        """Return them."""
+        return self.items
+
+    def table(self, include: str) -> dict[str, Any]:
+        """Return a Table with a row for each."""
+        return tables.table(self.kind, self.items, self.metadata, now=clock.now(), include=include)
+
+    def partial(self) -> bytes:
+        """Return the metadata of each."""
+        items = [encode(item) for item in self.items]
+        if self.alone:
+            return partial_object(items[0])
+        return StoredList(self.kind, items, self.metadata).partial()
+
+
+def text_of(data: Any) -> bytes:
+    """Return what a view answers with as JSON text."""
+    if isinstance(data, Content):
+        return data.json()
+    return data if isinstance(data, bytes) else encode(data)
+
+
+def value_of(data: Any) -> Any:
+    """Return what a view answers with as a value."""
+    if isinstance(data, Content | bytes):
+        return decode(text_of(data))
+    return data
+
+
+def reply(data: Any, *, status: int = 200, warnings: Sequence[str] = ()) -> Response:
+    """Return an answer: a content, a value, or JSON text as bytes."""
+    response = Response(data, status)
     response.headers["Cache-Control"] = NO_CACHE
     if warnings:
         response.headers["Warning"] = warning_header(warnings)
@@ -93,14 +218,6 @@ def partial_object(body: bytes) -> bytes:
     )
 
 
-def partial_list(items: Iterable[bytes], metadata: dict[str, Any]) -> bytes:
-    """Return a ``PartialObjectMetadataList`` of stored objects."""
-    return (
-        b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",'
-        b'"metadata":%s,"items":[%s]}' % (encode(metadata), b",".join(map(partial_object, items)))
-    )
-
-
 def include_object(text: str | None) -> str:
     """Return the checked ``includeObject`` parameter of a Table request."""
     if not text:
@@ -110,16 +227,3 @@ def include_object(text: str | None) -> str:
             f'unrecognized includeObject value: "{text}": must be None, Metadata or Object'
         )
     return text
-
-
-def object_table(kind: Kind, body: bytes, include: str) -> bytes:
-    """Return one stored object as a Table."""
-    item: Manifest = decode(body)
-    metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
-    return encode(tables.table(kind, [item], metadata, now=clock.now(), include=include))
-
-
-def list_table(kind: Kind, items: Iterable[bytes], metadata: dict[str, Any], include: str) -> bytes:
-    """Return stored objects as a Table."""
-    manifests = (decode(item) for item in items)
-    return encode(tables.table(kind, manifests, metadata, now=clock.now(), include=include))

@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 import msgspec
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
 from api import auth, clock, replies, wire
-from api.views import StatusView
+from api.own import OwnViewSet
+from api.requests import Request
 from clusterstate.access import accounts, authorizer, nodes
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
@@ -24,33 +24,28 @@ AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
 
 
-class ReviewView(StatusView):
+class ReviewViewSet(OwnViewSet):
     """A POST whose answer is the body with a status."""
 
-    http_method_names = ["post"]
     group = AUTHORIZATION
     kind = ""
-    resource = ""
     wire_type: type[msgspec.Struct]
 
-    def post(self, request: Request, namespace: str = "") -> HttpResponse:
+    def create(self, request: Request, namespace: str = "") -> Response:
         """Answer with the body and a status."""
-        wants = Attributes("create", self.group, self.resource, namespace=namespace)
-        auth.require(self.user, wants)
-        value = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        body = wire.request(value, self.kind, self.wire_type, f"{self.group}/v1")
+        body = wire.request(request.data, self.kind, self.wire_type, f"{self.group}/v1")
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
             raise BadRequest("spec: expected an object")
         status = self.answer(spec, namespace)
-        return replies.reply(wire.encode({**body, "status": status}), status=201)
+        return replies.reply({**body, "status": status}, status=201)
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
         """Return the status."""
         raise AssertionError("each review says how it is answered")
 
 
-class SelfSubjectReviewView(ReviewView):
+class SelfSubjectReviewViewSet(ReviewViewSet):
     """``selfsubjectreviews``: who the caller is."""
 
     group = AUTHENTICATION
@@ -62,7 +57,7 @@ class SelfSubjectReviewView(ReviewView):
         return {"userInfo": user_info(self.user)}
 
 
-class SelfSubjectAccessReviewView(ReviewView):
+class SelfSubjectAccessReviewViewSet(ReviewViewSet):
     """``selfsubjectaccessreviews``: whether the caller may do something."""
 
     kind, resource = "SelfSubjectAccessReview", "selfsubjectaccessreviews"
@@ -73,7 +68,7 @@ class SelfSubjectAccessReviewView(ReviewView):
         return access(self.user, attributes(spec, self.kind))
 
 
-class SubjectAccessReviewView(ReviewView):
+class SubjectAccessReviewViewSet(ReviewViewSet):
     """``subjectaccessreviews``: whether a user may do something."""
 
     kind, resource = "SubjectAccessReview", "subjectaccessreviews"
@@ -95,7 +90,7 @@ class SubjectAccessReviewView(ReviewView):
         return access(user, wants)
 
 
-class LocalSubjectAccessReviewView(SubjectAccessReviewView):
+class LocalSubjectAccessReviewViewSet(SubjectAccessReviewViewSet):
     """``localsubjectaccessreviews``: whether a user may do something in a namespace."""
 
     kind, resource = "LocalSubjectAccessReview", "localsubjectaccessreviews"
@@ -114,7 +109,7 @@ class LocalSubjectAccessReviewView(SubjectAccessReviewView):
         return super().answer(spec, namespace)
 
 
-class SelfSubjectRulesReviewView(ReviewView):
+class SelfSubjectRulesReviewViewSet(ReviewViewSet):
     """``selfsubjectrulesreviews``: everything that the caller may do in a namespace."""
 
     kind, resource = "SelfSubjectRulesReview", "selfsubjectrulesreviews"
@@ -138,7 +133,7 @@ class SelfSubjectRulesReviewView(ReviewView):
         return status
 
 
-class TokenReviewView(ReviewView):
+class TokenReviewViewSet(ReviewViewSet):
     """``tokenreviews``: whom a token stands for, and for which audiences."""
 
     group = AUTHENTICATION

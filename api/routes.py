@@ -7,11 +7,10 @@ and a redirect would turn their PATCH into a GET.
 """
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from django.conf import settings
-from django.http import HttpRequest
 
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS, VIEWS
@@ -36,11 +35,21 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
     ``target``: what it names, where it names objects of a kind. ``is_api``: below ``/api`` or
     ``/apis``, so that a token is needed. ``is_page``: a page of the admin or a file of one.
+    ``version``: the one that the path names, empty where it names none.
     """
 
     target: Target | None = None
     is_api: bool = False
     is_page: bool = False
+    version: str = ""
+
+
+class HasPath(Protocol):
+    """A request."""
+
+    @property
+    def path_info(self) -> str:
+        """The path, without parameters."""
 
 
 _PAGES = tuple(settings.BROWSER_PATHS)
@@ -54,17 +63,27 @@ def of(scope: MutableMapping[str, Any]) -> Route:
     return found
 
 
-def target_of(request: HttpRequest) -> Target | None:
-    """Return what the path of a request names; read before the request came to a thread."""
-    found: Route | None = request.META.get(ROUTE)
-    return resolve(request.path_info) if found is None else found.target
+def route_of(meta: MutableMapping[str, Any], request: HasPath) -> Route:
+    """Return the route of a request; the server has read it before the request came to a thread."""
+    found: Route | None = meta.get(ROUTE)
+    if found is None:
+        found = meta[ROUTE] = read(request.path_info)
+    return found
+
+
+def target_of(meta: MutableMapping[str, Any], request: HasPath) -> Target | None:
+    """Return what the path of a request names."""
+    return route_of(meta, request).target
 
 
 def read(path: str) -> Route:
     """Return what a path is for."""
-    if path.startswith(("/api/", "/apis/")):
-        return Route(resolve(path), is_api=True)
-    return Route(is_page=path.startswith(_PAGES))
+    if not path.startswith(("/api/", "/apis/")):
+        return Route(is_page=path.startswith(_PAGES))
+    found = split(path)
+    if found is None:
+        return Route(is_api=True)
+    return Route(_target(*found), is_api=True, version=found[1])
 
 
 def split(path: str) -> tuple[str, str, list[str]] | None:
@@ -80,9 +99,10 @@ def split(path: str) -> tuple[str, str, list[str]] | None:
 def resolve(path: str) -> Target | None:
     """Return what ``path`` names, or None when no kind is served there."""
     found = split(path)
-    if found is None:
-        return None
-    group, version, parts = found
+    return None if found is None else _target(*found)
+
+
+def _target(group: str, version: str, parts: list[str]) -> Target | None:
     namespace = ""
     if len(parts) >= 3 and parts[0] == "namespaces" and parts[2] not in _NAMESPACE_SUBRESOURCES:
         namespace, parts = parts[1], parts[2:]

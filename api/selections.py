@@ -7,19 +7,18 @@ pods, RuntimeClasses with their nodes and the pods that use them.
 from typing import Final
 
 import msgspec
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api import auth, clock, negotiation, replies, tables, wire
-from api.views import StatusView
+from api import renderers, replies, wire
+from api.own import GROUP, OwnViewSet
+from api.replies import Made
+from api.requests import Request
 from clusterstate import changes
-from clusterstate.access.rules import Attributes
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.selections import Selection
 from clusterstate.queries.selections import pod_selections, runtime_class_selections
 
-GROUP: Final = "stowage.dev"
 KIND: Final = Kind(
     name="Selection",
     group=GROUP,
@@ -29,36 +28,22 @@ KIND: Final = Kind(
 )
 
 
-class SelectionsView(StatusView):
+class SelectionsViewSet(OwnViewSet):
     """Lists of selections: all, or of what selects the pods of a namespace."""
 
-    http_method_names = ["get"]
+    resource = KIND.plural
+    is_namespaced = True
+    renderer_classes = renderers.OF_OBJECTS
 
-    def get(self, request: Request, namespace: str = "") -> HttpResponse:
-        """Return a SelectionList, as JSON or as a Table; with ``overlapping``, those that do."""
-        wants = Attributes(verb="list", group=GROUP, resource=KIND.plural, namespace=namespace)
-        auth.require(self.user, wants)
-        query = request.query_params
-        only_overlapping = wire.boolean(query.get("overlapping"), "overlapping")
+    def list(self, request: Request, namespace: str = "") -> Response:
+        """Return a SelectionList; with ``overlapping``, those that do."""
+        only_overlapping = wire.boolean(request.query_params.get("overlapping"), "overlapping")
         metadata = replies.list_metadata(changes.watermark())
         found = pod_selections(namespace)
         if not namespace:
             found += runtime_class_selections()
         items = [manifest(one) for one in found if one.overlapping or not only_overlapping]
-        if negotiation.form(request.META.get("HTTP_ACCEPT", "")) == negotiation.TABLE:
-            include = replies.include_object(query.get("includeObject"))
-            shown = tables.table(KIND, items, metadata, now=clock.now(), include=include)
-            return replies.reply(replies.encode(shown))
-        document: Manifest = {
-            "kind": KIND.list_kind,
-            "apiVersion": KIND.api_version,
-            "metadata": metadata,
-            "items": items,
-        }
-        body = replies.encode(document)
-        if wire.boolean(query.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body)
+        return replies.reply(Made(KIND, items, metadata))
 
 
 def manifest(one: Selection) -> Manifest:

@@ -37,14 +37,14 @@ from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api import auth, connections, errors, health, metrics, protobuf, pulse, routes, waiting, watch
+from api import auth, connections, errors, health, metrics, pulse, routes, urls, waiting, watch
 from api.batches import KEY, Batch, Deferred
 from api.budget import SMALL_BYTES, Budget
 from api.hub import hub
 from api.impersonation import Claim, claim_of_headers
 from api.lanes import Calls, Lane
 from api.shares import Shares
-from api.viewsets import MAX_OBJECT_BYTES, ResourceView
+from api.viewsets import MAX_OBJECT_BYTES
 from api.watch import parameters
 from clusterstate import catalogue
 from clusterstate.access import authorizer
@@ -65,8 +65,6 @@ Headers = list[tuple[bytes, bytes]]
 Answer = tuple[int, Headers, bytes]
 Known = tuple[User, Policy]
 """Who sent a request, and the roles to judge it by."""
-
-_resources = ResourceView.as_view()
 
 BATCH = 64
 """Requests that are answered together at most; more would make the first of them wait."""
@@ -288,7 +286,7 @@ def _answer(response: HttpResponseBase) -> Answer:
     """Return a Django response as status, headers and body."""
     if isinstance(response, Deferred):
         assert response.answer is not None
-        response = protobuf.render(response.accept, response.answer)
+        response = response.answer
     headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
     body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
     headers.append((b"content-length", str(len(body)).encode()))
@@ -596,7 +594,8 @@ class Application:
                 environ = _environ(work.scope, work.body, work.user)
                 environ[KEY] = batch
                 # Only this view's paths come here, so Django need not look for it.
-                responses.append(_resources(WSGIRequest(environ)))
+                view = urls.objects.view(routes.of(work.scope).target)
+                responses.append(view(WSGIRequest(environ)))
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
                 responses.append(errors.respond(error))
         batch.execute()

@@ -4,42 +4,32 @@ The answers come from ``scheduling.answers.questions``, which is imported with t
 it imports NumPy and the engine, which the other requests of a web process do without.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api import auth, negotiation, replies, wire
-from api.views import StatusView
+from api import renderers, replies
+from api.own import OwnViewSet
+from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 
-GROUP = "stowage.dev"
 
-
-class QuestionView(StatusView):
+class QuestionViewSet(OwnViewSet):
     """A POST whose body is a question and whose answer is a document."""
-
-    http_method_names = ["post"]
-    resource = ""
 
     def ask(self, document: Any) -> Manifest:
         """Return the answer."""
         raise AssertionError("each question says how it is answered")
 
-    def post(self, request: Request) -> HttpResponse:
+    def create(self, request: Request) -> Response:
         """Answer with 201, as Kubernetes' reviews do."""
-        auth.require(self.user, Attributes(verb="create", group=GROUP, resource=self.resource))
-        document = wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-        answer = wire.encode(self.ask(document))
-        if wire.boolean(request.query_params.get("pretty"), "pretty"):
-            answer = replies.pretty(answer)
-        return replies.reply(answer, status=201)
+        return replies.reply(self.ask(request.data), status=201)
 
 
-class SimulationsView(QuestionView):
+class SimulationsViewSet(QuestionViewSet):
     """Where would these pods go?"""
 
     resource = "simulations"
@@ -49,7 +39,7 @@ class SimulationsView(QuestionView):
         return _whatif("simulate")(document)
 
 
-class HeadroomView(QuestionView):
+class HeadroomViewSet(QuestionViewSet):
     """How many more of this pod fit, and what blocks the next one?"""
 
     resource = "headroom"
@@ -59,37 +49,31 @@ class HeadroomView(QuestionView):
         return _whatif("headroom")(document)
 
 
-class RuntimeClassNodesView(StatusView):
+class RuntimeClassNodesViewSet(OwnViewSet):
     """The nodes that match a RuntimeClass's scheduling rules (R60), as a list of Nodes."""
 
-    http_method_names = ["get"]
+    group = "node.k8s.io"
+    resource, subresource, owner = "runtimeclasses", "nodes", "runtimeclass"
+    renderer_classes = renderers.OF_OBJECTS
 
-    def get(self, request: Request, name: str) -> HttpResponse:
-        """Return a NodeList or, where asked for, a Table."""
-        auth.require(
-            self.user,
-            Attributes(
-                verb="get",
-                group="node.k8s.io",
-                resource="runtimeclasses",
-                subresource="nodes",
-                name=name,
-            ),
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to this, and the right to list nodes."""
+        yield Attributes(
+            verb="get",
+            group=self.group,
+            resource=self.resource,
+            subresource=self.subresource,
+            name=self.kwargs[self.owner],
         )
-        auth.require(self.user, Attributes(verb="list", resource="nodes"))
+        yield Attributes(verb="list", resource="nodes")
+
+    def list(self, request: Request, runtimeclass: str) -> Response:
+        """Return a NodeList."""
         from scheduling.answers import questions
 
-        items, revision = questions.runtime_class_nodes(name)
+        items, revision = questions.runtime_class_nodes(runtimeclass)
         metadata = replies.list_metadata(revision)
-        kind = KINDS["Node"]
-        form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
-        if form == negotiation.TABLE:
-            include = replies.include_object(request.query_params.get("includeObject"))
-            return replies.reply(replies.list_table(kind, items, metadata, include))
-        body = replies.join_list(kind, items, metadata)
-        if wire.boolean(request.query_params.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body)
+        return replies.reply(replies.StoredList(KINDS["Node"], items, metadata))
 
 
 def _whatif(question: str) -> Callable[[Any], Manifest]:

@@ -1,6 +1,6 @@
 """Which view answers a path. Every API path is answered with and without a trailing slash.
 
-Paths that name objects of a kind all go to ``ResourceView``; what they name is read by ``routes``.
+Paths that name objects of a kind go to one viewset (`api.viewsets`), what has no kind to its own.
 """
 
 from django.contrib import admin
@@ -21,18 +21,57 @@ from api import (
     reviews,
     selections,
     simulations,
-    viewsets,
 )
+from api.routers import KubernetesRouter
+from api.viewsets import ObjectViewSet
+
+_CORE = "api/v1"
+_AUTHENTICATION = f"apis/{reviews.AUTHENTICATION}/v1"
+_AUTHORIZATION = f"apis/{reviews.AUTHORIZATION}/v1"
+_OWN = "apis/stowage.dev/v1"
+_IN = "namespaces/{namespace}"
+
+router = KubernetesRouter()
+objects = router.register_kinds(ObjectViewSet)
+
+for _prefix, _viewset in (
+    (f"{_CORE}/{_IN}/bindings", bindings.BindingsViewSet),
+    (f"{_CORE}/{_IN}/pods/{{name}}/decisions", decisions.DecisionsViewSet),
+    (f"{_AUTHENTICATION}/selfsubjectreviews", reviews.SelfSubjectReviewViewSet),
+    (f"{_AUTHENTICATION}/tokenreviews", reviews.TokenReviewViewSet),
+    (f"{_AUTHORIZATION}/selfsubjectaccessreviews", reviews.SelfSubjectAccessReviewViewSet),
+    (f"{_AUTHORIZATION}/selfsubjectrulesreviews", reviews.SelfSubjectRulesReviewViewSet),
+    (f"{_AUTHORIZATION}/subjectaccessreviews", reviews.SubjectAccessReviewViewSet),
+    (
+        f"{_AUTHORIZATION}/{_IN}/localsubjectaccessreviews",
+        reviews.LocalSubjectAccessReviewViewSet,
+    ),
+    (f"{_OWN}/evictions", evictions.EvictionListViewSet),
+    (f"{_OWN}/nodes/{{node}}/evictions", evictions.EvictionListViewSet),
+    (f"{_OWN}/{_IN}/evictions", evictions.EvictionsViewSet),
+    (f"{_OWN}/{_IN}/pods/{{pod}}/evictions", evictions.EvictionListViewSet),
+    (f"{_OWN}/nodes/{{node}}/usage", evictions.UsageViewSet),
+    (f"{_OWN}/zones", evictions.ZonesViewSet),
+    (f"{_OWN}/waitingpods", permits.WaitingPodsViewSet),
+    (f"{_OWN}/{_IN}/waitingpods", permits.WaitingPodsViewSet),
+    (f"{_OWN}/{_IN}/pods/{{name}}/permit", permits.PodPermitViewSet),
+    (f"{_OWN}/selections", selections.SelectionsViewSet),
+    (f"{_OWN}/{_IN}/selections", selections.SelectionsViewSet),
+    (
+        f"apis/autoscaling/v1/{_IN}/horizontalpodautoscalers",
+        first_autoscalers.FirstAutoscalersViewSet,
+    ),
+    (f"{_OWN}/simulations", simulations.SimulationsViewSet),
+    (f"{_OWN}/headroom", simulations.HeadroomViewSet),
+    (f"{_OWN}/schedulerconfiguration", decisions.ConfigurationViewSet),
+    (
+        "apis/node.k8s.io/v1/runtimeclasses/{runtimeclass}/nodes",
+        simulations.RuntimeClassNodesViewSet,
+    ),
+):
+    router.register(_prefix, _viewset)
 
 urlpatterns = [
-    re_path(
-        r"^api/v1/namespaces/(?P<namespace>[^/]+)/bindings/?$", bindings.BindingsView.as_view()
-    ),
-    re_path(
-        r"^api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/decisions"
-        r"(?:/(?P<decision>[^/]+))?/?$",
-        decisions.DecisionsView.as_view(),
-    ),
     *(
         re_path(
             rf"^api/v1/{of}/(?P<name>[^/]+)/{subresource}{rest}/?$",
@@ -42,84 +81,11 @@ urlpatterns = [
         for of, plural, subresource, rest in containers.PATHS
     ),
     re_path(r"^api/v1/?$", documents.CoreView.as_view()),
-    re_path(r"^api/v1/.", viewsets.ResourceView.as_view()),
     re_path(r"^api/?$", documents.CoreVersionsView.as_view()),
     re_path(r"^apis/?$", documents.GroupsView.as_view()),
     re_path(r"^apis/(?P<group>[^/]+)/?$", documents.GroupView.as_view()),
     re_path(r"^apis/(?P<group>[^/]+)/(?P<version>[^/]+)/?$", documents.GroupVersionView.as_view()),
-    *(
-        re_path(rf"^apis/{path}/?$", view.as_view())
-        for path, view in (
-            (r"authentication\.k8s\.io/v1/selfsubjectreviews", reviews.SelfSubjectReviewView),
-            (r"authentication\.k8s\.io/v1/tokenreviews", reviews.TokenReviewView),
-            (
-                r"authorization\.k8s\.io/v1/selfsubjectaccessreviews",
-                reviews.SelfSubjectAccessReviewView,
-            ),
-            (
-                r"authorization\.k8s\.io/v1/selfsubjectrulesreviews",
-                reviews.SelfSubjectRulesReviewView,
-            ),
-            (r"authorization\.k8s\.io/v1/subjectaccessreviews", reviews.SubjectAccessReviewView),
-            (
-                (
-                    r"authorization\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)"
-                    r"/localsubjectaccessreviews"
-                ),
-                reviews.LocalSubjectAccessReviewView,
-            ),
-        )
-    ),
-    re_path(r"^apis/stowage\.dev/v1/evictions/?$", evictions.EvictionsView.as_view()),
-    re_path(r"^apis/stowage\.dev/v1/zones/?$", evictions.ZonesView.as_view()),
-    re_path(r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/usage/?$", evictions.UsageView.as_view()),
-    re_path(
-        r"^apis/stowage\.dev/v1/nodes/(?P<node>[^/]+)/evictions/?$",
-        evictions.EvictionsView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/evictions/?$",
-        evictions.EvictionsView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/evictions/(?P<name>[^/]+)/?$",
-        evictions.EvictionsView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<pod>[^/]+)/evictions/?$",
-        evictions.EvictionsView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1(?:/namespaces/(?P<namespace>[^/]+))?/waitingpods/?$",
-        permits.WaitingPodsView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/waitingpods/(?P<name>[^/]+)/?$",
-        permits.WaitingPodsView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1/namespaces/(?P<namespace>[^/]+)/(?:waiting)?pods/(?P<name>[^/]+)"
-        r"/permit/?$",
-        permits.PermitView.as_view(),
-    ),
-    re_path(
-        r"^apis/stowage\.dev/v1(?:/namespaces/(?P<namespace>[^/]+))?/selections/?$",
-        selections.SelectionsView.as_view(),
-    ),
-    re_path(r"^apis/stowage\.dev/v1/simulations/?$", simulations.SimulationsView.as_view()),
-    re_path(
-        r"^apis/stowage\.dev/v1/schedulerconfiguration/?$", decisions.ConfigurationView.as_view()
-    ),
-    re_path(r"^apis/stowage\.dev/v1/headroom/?$", simulations.HeadroomView.as_view()),
-    re_path(
-        r"^apis/autoscaling/v1/namespaces/(?P<namespace>[^/]+)/horizontalpodautoscalers/?$",
-        first_autoscalers.FirstAutoscalersView.as_view(),
-    ),
-    re_path(
-        r"^apis/node\.k8s\.io/v1/runtimeclasses/(?P<name>[^/]+)/nodes/?$",
-        simulations.RuntimeClassNodesView.as_view(),
-    ),
-    re_path(r"^apis/[^/]+/[^/]+/.", viewsets.ResourceView.as_view()),
+    *router.urls,
     re_path(r"^version/?$", documents.VersionView.as_view()),
     re_path(r"^openapi/v2/?$", openapi.v2),
     re_path(r"^openapi/v3/?$", openapi3.v3),

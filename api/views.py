@@ -1,88 +1,221 @@
-"""What all views of the API share: authentication, dry runs, failures and the form of answers."""
+"""What all views of the API share: the way of a request, as the package docstring draws it."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, cast
 
-from django.http import HttpRequest, HttpResponse
+import structlog
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from api import auth, batches, errors, negotiation, options, protobuf, room
+from api import batches, errors, negotiation, options, renderers, replies, room, wire
+from api.requests import Request
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import transactions
 from clusterstate.admission.request import User
 
+logger = structlog.get_logger(__name__)
 
-def _decided(handler: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Return a write handler that writes nothing where the request is a dry run."""
-
-    @wraps(handler)
-    def decided(self: "StatusView", request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        if request.method != "DELETE":
-            room.require()
-        if not self.is_dry_run(request):
-            return handler(self, request, *args, **kwargs)
-        request.META.pop(batches.KEY, None)  # a batch commits for all its requests
-        with transactions.rehearsal():
-            return handler(self, request, *args, **kwargs)
-
-    return decided
+Handler = Callable[..., HttpResponseBase]
 
 
 class StatusView(APIView):
-    """A view whose every failure is a ``Status`` and whose every caller has a token.
+    """A view whose every failure is a ``Status`` and whose every caller is known and may do that.
 
     Every write is a dry run if the request says so, whatever the handler does: it runs in a
     transaction that is rolled back. No handler has to know.
     """
 
-    authentication_classes = [auth.BearerAuthentication]
-    permission_classes = []
-    throttle_classes = []
-    parser_classes = []
-    renderer_classes = []
-    content_negotiation_class = negotiation.Negotiation
+    http_method_names = ["get", "post", "put", "patch", "delete"]
 
     user: User
+    format_kwarg = None
+    request: Request
+
+    # The judges are the same for all requests to a class of views: they keep nothing.
+    _authenticators: ClassVar[Sequence[Any]]
+    _permissions: ClassVar[Sequence[Any]]
+    _throttles: ClassVar[Sequence[Any]]
+    _parsers: ClassVar[Sequence[Any]]
+    _renderers: ClassVar[Sequence[Any]]
+    _negotiation: ClassVar[Any]
+    _versioning: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Put the decision about dry runs before each write handler of the class."""
+        """Make the judges of the class."""
         super().__init_subclass__(**kwargs)
-        for method in options.OPTIONS:
-            if method.lower() in cls.__dict__:
-                setattr(cls, method.lower(), _decided(cls.__dict__[method.lower()]))
+        cls._authenticators = [one() for one in cls.authentication_classes]
+        cls._permissions = [one() for one in cls.permission_classes]
+        cls._throttles = [one() for one in cls.throttle_classes]
+        cls._parsers = [one() for one in cls.parser_classes]
+        cls._renderers = [one() for one in cls.renderer_classes]
+        cls._negotiation = cls.content_negotiation_class()
+        cls._versioning = cls.versioning_class() if cls.versioning_class else None
 
-    def is_dry_run(self, request: HttpRequest) -> bool:
+    def get_authenticators(self) -> Any:
+        """Return the class's own."""
+        return self._authenticators
+
+    def get_permissions(self) -> Any:
+        """Return the class's own."""
+        return self._permissions
+
+    def get_throttles(self) -> Any:
+        """Return the class's own."""
+        return self._throttles
+
+    def get_parsers(self) -> Any:
+        """Return the class's own."""
+        return self._parsers
+
+    def get_renderers(self) -> Any:
+        """Return the class's own."""
+        return self._renderers
+
+    def get_content_negotiator(self) -> Any:
+        """Return the class's own."""
+        return self._negotiation
+
+    # --------------------------------------------------------------------- the way of a request
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Return the finished answer, or in a batch the place of one."""
+        self.args, self.kwargs = args, kwargs
+        wrapped = self.request = self.initialize_request(request, *args, **kwargs)
+        return self.complete(wrapped, lambda: self.carry_out(wrapped, *args, **kwargs))
+
+    def complete(self, request: Request, make: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+        """Return the finished answer that ``make`` returns, or the failure that it raises."""
+        try:
+            response = make()
+        except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+            response = self.handle_exception(error)
+        return self.finalize_response(request, response)
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Return the request as handlers see it."""
+        return Request(
+            request,
+            self.get_parsers(),
+            self.get_authenticators(),
+            self._negotiation,
+            {"view": self, "kwargs": kwargs},
+        )
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Judge the request; who may not do it is told nothing of what is wrong with it."""
+        query = request.query_params
+        if query:
+            options.check_timeout(query)
+        self.perform_authentication(request)
+        if self._versioning is not None:
+            request.version = self._versioning.determine_version(request, *args, **kwargs)
+            request.versioning_scheme = self._versioning
+        self.check_permissions(request)
+        self.check_throttles(request)
+        request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(
+            request
+        )
+        if query:
+            self.check_form(request)
+
+    def perform_authentication(self, request: Any) -> None:
+        """Find out who asks."""
+        self.user = cast("User", request.user)
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return what the sender has to be allowed to do, all of it."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it is about")
+
+    def check_form(self, request: Request) -> None:
+        """Check the parameters of the form of the answer, before anything is done.
+
+        Raises:
+            BadRequest: one of them says nothing known.
+        """
+        wanted = request.accepted_renderer.format
+        if wanted == negotiation.TABLE:
+            replies.include_object(request.query_params.get("includeObject"))
+        elif wanted == negotiation.PLAIN:
+            wire.boolean(request.query_params.get("pretty"), "pretty")
+
+    def carry_out(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Judge the request and run its handler; roll back what a dry run wrote."""
+        self.initial(request, *args, **kwargs)
+        method = request.method
+        handler: Handler | None = None
+        if method.lower() in self.http_method_names:
+            handler = getattr(self, method.lower(), None)
+        if handler is None:
+            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
+        if method == "GET":
+            return handler(request, *args, **kwargs)
+        if method != "DELETE":
+            room.require()
+        if not self.is_dry_run(request):
+            return handler(request, *args, **kwargs)
+        request.META.pop(batches.KEY, None)  # a batch commits for all its requests
+        with transactions.rehearsal():
+            return handler(request, *args, **kwargs)
+
+    def is_dry_run(self, request: Request) -> bool:
         """Return whether the request is to change nothing.
 
         Raises:
             StatusError: it says so in a word that is not known.
         """
-        return options.dry_run(request.GET.getlist("dryRun"), options.OPTIONS[request.method or ""])
+        named = options.OPTIONS[request.method]
+        return options.dry_run(request.query_params.getlist("dryRun"), named)
 
-    @property
-    def default_response_headers(self) -> dict[str, str]:
-        """Return none: answers set their own."""
-        return {}
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate; what the user may do is asked when it is known what they want."""
-        options.check_timeout(request.query_params)
-        self.user = cast("User", request.user)
-
-    def handle_exception(  # type: ignore[override]  # DRF takes any HttpResponse
-        self, exc: Exception
-    ) -> HttpResponse:
+    def handle_exception(self, exc: Exception) -> Response:
         """Return any failure as a ``Status``."""
-        return errors.respond(exc)
+        answer: Response = self.settings.EXCEPTION_HANDLER(exc, {"view": self})
+        return answer
 
-    def finalize_response(  # type: ignore[override]  # answers are Django's own, made by the views
-        self, request: HttpRequest, response: HttpResponseBase, *args: Any, **kwargs: Any
+    def finalize_response(  # type: ignore[override]  # a batch's answers come later
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Return the answer in the form that the client asks for first, JSON or protobuf."""
-        accept = request.META.get("HTTP_ACCEPT", "")
+        """Return the answer, written in the form that the client asks for."""
         if isinstance(response, batches.Deferred):
-            response.accept = accept
+            response.view, response.request = self, request
             return response
-        return protobuf.render(accept, cast("HttpResponse", response))
+        if isinstance(response, Response):
+            response = self._written(request, response)
+        try:
+            self.answered(request, response)
+        except Exception:
+            logger.exception("answer_not_noted")  # what was done is done
+        return response
+
+    def answered(self, request: Request, response: HttpResponseBase) -> None:
+        """Do what is to be done with each finished answer: the hook of those who look at them.
+
+        Called once for each request, behind everything, on the thread that answered it; in a batch
+        when the batch was carried out. ``request.user`` may be missing: the sender was not known.
+        """
+
+    def _written(self, request: Request, response: Response) -> Response:
+        """Return an answer with its text, or the failure that writing it met."""
+        renderer = getattr(request, "accepted_renderer", None)
+        if renderer is None or response.exception:
+            renderer = self._for_failures(request)
+        response.accepted_renderer = renderer
+        response.accepted_media_type = renderer.media_type
+        context = {"view": self, "request": request}
+        response.renderer_context = context  # type: ignore[attr-defined]  # as DRF does
+        try:
+            return cast("Response", response.render())
+        except Exception as error:  # noqa: BLE001  # becomes a Status
+            if response.exception:  # no message for it in protobuf; its sentence is worth more
+                response.accepted_renderer = renderers.PLAIN
+                return cast("Response", response.render())
+            return self._written(request, self.handle_exception(error))
+
+    def _for_failures(self, request: Request) -> Any:
+        """Return the renderer for a failure, in whatever form the success would have come."""
+        wanted = negotiation.for_failures(request.META.get("HTTP_ACCEPT", ""))
+        for renderer in self._renderers:
+            if renderer.format == wanted:
+                return renderer
+        return renderers.PLAIN

@@ -1,16 +1,18 @@
-"""One view for all kinds: what a request asks of the registry's kind is one call below.
+"""One viewset for all kinds: what a request asks of the registry's kind is one call below.
 
 A view reads the path, the user, the parameters and the body; then an action writes or a query
-reads, and the bytes that come back are the answer. Rules about objects live in admission, rules
-about storage in actions; here is only HTTP.
+reads, and what comes back is the answer. Rules about objects live in admission, rules about storage
+in actions; here is only HTTP. `api.routers` knows which action serves which path and method.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
 
-from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from rest_framework.decorators import action
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSetMixin
 
 from api import (
     account_tokens,
@@ -19,18 +21,25 @@ from api import (
     clock,
     errors,
     event_group,
-    negotiation,
     options,
+    parsers,
+    renderers,
     replies,
     routes,
+    versioning,
     wire,
 )
 from api.bindings import bind
 from api.bodies import items_of, metadata_of, put_namespace
+from api.pagination import ContinuePagination, Page
+from api.replies import Stored as StoredObject
+from api.replies import StoredList
+from api.requests import Request
 from api.scale import scale_of
 from api.views import StatusView
 from clusterstate import advice, lineage
 from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.deletion import DeleteOptions
@@ -53,55 +62,53 @@ from clusterstate.queries.pods import node_of_pod
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
 
-APPLY_PATCH = "application/apply-patch+yaml"
-PATCH_TYPES = (*patching.PATCH_TYPES, APPLY_PATCH)
-
 COLLECTION_SECONDS = 60.0
 """How long a request deletes objects of a collection (kube-apiserver's ``--request-timeout``)."""
 
+Texts = list[str]
 Change = Callable[[Manifest], Manifest]
 
+_OF_PATCHES: Final = tuple(one() for one in parsers.OF_PATCHES)
 
-class ResourceView(StatusView):
+
+class ObjectViewSet(ViewSetMixin, StatusView):
     """Serve objects of every kind: single ones, collections and subresources."""
 
-    http_method_names = ["get", "post", "put", "patch", "delete"]
+    renderer_classes = renderers.OF_OBJECTS
+    versioning_class = versioning.KindVersioning
+    pagination_class = ContinuePagination
 
     target: routes.Target
     is_renamed = False
     """Whether the answer is to have the names of ``events.k8s.io``."""
 
-    def initialize_request(  # type: ignore[override]  # handlers here take Django's own
-        self, request: HttpRequest, *args: Any, **kwargs: Any
-    ) -> HttpRequest:
-        """Return Django's request: bodies are read by ``wire``, so DRF's wrapper adds nothing."""
-        return request
+    def get_parsers(self) -> Any:
+        """Return those of objects or, for PATCH, of patches."""
+        return _OF_PATCHES if self.request.method == "PATCH" else self._parsers
 
-    def initial(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, read the path, and ask whether the user may do that."""
-        if "timeout=" in request.META["QUERY_STRING"]:
-            options.check_timeout(request.GET)
-        self.user = auth.user_of(request.META)
-        target = routes.target_of(request)
-        if target is None:
-            raise NotFound(errors.UNKNOWN_PATH)
-        self.target = target
-        if auth.MASTERS not in self.user.groups:
-            selector = request.GET.get("fieldSelector", "")
-            auth.require(self.user, auth.asked(request.method or "GET", target, selector))
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as above
+        """Read the path and judge the request."""
+        # Without a target the version is refused, and nothing below is asked.
+        target = self.target = cast("routes.Target", routes.target_of(request.META, request))
+        super().initial(request, *args, **kwargs)
         if event_group.is_asked(target):
             self.target, self.is_renamed = event_group.in_core(target), True
             event_group.rename_request(request)
 
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return what the method does with what the path names."""
+        selector = request.query_params.get("fieldSelector", "")
+        return (auth.asked(request.method, self.target, selector),)
+
     def finalize_response(  # type: ignore[override]  # as above
-        self, request: HttpRequest, response: HttpResponseBase, *args: Any, **kwargs: Any
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         """Return the answer by the names and in the form that the client asks for."""
-        if self.is_renamed:
-            event_group.rename_answer(response)
+        if self.is_renamed and isinstance(response, Response):
+            event_group.rename_answer(request, response)
         return super().finalize_response(request, response, *args, **kwargs)
 
-    def is_dry_run(self, request: HttpRequest) -> bool:
+    def is_dry_run(self, request: Request) -> bool:
         """Return what the parameters say, or the DeleteOptions in the body.
 
         A collection is deleted, and rolled back, by many short transactions, not in one of ours.
@@ -115,67 +122,53 @@ class ResourceView(StatusView):
 
     # ------------------------------------------------------------------------------- reads
 
-    def get(self, request: HttpRequest) -> HttpResponseBase:
-        """Return an object, a collection, or a subresource that can be read."""
-        target = self.target
-        if not target.name:
-            return self._list(request)
-        if target.subresource in ("binding", "eviction", "finalize", "token"):
-            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        is_pod = target.kind.name == "Pod"
-        if is_pod and authorizer.reads_own_pods_only(self.user, target.namespace, target.name):
-            found = node_of_pod(target.namespace, target.name)
-            auth.require_own(self.user, target.namespace, target.name, found)
-        batch = batches.of(request)
-        if batch is not None and is_pod:
-            return batch.read_pod(
-                target.namespace, target.name, lambda body: self._object(request, body)
-            )
-        body = get_object(target.kind, target.namespace, target.name)
-        if target.subresource == "scale":
-            return self._plain(request, wire.encode(scale_of(target.kind, replies.decode(body))))
-        return self._object(request, body)
-
-    def _list(self, request: HttpRequest) -> HttpResponse:
-        target, query = self.target, request.GET
-        form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
-        limit = wire.integer(query.get("limit"), "limit") if query else None
+    def list(self, request: Request) -> HttpResponseBase:
+        """Return a collection, or a page of it."""
+        target, query = self.target, request.query_params
         version = options.list_version(query)
         if version.least:
             lineage.require(version.least)
-        page = list_page(
-            target.kind,
-            target.namespace,
-            label_selector=query.get("labelSelector", ""),
-            field_selector=query.get("fieldSelector", ""),
-            limit=limit or None,
-            continue_token=query.get("continue", ""),
-            exact=version.exact,
-            acknowledged=True,
-        )
-        metadata = replies.list_metadata(page.revision, page.continue_token, page.remaining)
-        if form == negotiation.TABLE:
-            include = replies.include_object(query.get("includeObject"))
-            return replies.reply(replies.list_table(target.kind, page.items, metadata, include))
-        if form == negotiation.PARTIAL:
-            return replies.reply(replies.partial_list(page.items, metadata))
-        return self._plain(request, replies.join_list(target.kind, page.items, metadata))
+
+        def read(limit: int | None, token: str) -> Page[bytes]:
+            page = list_page(
+                target.kind,
+                target.namespace,
+                label_selector=query.get("labelSelector", ""),
+                field_selector=query.get("fieldSelector", ""),
+                limit=limit,
+                continue_token=token,
+                exact=version.exact,
+                acknowledged=True,
+            )
+            return Page(page.items, page.revision, page.continue_token, page.remaining)
+
+        paginator = self.pagination_class()
+        items = paginator.paginate_queryset(read, request, self)
+        return replies.reply(StoredList(target.kind, items, paginator.metadata))
+
+    def retrieve(self, request: Request) -> HttpResponseBase:
+        """Return an object."""
+        target = self.target
+        kind = target.kind
+        if kind.name == "Pod":
+            if authorizer.reads_own_pods_only(self.user, target.namespace, target.name):
+                found = node_of_pod(target.namespace, target.name)
+                auth.require_own(self.user, target.namespace, target.name, found)
+            batch = batches.of(request)
+            if batch is not None:
+                return batch.read_pod(
+                    target.namespace,
+                    target.name,
+                    lambda body: replies.reply(StoredObject(kind, body)),
+                )
+        return replies.reply(StoredObject(kind, get_object(kind, target.namespace, target.name)))
 
     # ------------------------------------------------------------------------------ writes
 
-    def post(self, request: HttpRequest) -> HttpResponseBase:
-        """Create an object or a list of them, or act through a subresource."""
+    def create(self, request: Request) -> HttpResponseBase:
+        """Create an object or a list of them."""
         target = self.target
-        if target.subresource == "binding":
-            return self._bind(request, target.name)
-        if target.subresource == "eviction":
-            return self._evict(request)
-        if target.subresource == "token":
-            made = account_tokens.answer(self._body(request), target)
-            return replies.reply(wire.encode(made), status=201)
-        if target.name:
-            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        value = self._body(request)
+        value: Any = request.data
         kind = target.kind
         if isinstance(value, dict) and value.get("kind") in (kind.list_kind, "List"):
             return self._create_all(request, value)
@@ -186,13 +179,11 @@ class ResourceView(StatusView):
         metadata = metadata_of(manifest)
         put_namespace(metadata, target.namespace)
         warnings += advice.about(kind.name, manifest, time.monotonic())
-        if kind.names_creators or "fieldManager" in request.GET:
+        if kind.names_creators or "fieldManager" in request.query_params:
             managed_fields.claim(kind, manifest, options.field_manager(request))
 
-        def created(stored: Stored) -> HttpResponse:
-            return self._object(
-                request, stored.manifest, status=201, warnings=[*warnings, *stored.warnings]
-            )
+        def created(stored: Stored) -> Response:
+            return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
 
         batch = batches.of(request)
         if batch is not None and objects.is_batched(kind):
@@ -200,11 +191,11 @@ class ResourceView(StatusView):
         stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
         return created(stored)
 
-    def _create_all(self, request: HttpRequest, value: Manifest) -> HttpResponse:
+    def _create_all(self, request: Request, value: Manifest) -> Response:
         """Create every item of a list, or none."""
         kind = self.target.kind
         manifests, warnings = items_of(
-            value, kind, self.target.namespace, request.GET.get("fieldValidation", "")
+            value, kind, self.target.namespace, request.query_params.get("fieldValidation", "")
         )
         manager = options.field_manager(request)
         for manifest in manifests:
@@ -215,23 +206,19 @@ class ResourceView(StatusView):
             user=self.user,
         )
         metadata = replies.list_metadata(max((stored.revision for stored in done), default=0))
-        body = replies.join_list(kind, [stored.manifest for stored in done], metadata)
+        made = StoredList(kind, [stored.manifest for stored in done], metadata)
         for stored in done:
             warnings += stored.warnings
         moment = time.monotonic()
         for manifest in manifests:
             warnings += advice.about(manifest.get("kind") or kind.name, manifest, moment)
-        return replies.reply(body, status=201, warnings=warnings)
+        return replies.reply(made, status=201, warnings=warnings)
 
-    def put(self, request: HttpRequest) -> HttpResponse:
-        """Replace an object, its status or its scale."""
+    def update(self, request: Request) -> Response:
+        """Replace an object, or its status."""
         target = self.target
-        if not target.name or target.subresource in ("binding", "eviction", "token"):
-            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        value = self._body(request)
+        value: Any = request.data
         self._limit(request)
-        if target.subresource == "scale":
-            return self._set_scale(request, lambda _: value)
         manifest, warnings = self._manifest(request, value)
         metadata = metadata_of(manifest)
         put_namespace(metadata, target.namespace)
@@ -242,31 +229,14 @@ class ResourceView(StatusView):
             )
         return self._update(request, lambda _: manifest, warnings)
 
-    def patch(self, request: HttpRequest) -> HttpResponse:
-        """Change an object, its status or its scale by one of the four kinds of patch."""
+    def partial_update(self, request: Request) -> Response:
+        """Change an object, or its status, by one of the four kinds of patch."""
         target = self.target
-        if not target.name or target.subresource in ("binding", "eviction", "finalize", "token"):
-            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        content_type = wire.media_type(request.META.get("CONTENT_TYPE"))
-        if content_type not in PATCH_TYPES:
-            raise errors.UnsupportedMediaType(
-                "the body of the request was in an unknown format - "
-                f"accepted media types include: {', '.join(PATCH_TYPES)}"
-            )
-        self._limit(request)
-        if content_type == APPLY_PATCH:
-            return self._apply(request, wire.decode(request.body, content_type))
-        value = wire.decode_patch(request.body, content_type)
-        scale = target.subresource == "scale"
-        wire_type = wire_types.Scale if scale else target.kind.wire_type
-
-        def change(current: Manifest) -> Manifest:
-            return patching.apply_patch(content_type, current, value, wire_type)
-
-        if scale:
-            return self._set_scale(request, change)
-        warnings: list[str] = []
-        mode = request.GET.get("fieldValidation", "")
+        change = self._patch(request, target.kind.wire_type)
+        if change is None:
+            return self._apply(request, request.data)
+        warnings: Texts = []
+        mode = request.query_params.get("fieldValidation", "")
 
         def patched(current: Manifest) -> Manifest:
             manifest, found = wire.manifest(strip_nulls(change(current)), target.kind, mode)
@@ -279,11 +249,23 @@ class ResourceView(StatusView):
 
         return self._update(request, patched, warnings)
 
-    def _apply(self, request: HttpRequest, value: Any) -> HttpResponse:
+    def _patch(self, request: Request, wire_type: Any) -> Change | None:
+        """Return what a patch does; None for an apply, which knows more."""
+        self._limit(request)
+        content_type = parsers.media_type(request.META.get("CONTENT_TYPE"))
+        value: Any = request.data
+        if content_type == parsers.APPLY:
+            return None
+
+        def change(current: Manifest) -> Manifest:
+            changed: Manifest = patching.apply_patch(content_type, current, value, wire_type)
+            return changed
+
+        return change
+
+    def _apply(self, request: Request, value: Any) -> Response:
         """Server-side apply: create, or merge what the manager says."""
-        target, query = self.target, request.GET
-        if target.subresource == "scale":
-            raise errors.UnsupportedMediaType("apply is not supported for scale")
+        target, query = self.target, request.query_params
         if not query.get("fieldManager"):
             raise BadRequest(
                 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: '
@@ -318,16 +300,16 @@ class ResourceView(StatusView):
                 user=self.user,
             )
             warnings += stored.warnings
-            return self._object(request, stored.manifest, status=201, warnings=warnings)
+            return self._object(stored.manifest, 201, warnings)
 
     def _update(
         self,
-        request: HttpRequest,
+        request: Request,
         change: Change,
-        warnings: list[str],
+        warnings: Texts,
         *,
         by_apply: bool = False,
-    ) -> HttpResponse:
+    ) -> Response:
         """Write what ``change`` makes of the object; an apply says itself who owns what then."""
         target = self.target
         manager = None
@@ -343,33 +325,31 @@ class ResourceView(StatusView):
             now=clock.now(),
             user=self.user,
         )
-        return self._object(request, stored.manifest, warnings=[*warnings, *stored.warnings])
+        return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
 
     # ----------------------------------------------------------------------------- deletes
 
-    def delete(self, request: HttpRequest) -> HttpResponseBase:
-        """Delete an object, or every object of a collection that the selectors match."""
-        target = self.target
-        if target.subresource:
-            raise errors.MethodNotAllowed(errors.WRONG_METHOD)
-        wanted = self._delete_options(request)
-        if target.name:
-            batch = batches.of(request)
-            if batch is not None and objects.is_batched(target.kind):
-                one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
-                return batch.delete(
-                    target.kind, one, lambda deleted: self._deleted(request, deleted)
-                )
-            deleted = objects.delete(
-                target.kind,
-                target.namespace,
-                target.name,
-                wanted,
-                now=clock.now(),
-                user=self.user,
-            )
-            return self._deleted(request, deleted)
-        query = request.GET
+    def destroy(self, request: Request) -> HttpResponseBase:
+        """Delete an object, or begin to."""
+        target, wanted = self.target, self._delete_options(request)
+        batch = batches.of(request)
+        if batch is not None and objects.is_batched(target.kind):
+            one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
+            return batch.delete(target.kind, one, self._deleted)
+        deleted = objects.delete(
+            target.kind,
+            target.namespace,
+            target.name,
+            wanted,
+            now=clock.now(),
+            user=self.user,
+        )
+        return self._deleted(deleted)
+
+    def deletecollection(self, request: Request) -> Response:
+        """Delete every object of a collection that the selectors match."""
+        target, wanted = self.target, self._delete_options(request)
+        query = request.query_params
         until = time.monotonic() + COLLECTION_SECONDS
         delete_collection(
             target.kind,
@@ -381,36 +361,102 @@ class ResourceView(StatusView):
             user=self.user,
             enough=lambda: time.monotonic() > until,
         )
-        return replies.reply(wire.encode(errors.success(details=_details(target.kind, ""))))
+        return replies.reply(errors.success(details=_details(target.kind, "")))
 
-    def _deleted(self, request: HttpRequest, deleted: Deleted) -> HttpResponse:
+    def _deleted(self, deleted: Deleted) -> Response:
         """Return the object, where it stays or is a pod; otherwise that it is gone."""
         kind = self.target.kind
         if kind.returns_deleted or not deleted.gone:
-            return self._object(request, deleted.manifest)
+            return self._object(deleted.manifest)
         details = _details(kind, self.target.name)
         if deleted.uid:
             details["uid"] = deleted.uid
-        return replies.reply(wire.encode(errors.success(details=details)))
+        return replies.reply(errors.success(details=details))
 
-    def _delete_options(self, request: HttpRequest) -> Manifest:
+    def _delete_options(self, request: Request) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
-        return options.delete_options(self._body(request) if request.body else {}, request.GET)
+        return options.delete_options(request.data if request.body else {}, request.query_params)
 
     # ------------------------------------------------------------------------ subresources
 
-    def _bind(self, request: HttpRequest, name: str) -> HttpResponse:
-        return bind(self._body(request), self.target.namespace, name, self.user)
+    @action(detail=True, methods=["get"], url_path="status")
+    def read_status(self, request: Request) -> HttpResponseBase:
+        """Return the whole object, as Kubernetes does."""
+        return self.retrieve(request)
 
-    def _evict(self, request: HttpRequest) -> HttpResponse:
+    @read_status.mapping.put
+    def replace_status(self, request: Request) -> Response:
+        """Replace the status and nothing else."""
+        return self.update(request)
+
+    @read_status.mapping.patch
+    def patch_status(self, request: Request) -> Response:
+        """Change the status and nothing else."""
+        return self.partial_update(request)
+
+    @action(detail=True, methods=["get"], url_path="approval")
+    def read_approval(self, request: Request) -> HttpResponseBase:
+        """Return the whole object."""
+        return self.retrieve(request)
+
+    @read_approval.mapping.put
+    def replace_approval(self, request: Request) -> Response:
+        """Replace the conditions that approve or deny."""
+        return self.update(request)
+
+    @read_approval.mapping.patch
+    def patch_approval(self, request: Request) -> Response:
+        """Change the conditions that approve or deny."""
+        return self.partial_update(request)
+
+    @action(detail=True, methods=["put"])
+    def finalize(self, request: Request) -> Response:
+        """Replace the finalizers of a namespace."""
+        return self.update(request)
+
+    @action(detail=True, methods=["post"])
+    def token(self, request: Request) -> Response:
+        """Make a token of a service account."""
+        return replies.reply(account_tokens.answer(request.data, self.target), status=201)
+
+    @action(detail=True, methods=["post"])
+    def binding(self, request: Request) -> Response:
+        """Bind a pod."""
+        return bind(request.data, self.target.namespace, self.target.name, self.user)
+
+    @action(detail=True, methods=["post"])
+    def eviction(self, request: Request) -> Response:
+        """Evict a pod, if its budgets allow that."""
         target, wanted = self.target, self._eviction(request)
         evict_pod(target.namespace, target.name, wanted, now=clock.now(), user=self.user)
-        return replies.reply(wire.encode(errors.success(201)), status=201)
+        return replies.reply(errors.success(201), status=201)
 
-    def _eviction(self, request: HttpRequest) -> Manifest:
+    @action(detail=True, methods=["get"])
+    def scale(self, request: Request) -> Response:
+        """Return how many replicas an object wants and has."""
+        target = self.target
+        body = get_object(target.kind, target.namespace, target.name)
+        return replies.reply(scale_of(target.kind, replies.decode(body)))
+
+    @scale.mapping.put
+    def replace_scale(self, request: Request) -> Response:
+        """Say how many replicas it shall have."""
+        value: Any = request.data
+        self._limit(request)
+        return self._set_scale(request, lambda _: value)
+
+    @scale.mapping.patch
+    def patch_scale(self, request: Request) -> Response:
+        """Change how many replicas it shall have."""
+        change = self._patch(request, wire_types.Scale)
+        if change is None:
+            raise errors.UnsupportedMediaType("apply is not supported for scale")
+        return self._set_scale(request, change)
+
+    def _eviction(self, request: Request) -> Manifest:
         """Return the DeleteOptions of an Eviction that is about this pod."""
         target = self.target
-        value = self._body(request) if request.body else {}
+        value = request.data if request.body else {}
         eviction = wire.request(
             value, "Eviction", wire_types.Eviction, "policy/v1", "policy/v1beta1"
         )
@@ -418,9 +464,9 @@ class ResourceView(StatusView):
         put_namespace(metadata, target.namespace)
         if metadata.get("name", target.name) != target.name:
             raise BadRequest("name in URL does not match name in Eviction object")
-        return options.delete_options(eviction.get("deleteOptions") or {}, request.GET)
+        return options.delete_options(eviction.get("deleteOptions") or {}, request.query_params)
 
-    def _set_scale(self, request: HttpRequest, change: Change) -> HttpResponse:
+    def _set_scale(self, request: Request, change: Change) -> Response:
         target = self.target
 
         def scaled(current: Manifest) -> Manifest:
@@ -452,51 +498,27 @@ class ResourceView(StatusView):
             now=clock.now(),
             user=self.user,
         )
-        scale = scale_of(target.kind, replies.decode(stored.manifest))
-        return self._plain(request, wire.encode(scale))
+        return replies.reply(scale_of(target.kind, replies.decode(stored.manifest)))
 
     # ----------------------------------------------------------------------------- helpers
 
-    def _body(self, request: HttpRequest) -> Any:
-        return wire.decode(request.body, request.META.get("CONTENT_TYPE"))
-
-    def _manifest(self, request: HttpRequest, value: Any) -> tuple[Manifest, list[str]]:
+    def _manifest(self, request: Request, value: Any) -> tuple[Manifest, Texts]:
         """Return the object in a body, whose value is ``value``, and warnings about its fields."""
-        mode = request.GET.get("fieldValidation", "")
-        wrong: list[str] = []
+        mode = request.query_params.get("fieldValidation", "")
+        wrong: Texts = []
         if mode:
             wrong = wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode)
         return wire.manifest(value, self.target.kind, mode, wrong)
 
-    def _limit(self, request: HttpRequest) -> None:
+    def _limit(self, request: Request) -> None:
         if len(request.body) > MAX_OBJECT_BYTES:
             raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
 
-    def _plain(self, request: HttpRequest, body: bytes, status: int = 200) -> HttpResponse:
-        negotiation.form(request.META.get("HTTP_ACCEPT", ""))
-        if wire.boolean(request.GET.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body, status=status)
-
-    def _object(
-        self,
-        request: HttpRequest,
-        body: bytes,
-        *,
-        status: int = 200,
-        warnings: list[str] | None = None,
-    ) -> HttpResponse:
-        """Return one stored object, as a Table or its metadata alone if the client wants that."""
-        query = request.GET
-        form = negotiation.form(request.META.get("HTTP_ACCEPT", ""))
-        if form == negotiation.TABLE:
-            include = replies.include_object(query.get("includeObject"))
-            body = replies.object_table(self.target.kind, body, include)
-        elif form == negotiation.PARTIAL:
-            body = replies.partial_object(body)
-        elif query and wire.boolean(query.get("pretty"), "pretty"):
-            body = replies.pretty(body)
-        return replies.reply(body, status=status, warnings=warnings or ())
+    def _object(self, body: bytes, status: int = 200, warnings: Iterable[str] = ()) -> Response:
+        """Return one stored object."""
+        return replies.reply(
+            StoredObject(self.target.kind, body), status=status, warnings=[*warnings]
+        )
 
 
 def _details(kind: Kind, name: str) -> dict[str, Any]:

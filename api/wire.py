@@ -12,18 +12,12 @@ from typing import Any
 
 import msgspec
 
-from api import protobuf
-from api.errors import UnsupportedMediaType
+from api import parsers
 from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.meta import Manifest
 from clusterstate.objects.schema import check_types, is_plain, type_problem, unknown_fields
-
-JSON = "application/json"
-YAML = "application/yaml"
-YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
-ACCEPTED = f"{JSON}, {YAML}"
 
 encode = msgspec.json.Encoder().encode
 
@@ -55,57 +49,12 @@ def integer(text: str | None, name: str) -> int | None:
     return int(text)
 
 
-def media_type(content_type: str | None) -> str:
-    """Return a Content-Type without parameters, in lower case; a missing one means JSON."""
-    return (content_type or JSON).partition(";")[0].strip().lower() or JSON
-
-
-def decode(raw: bytes, content_type: str | None) -> Any:
-    """Return the JSON value in ``raw``, JSON or YAML, without nulls: clients mean absent by them.
-
-    Raises:
-        UnsupportedMediaType: another format.
-        BadRequest: the text does not decode.
-    """
-    value = decode_patch(raw, content_type)
-    # Most bodies have none, and looking for the word costs a hundredth of a walk.
-    if b"null" in raw or media_type(content_type) != JSON:
-        return strip_nulls(value)
-    return value
-
-
-def decode_patch(raw: bytes, content_type: str | None) -> Any:
-    """Return the JSON value in ``raw``, which is JSON or YAML as ``content_type`` says.
-
-    Nulls stay: in a patch they mean removal.
-
-    Raises:
-        UnsupportedMediaType: another format.
-        BadRequest: the text does not decode.
-    """
-    kind = media_type(content_type)
-    if kind == JSON or kind.endswith("+json"):
-        return decode_json(raw)
-    if kind in YAML_TYPES or kind.endswith("+yaml"):
-        return decode_yaml(raw)
-    if kind == protobuf.MEDIA_TYPE:
-        return protobuf.decode(raw)
-    raise UnsupportedMediaType(
-        "the body of the request was in an unknown format - "
-        f"accepted media types include: {ACCEPTED}"
-    )
-
-
-decode_json = reading.read_json
-decode_yaml = reading.read_yaml
-
-
 def repeated(raw: bytes, content_type: str | None, mode: str) -> list[str]:
     """Return what to say of fields that stand twice in a JSON body, if ``mode`` asks for that.
 
     Without the parameter this check is skipped, since it takes longer than all other reading.
     """
-    if mode not in ("Strict", "Warn") or media_type(content_type) != JSON:
+    if mode not in ("Strict", "Warn") or parsers.media_type(content_type) != parsers.JSON:
         return []
     return [f'duplicate field "{path}"' for path in reading.repeated_fields(raw)]
 

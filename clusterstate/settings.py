@@ -369,8 +369,24 @@ CELERY_DB_REUSE_MAX = 1_000_000
 
 # --- REST framework -------------------------------------------------------------------------------
 
-REST_FRAMEWORK: dict[str, object] = {
+REST_FRAMEWORK: dict[str, object] = {  # how the API uses each of them: see the package api
+    "DEFAULT_AUTHENTICATION_CLASSES": ["api.auth.BearerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["api.permissions.RoleBased"],
     "DEFAULT_THROTTLE_CLASSES": [],
+    "DEFAULT_PARSER_CLASSES": [
+        "api.parsers.JSONParser",
+        "api.parsers.YAMLParser",
+        "api.parsers.ProtobufParser",
+    ],
+    "DEFAULT_RENDERER_CLASSES": [
+        "api.renderers.JSONRenderer",
+        "api.renderers.YAMLRenderer",
+        "api.renderers.ProtobufRenderer",
+    ],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "api.negotiation.Negotiation",
+    "DEFAULT_VERSIONING_CLASS": "api.versioning.PathVersioning",
+    "DEFAULT_PAGINATION_CLASS": "api.pagination.ContinuePagination",
+    "EXCEPTION_HANDLER": "api.errors.handle",
     "UNAUTHENTICATED_USER": None,
 }
 

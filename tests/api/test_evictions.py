@@ -72,7 +72,7 @@ def test_pages(waiting):
 
 @pytest.mark.parametrize("limit", ["", "limit=9&"])
 def test_one_answer_has_only_so_many_and_the_token_leads_to_the_rest(waiting, monkeypatch, limit):
-    monkeypatch.setattr(evictions_api, "_MOST", 2)
+    monkeypatch.setattr(evictions_api.EvictionsPagination, "most", 2)
     page = waiting.get(f"{EVICTIONS}?{limit}").ok()
     assert [item["metadata"]["name"] for item in page["items"]] == ["q", "p1"]
     token = page["metadata"]["continue"]

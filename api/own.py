@@ -1,0 +1,49 @@
+"""Resources that no kind of the registry has: reviews, and what is Stowage's own."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+
+from rest_framework.viewsets import ViewSetMixin
+
+from api.requests import Request
+from api.views import StatusView
+from clusterstate.access.rules import Attributes
+
+GROUP: Final = "stowage.dev"
+API_VERSION: Final = f"{GROUP}/v1"
+
+_VERBS: Final = {
+    "list": "list",
+    "retrieve": "get",
+    "create": "create",
+    "update": "update",
+}
+
+
+class OwnViewSet(ViewSetMixin, StatusView):
+    """A resource, by the words that permissions use for it.
+
+    ``subresource``: the resource is one, of objects called as ``owner`` is in the path.
+    """
+
+    group = GROUP
+    resource = ""
+    subresource = ""
+    owner = ""
+    is_namespaced: ClassVar[bool] = False
+    is_single: ClassVar[bool] = False
+    lookup_url_kwarg: ClassVar[str] = "name"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return what the action does with what the path names."""
+        named: dict[str, Any] = self.kwargs
+        return (
+            Attributes(
+                verb=_VERBS.get(self.action or "", "create"),
+                group=self.group,
+                resource=self.resource,
+                subresource=self.subresource,
+                namespace=named.get("namespace", ""),
+                name=named.get(self.owner or self.lookup_url_kwarg, ""),
+            ),
+        )

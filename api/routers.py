@@ -1,0 +1,120 @@
+"""Kubernetes' paths for viewsets: which action serves which path and method.
+
+A *kind* of the registry is served below ``/api/VERSION`` or ``/apis/GROUP/VERSION`` as a collection
+(in a namespace, or in all), as an object, and as an object's subresources. Sixty kinds would be
+some hundred patterns for each request to be compared with; ``routes`` reads such a path at once, so
+the router has one view for each *shape* of path and chooses by what was read. Resources without a
+kind are registered by their path. A trailing slash means nothing: clients write both forms, and a
+redirect would turn their PATCH into a GET.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, URLResolver, re_path
+from rest_framework.routers import BaseRouter
+
+from api import routes
+from api.routes import Target
+
+View = Callable[..., HttpResponseBase]
+
+COLLECTION: Final = {"get": "list", "post": "create", "delete": "deletecollection"}
+OBJECT: Final = {
+    "get": "retrieve",
+    "put": "update",
+    "patch": "partial_update",
+    "delete": "destroy",
+}
+"""Which action of a viewset serves a method."""
+
+
+class Kinds:
+    """The view of all kinds: one for each shape of path."""
+
+    def __init__(self, viewset: Any) -> None:
+        self.cls = viewset
+        self.collection: View = viewset.as_view(dict(COLLECTION))
+        self.object: View = viewset.as_view(dict(OBJECT))
+        self.subresources: dict[str, View] = {
+            action.url_path: viewset.as_view(dict(action.mapping))
+            for action in viewset.get_extra_actions()
+        }
+        self.csrf_exempt = True  # nothing here looks at cookies but to read
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer a request to a path of a kind, or of none."""
+        return self.view(routes.target_of(request.META, request))(request)
+
+    def view(self, target: Target | None) -> View:
+        """Return the view for what a path names; where that is nothing, one that says so."""
+        if target is None or not target.name:
+            return self.collection
+        return self.subresources[target.subresource] if target.subresource else self.object
+
+
+class KubernetesRouter(BaseRouter):
+    """Collects viewsets, and writes their URL patterns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: Kinds | None = None
+
+    def register_kinds(self, viewset: Any) -> Kinds:
+        """Serve every kind of the registry with a viewset; return its view."""
+        self.kinds = Kinds(viewset)
+        return self.kinds
+
+    def register(self, prefix: str, viewset: Any, basename: str | None = None) -> None:
+        """Serve a resource without a kind below a path such as ``apis/G/V/nodes/{node}/usage``.
+
+        The viewset may be registered under several paths, and says by ``is_single`` that the path
+        names one object, by ``is_namespaced`` that its objects have no path without a namespace.
+        """
+        self.registry.append((prefix, viewset, basename or self.get_default_basename(viewset)))
+
+    def get_default_basename(self, viewset: Any) -> str:
+        """Return the name of the resource."""
+        return str(viewset.resource)
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        """Return the patterns: those of single paths before those of the kinds."""
+        found: list[URLPattern | URLResolver] = [
+            pattern
+            for prefix, viewset, basename in self.registry
+            for pattern in self._patterns(prefix, viewset, basename)
+        ]
+        if self.kinds is not None:
+            found.append(re_path(r"^api/v1/.", self.kinds, name="objects"))
+            found.append(re_path(r"^apis/[^/]+/[^/]+/.", self.kinds, name="objects"))
+        return found
+
+    def _patterns(self, prefix: str, viewset: Any, basename: str) -> list[URLPattern]:
+        if viewset.is_single:
+            mapping = {"get": "retrieve", "put": "update"}
+            return [_pattern(prefix, viewset, mapping, basename)]
+        found = [_pattern(prefix, viewset, COLLECTION, f"{basename}-list")]
+        if viewset.is_namespaced and "{namespace}" not in prefix:
+            return [one for one in found if one is not None]
+        one = f"{prefix}/{{{viewset.lookup_url_kwarg}}}"
+        found.append(_pattern(one, viewset, OBJECT, f"{basename}-detail"))
+        for action in viewset.get_extra_actions():
+            path, name = f"{one}/{action.url_path}", f"{basename}-{action.url_name}"
+            found.append(_pattern(path, viewset, action.mapping, name))
+        return [one for one in found if one is not None]
+
+
+def _pattern(path: str, viewset: Any, mapping: Mapping[str, str], name: str) -> Any:
+    """Return the pattern of a path, None where the viewset has no action for it."""
+    actions = {method: action for method, action in mapping.items() if hasattr(viewset, action)}
+    if not actions:
+        return None
+    parts = re.split(r"\{(\w+)\}", path)
+    text = "".join(
+        rf"(?P<{part}>[^/]+)" if number % 2 else re.escape(part)
+        for number, part in enumerate(parts)
+    )
+    return re_path(rf"^{text}/?$", viewset.as_view(actions), name=name)

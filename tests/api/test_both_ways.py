@@ -1,0 +1,238 @@
+"""A request is answered alike in a batch and alone, whatever the answer is.
+
+Each row of the table is one request, sent twice to the same state of things: once through the lane
+that answers in batches, once through Django alone. Status, headers and body must be equal, but for
+what is new with every object (its uid, and revisions).
+"""
+
+import json
+import re
+
+import pytest
+from django.core.wsgi import get_wsgi_application
+from django.db import connection, transaction
+
+from api import room
+from api.serving import Application, Work
+from clusterstate import memory
+from clusterstate.actions import objects
+from clusterstate.objects import protobuf
+from clusterstate.objects.errors import TooManyRequests
+from tests.api.builders import NODES, PODS, node, pod
+from tests.api.conftest import TABLE
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+JSON = "application/json"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+LIST = {"kind": "PodList", "apiVersion": "v1", "items": [pod("a"), pod("b")]}
+
+REQUESTS = [
+    # method, path, body, status, and what differs from an ordinary request
+    ("POST", PODS, pod("new"), 201, {}),
+    ("POST", f"{PODS}?pretty=true", pod("new"), 201, {}),
+    ("POST", f"{PODS}?dryRun=All", pod("new"), 201, {}),
+    ("POST", f"{PODS}?fieldManager=me", pod("new"), 201, {}),
+    ("POST", PODS, pod("new", flurb=1), 201, {}),
+    ("POST", PODS, pod("new"), 201, {"accept": TABLE}),
+    ("POST", PODS, pod("new"), 201, {"accept": PARTIAL}),
+    ("POST", PODS, pod("new"), 201, {"accept": "application/yaml"}),
+    ("POST", PODS, pod("new"), 201, {"accept": PROTOBUF}),
+    ("POST", PODS, LIST, 201, {}),
+    ("POST", PODS, b"metadata: {name: y}\nspec: {containers: [{name: c, image: i}]}\n", 201,
+     {"content_type": "application/yaml"}),
+    ("POST", NODES, node("new"), 201, {}),
+    ("POST", LEASES, {"metadata": {"name": "new"}}, 201, {}),
+    ("POST", PODS, b"", 400, {}),
+    ("POST", PODS, b"{", 400, {}),
+    ("POST", PODS, [], 400, {}),
+    ("POST", PODS, {"kind": "Node"}, 400, {}),
+    ("POST", PODS, pod("new", containers=5), 400, {}),
+    ("POST", f"{PODS}?fieldValidation=Strict", pod("new", flurb=1), 400, {}),
+    ("POST", f"{PODS}?pretty=perhaps", pod("new"), 400, {}),
+    ("POST", f"{PODS}?timeout=soon", pod("new"), 400, {}),
+    ("POST", f"{PODS}?includeObject=Half", pod("new"), 400, {"accept": TABLE}),
+    ("POST", PODS, b"junk", 400, {"content_type": PROTOBUF}),
+    ("POST", PODS, pod("new"), 401, {"token": "wrong"}),
+    ("POST", PODS, pod("new"), 401, {"token": "wrong", "accept": PROTOBUF}),
+    ("POST", PODS, pod("new"), 401, {"token": ""}),
+    ("POST", PODS, pod("new"), 403, {"token": "reader"}),
+    ("POST", f"{PODS}?pretty=perhaps", b"{", 403, {"token": "reader", "accept": "image/png"}),
+    ("POST", PODS, pod("new", priorityClassName="none"), 403, {}),
+    ("POST", "/api/v1/namespaces/nowhere/pods", pod("new"), 404, {}),
+    ("POST", "/api/v1/pods", pod("new"), 405, {}),
+    ("POST", PODS, pod("new"), 406, {"accept": "image/png"}),
+    ("POST", PODS, pod("old"), 409, {}),
+    ("POST", PODS, pod("old"), 409, {"accept": PROTOBUF}),
+    ("POST", PODS, pod("old"), 409, {"accept": "application/yaml"}),
+    ("POST", PODS, b" " * (4 << 20) + b"{}", 413, {}),
+    ("POST", PODS, b"name,new", 415, {"content_type": "text/csv"}),
+    ("POST", PODS, pod("BAD_name"), 422, {}),
+    ("POST", f"{PODS}?dryRun=Some", pod("new"), 422, {}),
+    ("POST", f"{PODS}?fieldManager={'x' * 200}", pod("new"), 422, {}),
+    ("GET", f"{PODS}/old", None, 200, {}),
+    ("GET", f"{PODS}/old?pretty=1", None, 200, {}),
+    ("GET", f"{PODS}/old", None, 200, {"accept": TABLE}),
+    ("GET", f"{PODS}/old?includeObject=Object", None, 200, {"accept": TABLE}),
+    ("GET", f"{PODS}/old", None, 200, {"accept": PARTIAL}),
+    ("GET", f"{PODS}/old", None, 200, {"accept": PROTOBUF}),
+    ("GET", f"{PODS}/old", None, 200, {"accept": "application/yaml"}),
+    ("GET", f"{PODS}/old", None, 200, {"token": "reader"}),
+    ("GET", f"{PODS}/old?pretty=perhaps", None, 400, {}),
+    ("GET", f"{PODS}/old", None, 401, {"token": "wrong"}),
+    ("GET", f"{PODS}/old", None, 403, {"token": "nobody"}),
+    ("GET", f"{PODS}/none", None, 403, {"token": "nobody"}),
+    ("GET", f"{PODS}/none", None, 404, {}),
+    ("GET", f"{PODS}/none", None, 404, {"accept": TABLE}),
+    ("GET", f"{PODS}/old", None, 406, {"accept": "text/csv"}),
+    ("DELETE", f"{PODS}/old", None, 200, {}),
+    ("DELETE", f"{PODS}/old", None, 200, {"accept": PROTOBUF}),
+    ("DELETE", f"{PODS}/old", {"gracePeriodSeconds": 0}, 200, {}),
+    ("DELETE", f"{PODS}/old?dryRun=All", None, 200, {}),
+    ("DELETE", f"{NODES}/n", None, 200, {}),
+    ("DELETE", f"{PODS}/old?gracePeriodSeconds=x", None, 400, {}),
+    ("DELETE", f"{PODS}/old", b"{", 400, {}),
+    ("DELETE", f"{PODS}/old", None, 403, {"token": "reader"}),
+    ("DELETE", f"{PODS}/none", None, 404, {}),
+    ("DELETE", f"{PODS}/old", None, 406, {"accept": "image/png"}),
+    ("DELETE", f"{PODS}/old", {"preconditions": {"uid": "another"}}, 409, {}),
+    ("DELETE", f"{PODS}/old", b"x", 415, {"content_type": "text/csv"}),
+    ("DELETE", f"{PODS}/old", {"propagationPolicy": "Sideways"}, 422, {}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def application():
+    return Application(get_wsgi_application(), threads=1)
+
+
+@pytest.fixture
+def tokens(api, reader):
+    from tests.api.conftest import make_token
+
+    api.post(NODES, node("n")).ok(201)
+    api.post(PODS, pod("old")).ok(201)
+    return {
+        "operator": api.token,
+        "reader": reader.token,
+        "nobody": make_token("nobody", ["team"]),
+        "wrong": "wrong",
+        "": "",
+    }
+
+
+def work(tokens, method, path, body, special):
+    path, _, query = path.partition("?")
+    headers = [
+        (b"host", b"stowage"),
+        (b"accept", special.get("accept", JSON).encode()),
+        (b"content-type", special.get("content_type", JSON).encode()),
+    ]
+    token = tokens[special.get("token", "operator")]
+    if token:
+        headers.append((b"authorization", f"Bearer {token}".encode()))
+    scope = {
+        "type": "http", "method": method, "path": path, "query_string": query.encode(),
+        "http_version": "1.1", "headers": headers,
+    }  # fmt: skip
+    raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    return Work(scope, raw)
+
+
+def answer(way, asked):
+    """Return status, headers and body, without what is new each time; nothing stays written."""
+    with transaction.atomic():
+        ((status, headers, body),) = way([asked])
+        transaction.set_rollback(True)
+    memory.forget()
+    kept = sorted(pair for pair in headers if pair[0] != b"content-length")
+    return status, kept, body
+
+
+def masked(text):
+    """Return a text without what is new with every object."""
+    text = re.sub(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", b"UID", text)
+    text = re.sub(rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"TIME", text)
+    return re.sub(rb'("?resourceVersion"?: ?)"?\'?\d+\'?"?', rb"\1N", text)
+
+
+def told(body):
+    """Return what protobuf says as JSON: its texts have lengths, so it cannot be masked itself."""
+    return masked(json.dumps(protobuf.decode(body)).encode())
+
+
+@pytest.mark.django_db
+def test_both_ways_answer_alike(application, tokens):
+    assert {200, 201, 400, 401, 403, 404, 405, 406, 409, 413, 415, 422} == {
+        row[3] for row in REQUESTS
+    }
+    for method, path, body, status, special in REQUESTS:
+        about = (method, path, special)
+        asked = work(tokens, method, path, body, special)
+        together = answer(application._together, asked)
+        alone = answer(application._one_by_one, asked)
+        assert together[0] == alone[0] == status, (about, together, alone)
+        assert together[1] == alone[1], about
+        if special.get("accept") == PROTOBUF:
+            assert told(together[2]) == told(alone[2]), about
+        else:
+            assert masked(together[2]) == masked(alone[2]), about
+    assert not connection.needs_rollback
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [(room.errors.InsufficientStorage("full"), 507), (TooManyRequests("busy", {}), 429)],
+)
+def test_a_refusal_from_below_is_told_alike(application, tokens, monkeypatch, failure, status):
+    def refuse(*_, **__):
+        raise failure
+
+    monkeypatch.setattr(room, "require", refuse)
+    monkeypatch.setattr(objects, "create_each", refuse)
+    asked = work(tokens, "POST", PODS, pod("new"), {})
+    together = answer(application._together, asked)
+    assert together == answer(application._one_by_one, asked)
+    assert together[0] == status
+
+
+@pytest.mark.django_db
+def test_whoever_looks_at_answers_sees_each_once(application, tokens, monkeypatch):
+    """The hook of an audit log: in a batch it sees the finished answer, not its place."""
+    from api.viewsets import ObjectViewSet
+
+    seen = []
+
+    def answered(self, request, response):
+        seen.append((request.method, response.status_code, bool(response.content), self.user.name))
+
+    monkeypatch.setattr(ObjectViewSet, "answered", answered)
+    works = [
+        work(tokens, "POST", PODS, pod("a"), {}), work(tokens, "POST", PODS, pod("a"), {}),
+        work(tokens, "GET", f"{PODS}/old", None, {}),
+        work(tokens, "DELETE", f"{PODS}/old", None, {}),
+    ]  # fmt: skip
+    application._together(works)
+    assert sorted(seen) == [
+        ("DELETE", 200, True, "operator"), ("GET", 200, True, "operator"),
+        ("POST", 201, True, "operator"), ("POST", 409, True, "operator"),
+    ]  # fmt: skip
+    seen.clear()
+    application._one_by_one(works[:3])
+    assert [one[1] for one in seen[:2]] == [409, 409]
+    assert len(seen) == 3
+
+
+@pytest.mark.django_db
+def test_a_failing_look_at_answers_changes_none(application, tokens, monkeypatch):
+    """What was done is done; and the thread of a batch must live on."""
+    from api.viewsets import ObjectViewSet
+
+    def answered(self, request, response):
+        raise OSError("no room for the log")
+
+    monkeypatch.setattr(ObjectViewSet, "answered", answered)
+    asked = work(tokens, "POST", PODS, pod("a"), {})
+    assert [status for status, _, _ in application._together([asked])] == [201]
+    assert [status for status, _, _ in application._one_by_one([asked])] == [409]
