@@ -11,9 +11,11 @@ are remembered for ``REMEMBER_SECONDS``; a revoked token therefore works for at 
 import hashlib
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
@@ -24,6 +26,7 @@ from clusterstate import memory
 from clusterstate.access import accounts, authorizer, nodes
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
+from clusterstate.actions import object_meta
 from clusterstate.admission.request import User
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
@@ -167,7 +170,22 @@ def user_of(meta: Mapping[str, Any]) -> User:
         Unauthorized, AccessDenied: see ``authenticate``.
     """
     user: User | None = meta.get(USER)
-    return authenticate(impersonation.claim_of_environ(meta)) if user is None else user
+    if user is not None:
+        return user
+    found = authenticate(impersonation.claim_of_environ(meta))
+    return identified(found, meta.get("HTTP_AUDIT_ID", ""))
+
+
+def identified(user: User, given: str) -> User:
+    """Return the user of one request, with its audit id: a UUID that the client gave, or a new one.
+
+    It stands in the answer's header ``Audit-ID``, in the audit log and with every change.
+    """
+    try:
+        request = uuid.UUID(given) if given else object_meta.new_uid()
+    except ValueError:
+        request = object_meta.new_uid()
+    return msgspec.structs.replace(user, request=request)
 
 
 class BearerAuthentication(BaseAuthentication):

@@ -54,6 +54,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.metrics import Adder
 from clusterstate.admission.request import User
 from clusterstate.middleware import SESSION_USER
+from clusterstate.objects.actor import APISERVER, acting
 from clusterstate.objects.errors import BadRequest, TooLarge, TooManyRequests
 
 logger = structlog.get_logger(__name__)
@@ -459,7 +460,9 @@ class Application:
             if isinstance(found, Exception):
                 raise found
             sender, policy = found
-        user = auth.acting(sender, claim, policy)
+        user = auth.identified(
+            auth.acting(sender, claim, policy), _header(scope, b"audit-id").decode("latin-1")
+        )
         # Whoever acts for others takes turns as themselves.
         return Caller(user, sender.name, _may_send(user, scope, policy))
 
@@ -598,7 +601,8 @@ class Application:
                 responses.append(view(WSGIRequest(environ)))
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
                 responses.append(errors.respond(error))
-        batch.execute()
+        with acting(APISERVER):  # what each of them creates or deletes is its user's
+            batch.execute()
         connections.release()
         return [_answer(response) for response in responses]
 

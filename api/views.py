@@ -14,6 +14,7 @@ from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import transactions
 from clusterstate.admission.request import User
+from clusterstate.objects.actor import acting, process_owner
 
 logger = structlog.get_logger(__name__)
 
@@ -141,7 +142,7 @@ class StatusView(APIView):
             wire.boolean(request.query_params.get("pretty"), "pretty")
 
     def carry_out(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Judge the request and run its handler; roll back what a dry run wrote."""
+        """Judge the request and run its handler for the user; roll back what a dry run wrote."""
         self.initial(request, *args, **kwargs)
         method = request.method
         handler: Handler | None = None
@@ -153,11 +154,12 @@ class StatusView(APIView):
             return handler(request, *args, **kwargs)
         if method != "DELETE":
             room.require()
-        if not self.is_dry_run(request):
-            return handler(request, *args, **kwargs)
-        request.META.pop(batches.KEY, None)  # a batch commits for all its requests
-        with transactions.rehearsal():
-            return handler(request, *args, **kwargs)
+        with acting(self.user.actor or process_owner()):
+            if not self.is_dry_run(request):
+                return handler(request, *args, **kwargs)
+            request.META.pop(batches.KEY, None)  # a batch commits for all its requests
+            with transactions.rehearsal():
+                return handler(request, *args, **kwargs)
 
     def is_dry_run(self, request: Request) -> bool:
         """Return whether the request is to change nothing.

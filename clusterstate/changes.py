@@ -50,9 +50,12 @@ OPEN = (
     f" WHEN NOT ({lineage.OPEN}) THEN revisions_closed()"
     f" WHEN pg_advisory_xact_lock_shared({_TAG_BITS}"
     " + pg_sequence_last_value('change_revision')) IS NOT NULL"
-    " AND set_config('stowage.opened', '1', true) IS NOT NULL THEN 1 END AS opened"
+    " AND set_config('stowage.opened', '1', true) IS NOT NULL THEN 1 END AS opened,"
+    " %s::integer AS actor_id, %s::uuid AS cause"
 )
-"""Column of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed.
+"""Columns of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed.
+
+Its two parameters say who writes (`clusterstate.actors.gate`).
 
 Takes the lock once in a transaction, since the lock table is small and the first number is the
 lowest anyway. The local setting that remembers it ends with the transaction, and is undone
@@ -64,6 +67,9 @@ NEXT = "nextval('change_revision')"
 """A new revision. Only valid in a statement whose rows come through a CTE with OPEN."""
 
 WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
+
+BY_GATE = "(SELECT actor_id FROM gate), (SELECT cause FROM gate)"
+"""Values of the log's columns ``actor_id`` and ``cause``: as the gate of the statement says."""
 
 _NO_CEILING = 2**62
 """While tables are filled for the first time."""
@@ -123,9 +129,10 @@ what they raise is logged and swallowed, since the transaction is already durabl
 class Change(msgspec.Struct, frozen=True, gc=False):
     """One change. ``kind`` is a kind's name, ``verb`` ADDED, MODIFIED or DELETED (integers).
 
-    The fields are the table's columns, in their order, then two texts; those from ``class_id`` on
-    are of pods. ``text`` and ``previous_text`` are documents with slots, ``None`` unless asked for
-    (or, for previous, there was none).
+    The fields are the table's columns, in their order, but for those that say who made it
+    (`queries.trail`); then two texts. Those from ``class_id`` on are of pods. ``text`` and
+    ``previous_text`` are documents with slots, ``None`` unless asked for (or, for previous, there
+    was none).
     """
 
     revision: int

@@ -1,6 +1,7 @@
 """What runs around requests: a browser's chain for the admin, next to nothing for the API."""
 
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -11,6 +12,8 @@ from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
+
+from clusterstate.objects.actor import Actor, acting, process_owner
 
 Answer: TypeAlias = HttpResponseBase | Awaitable[HttpResponseBase]
 Handler: TypeAlias = Callable[[HttpRequest], Answer]
@@ -111,6 +114,19 @@ class ContentSecurityPolicy(MiddlewareMixin):
         """Return the response with the policy, unless a view set its own."""
         response.headers.setdefault("Content-Security-Policy", _POLICY)
         return response
+
+
+class ActsForSignedIn(MiddlewareMixin):
+    """What a page changes is changed by the person who is signed in."""
+
+    def __call__(self, request: HttpRequest) -> Any:
+        """Answer; only a form that is sent changes anything."""
+        if request.method != "POST":
+            return self.get_response(request)
+        user = request.user
+        actor = Actor(user.get_username(), cause=uuid.uuid4()) if user.is_authenticated else None
+        with acting(actor or process_owner()):
+            return self.get_response(request)
 
 
 _LOOPBACK = ("localhost", "127.", "[::1]")

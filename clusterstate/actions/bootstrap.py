@@ -7,6 +7,7 @@ from django.db import transaction
 
 from clusterstate import lineage, sql
 from clusterstate.actions import default_roles, objects, users
+from clusterstate.objects.actor import APISERVER, acts_as
 from clusterstate.objects.errors import AlreadyExists
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -27,6 +28,7 @@ PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
 )
 
 
+@acts_as(APISERVER)
 def ensure(*, now: datetime) -> list[str]:
     """Create what is missing of it; return the names. Safe to call at any time, by several.
 
@@ -36,6 +38,7 @@ def ensure(*, now: datetime) -> list[str]:
     return add_missing(now=now)
 
 
+@acts_as(APISERVER)
 def ensure_access(*, now: datetime) -> list[str]:
     """Create what is missing of the default roles, their bindings and the groups of people.
 

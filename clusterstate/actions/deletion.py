@@ -148,6 +148,7 @@ def _delete_turn(
         if row is None:
             results[place] = not_found(kind, key[1])
             continue
+        row.actor = wanted[place].user.actor
         try:
             outcomes[place] = row, judge(row, wanted[place])
         except StatusError as error:

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from django.db import transaction
 
-from clusterstate import admission, catalogue, changes, sql
+from clusterstate import actors, admission, catalogue, changes, sql
 from clusterstate.actions import object_meta, transactions
 from clusterstate.actions.deletion import Deletion
 from clusterstate.actions.stored import Deleted, Row, Stored
 from clusterstate.actions.writing import Writer
-from clusterstate.admission.request import CREATE, UPDATE, User
+from clusterstate.admission.request import CREATE, NOBODY, UPDATE, User
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.kind import Kind
@@ -69,10 +69,10 @@ _RECORD = f"""
             last_at = excluded.last_at, revision = {changes.NEXT}
         RETURNING id, namespace, name, revision, first_revision),
     logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name)
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, actor_id, cause)
         SELECT revision, %s::timestamptz, {KINDS["Event"].code},
                CASE WHEN revision = first_revision THEN {changes.ADDED}
-                    ELSE {changes.MODIFIED} END, id, namespace, name
+                    ELSE {changes.MODIFIED} END, id, namespace, name, {changes.BY_GATE}
         FROM recorded)
     SELECT revision FROM recorded
 """
@@ -96,6 +96,7 @@ def record_many(occurrences: Sequence[Occurrence], *, now: datetime) -> int:
     found = [one for _, (one, _) in items]
     uids = [object_meta.new_uid() for _ in items]
     parameters: list[Any] = [
+        *actors.gate(),
         sql.Uuids(uids),
         sql.Texts([one.namespace or "default" for one in found]),
         sql.Texts([f"{one.name}.{uid.hex[:16]}" for one, uid in zip(found, uids, strict=True)]),
@@ -192,9 +193,10 @@ _INSERT = f"""
                {", ".join(["%s::text"] * 11)}, %s::integer, %s::timestamptz, %s::timestamptz
         FROM numbered RETURNING id, revision, document_id),
     logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            actor_id, cause)
         SELECT revision, %s::timestamptz, {KINDS["Event"].code}, {changes.ADDED}, id, %s::text,
-               %s::text, document_id
+               %s::text, document_id, {changes.BY_GATE}
         FROM inserted)
     SELECT revision FROM inserted
 """
@@ -216,6 +218,7 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
         row = sql.fetch_one(
             _INSERT,
             [
+                *actors.gate(user.actor),
                 context.epoch,
                 text,
                 sql.as_uuid(metadata["uid"]),
@@ -270,9 +273,9 @@ _UPDATE = f"""
         SELECT %s::bigint, revision FROM updated WHERE %s::bigint IS NOT NULL),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision)
+                            previous_document_id, previous_revision, actor_id, cause)
         SELECT revision, %s::timestamptz, {KINDS["Event"].code}, {changes.MODIFIED}, id,
-               %s::text, %s::text, document_id, %s::bigint, %s::bigint
+               %s::text, %s::text, document_id, %s::bigint, %s::bigint, {changes.BY_GATE}
         FROM updated)
     SELECT revision FROM updated
 """
@@ -303,6 +306,7 @@ def update_event(
     row = sql.fetch_one(
         _UPDATE,
         [
+            *actors.gate(user.actor),
             text,
             *_columns(new, now),
             locked.id,
@@ -320,7 +324,7 @@ def update_event(
     return Stored(document.compose(text, row[0]), row[0], admitted.warnings, uid)
 
 
-def delete_event(namespace: str, name: str, *, now: datetime) -> Deleted:
+def delete_event(namespace: str, name: str, *, now: datetime, user: User = NOBODY) -> Deleted:
     """Remove an event. The log keeps its last state as a document.
 
     Raises:
@@ -345,6 +349,7 @@ def delete_event(namespace: str, name: str, *, now: datetime) -> Deleted:
             document_id=document_id,
             revision=locked.revision,
             text=text,
+            actor=user.actor,
         )
         revision = _remove(row, now)
         changes.announce(revision, ("Event",))
@@ -361,9 +366,9 @@ _DELETE = f"""
         SELECT %s::bigint, revision FROM deleted),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision)
+                            previous_document_id, previous_revision, actor_id, cause)
         SELECT revision, %s::timestamptz, {KINDS["Event"].code}, {changes.DELETED}, id,
-               %s::text, %s::text, %s::bigint, %s::bigint, %s::bigint
+               %s::text, %s::text, %s::bigint, %s::bigint, %s::bigint, {changes.BY_GATE}
         FROM deleted)
     SELECT revision FROM deleted
 """
@@ -373,8 +378,8 @@ def _remove(row: Row, now: datetime) -> int:
     found = sql.fetch_one(
         _DELETE,
         (
-            row.id, row.document_id, now, row.namespace, row.name, row.document_id,
-            row.document_id, row.revision,
+            *actors.gate(row.actor), row.id, row.document_id, now, row.namespace, row.name,
+            row.document_id, row.document_id, row.revision,
         ),
     )  # fmt: skip
     assert found is not None  # the row is locked
@@ -428,6 +433,6 @@ class EventWriter(Writer):
 
 def _delete_or_fail(wanted: Deletion, now: datetime) -> Deleted | StatusError:
     try:
-        return delete_event(wanted.namespace, wanted.name, now=now)
+        return delete_event(wanted.namespace, wanted.name, now=now, user=wanted.user)
     except NotFound as error:
         return error

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from django.db import transaction
 
-from clusterstate import changes, sql
+from clusterstate import actors, changes, sql
 from clusterstate.actions import aside, events
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
@@ -305,7 +305,7 @@ def warm() -> None:
     """Let a new connection learn the tables that firing writes; a first batch waits for that."""
     sql.fetch(_CONDEMNED, (sql.Int8s([]),))
     moment = datetime.fromtimestamp(0, UTC)
-    sql.fetch(_EVICT, (sql.Int8s([]), sql.Times([]), moment, moment))
+    sql.fetch(_EVICT, (*actors.gate(), sql.Int8s([]), sql.Times([]), moment, moment))
 
 
 def _gone(pod_ids: Sequence[int]) -> set[int]:
@@ -326,7 +326,14 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
     second = now.replace(microsecond=0)  # as the manifest has it
     ends = {grace: moments.after(second, _period(grace)) for grace in set(graces)}
     found = sql.fetch_one(
-        _EVICT, (sql.Int8s(pod_ids), sql.Times([ends[grace] for grace in graces]), second, now)
+        _EVICT,
+        (
+            *actors.gate(),
+            sql.Int8s(pod_ids),
+            sql.Times([ends[grace] for grace in graces]),
+            second,
+            now,
+        ),
     )
     assert found is not None  # the rows are locked
     changes.announce(found[0], ("Pod",))

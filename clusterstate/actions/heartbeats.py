@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from clusterstate import changes, sql
+from clusterstate import actors, changes, sql
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.objects import document
 from clusterstate.queries.terminating import NODE_LEASES
@@ -89,7 +89,13 @@ def mark_pods_not_ready(node_names: Sequence[str], *, now: datetime) -> int:
             if rows:
                 texts = [_not_ready(text, now) for _, text in rows]
                 found = sql.fetch_one(
-                    _REWRITE, (sql.Int8s([row[0] for row in rows]), sql.Texts(texts), now)
+                    _REWRITE,
+                    (
+                        *actors.gate(),
+                        sql.Int8s([row[0] for row in rows]),
+                        sql.Texts(texts),
+                        now,
+                    ),
                 )
                 assert found is not None  # the rows are locked
                 changes.announce(found[0], ("Pod",))

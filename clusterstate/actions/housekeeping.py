@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate import catalogue, changes, sql
+from clusterstate import actors, catalogue, changes, sql
 from clusterstate.actions import tokens
 
 LOG_INS_KEPT = timedelta(days=30)
@@ -97,6 +97,15 @@ def drop_old_access(*, now: datetime) -> None:
         "DELETE FROM django_admin_log WHERE action_time < %s::timestamptz", (now - LOG_INS_KEPT,)
     )
     tokens.drop_expired(now=now)
+
+
+def drop_old_actors(*, now: datetime) -> int:
+    """Delete actors that no process asked for in so long that no change of theirs is kept.
+
+    A process remembers a number for half a day and asks again, so whoever still acts stays.
+    """
+    kept = timedelta(days=actors.KEPT_DAYS, seconds=settings.HISTORY_SECONDS)
+    return sql.run("DELETE FROM actor WHERE used_at < %s::timestamptz", (now - kept,))
 
 
 def drop_leftovers(*, now: datetime) -> None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from clusterstate.objects import document
+from clusterstate.objects.actor import Actor
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.meta import Manifest
 
@@ -43,6 +44,8 @@ class Row(msgspec.Struct):
     class_id: int = 0
     phase: str = ""
     nominated_node_name: str = ""
+    actor: Actor | None = None
+    """Who changes it; ``None``: whoever this thread acts for."""
 
     def manifest(self) -> Manifest:
         """Return the stored manifest, decoded afresh; the caller may change it."""

@@ -19,10 +19,11 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import catalogue, changes, sql
+from clusterstate import actors, catalogue, changes, sql
 from clusterstate.actions.stored import Row
 from clusterstate.actions.transactions import unique_names
 from clusterstate.objects import document
+from clusterstate.objects.actor import Actor
 from clusterstate.objects.kind import Column, Kind, Part
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -85,8 +86,8 @@ def _insert_statement(kind_name: str) -> str:
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('{kind.table}_id_seq') AS id,
                nextval('document_id_seq') AS document_id, i.*
-        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s) WITH ORDINALITY
-             AS i(uid, namespace, name, labels, text, extra, position)
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(uid, namespace, name, labels, text, extra, actor_id, cause, position)
         WHERE opened = 1 AND (%s::bigint IS NULL OR epoch = %s::bigint)),
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     inserted AS (
@@ -96,9 +97,10 @@ def _insert_statement(kind_name: str) -> str:
             {placement[1]}revision{values}
         FROM (SELECT *, extra::jsonb AS e FROM numbered) n),{parts}
     logged AS (
-        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            actor_id, cause)
         SELECT revision, %s::timestamptz, %s::smallint, {changes.ADDED}, id, namespace, name,
-               document_id
+               document_id, actor_id, cause
         FROM numbered)
     SELECT id, revision FROM numbered ORDER BY position
     """
@@ -119,10 +121,16 @@ class Inserted(msgspec.Struct, frozen=True):
 
 
 def insert_rows(
-    kind: Kind, manifests: Sequence[Manifest], *, now: datetime, epoch: int | None
+    kind: Kind,
+    manifests: Sequence[Manifest],
+    *,
+    now: datetime,
+    epoch: int | None,
+    by: Sequence[Actor | None] = (),
 ) -> list[Inserted] | None:
     """Insert objects of one kind in one statement; return them in order.
 
+    ``by``: who creates each; none given: whoever this thread acts for.
     ``None`` when ``epoch`` is given and is not the current one: nothing was written.
 
     Raises:
@@ -134,12 +142,14 @@ def insert_rows(
     names = [one["name"] for one in metadata]
     texts = [document.encode(kind.name, manifest)[0] for manifest in manifests]
     parameters = (
+        *actors.gate(),
         sql.Uuids([sql.as_uuid(one["uid"]) for one in metadata]),
         sql.Texts(namespaces),
         sql.Texts(names),
         sql.Texts([labels_json(manifest) for manifest in manifests]),
         sql.Texts(texts),
         sql.Texts([_json(_new_columns(kind, manifest)) for manifest in manifests]),
+        *actors.columns(by or [None] * len(manifests)),
         epoch,
         epoch,
         now,
@@ -276,9 +286,9 @@ def _update_statement(kind_name: str, *, logged: bool) -> str:
     log = f"""
     , logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision, deletion_at)
+                            previous_document_id, previous_revision, deletion_at, actor_id, cause)
         SELECT u.revision, %s::timestamptz, %s::smallint, {changes.MODIFIED}, u.id, %s::text,
-               %s::text, u.document_id, %s::bigint, %s::bigint, u.deletion_at
+               %s::text, u.document_id, %s::bigint, %s::bigint, u.deletion_at, {changes.BY_GATE}
         FROM updated u)"""
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
@@ -317,6 +327,7 @@ def update_row(
     metadata = manifest["metadata"]
     deletion = metadata.get("deletionTimestamp")
     parameters = [
+        *actors.gate(row.actor),
         text,
         labels_json(manifest),
         document.parse_time(deletion) if deletion else None,
@@ -352,22 +363,22 @@ def _delete_statement(kind_name: str) -> str:
     return f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, i.id
-        FROM gate CROSS JOIN unnest(%s) AS i(id) WHERE opened = 1),
+        SELECT {changes.NEXT} AS revision, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(id, actor_id, cause) WHERE opened = 1),
     {parts}
     deleted AS (
         DELETE FROM {kind.table} t USING numbered n
         WHERE t.id = n.id AND t.id = ANY (ARRAY(SELECT id FROM numbered))
         RETURNING t.id, {namespace} AS namespace, t.name, t.document_id, t.deletion_at,
-                  t.revision AS old_revision, n.revision),
+                  t.revision AS old_revision, n.revision, n.actor_id, n.cause),
     old AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT document_id, revision FROM deleted),
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            previous_document_id, previous_revision, deletion_at)
+                            previous_document_id, previous_revision, deletion_at, actor_id, cause)
         SELECT revision, %s::timestamptz, %s::smallint, {changes.DELETED}, id, namespace, name,
-               document_id, document_id, old_revision, deletion_at
+               document_id, document_id, old_revision, deletion_at, actor_id, cause
         FROM deleted)
     SELECT id, revision FROM deleted
     """
@@ -375,8 +386,10 @@ def _delete_statement(kind_name: str) -> str:
 
 def delete_rows(kind: Kind, rows: Sequence[Row], *, now: datetime) -> list[int]:
     """Remove locked rows by one statement; return the revisions of their deletions, in order."""
+    by = actors.columns([row.actor for row in rows])
     found = sql.fetch(
-        _delete_statement(kind.name), (sql.Int8s([row.id for row in rows]), now, kind.code)
+        _delete_statement(kind.name),
+        (*actors.gate(), sql.Int8s([row.id for row in rows]), *by, now, kind.code),
     )
     revisions: dict[int, int] = dict(found)
     return [revisions[row.id] for row in rows]

@@ -157,6 +157,7 @@ class Writer:
                     # The lock keeps the epoch as it is; what was read before may be older, and
                     # then the namespace may be about to go.
                     epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
+                    by=[wanted[one.place][2].actor for one in prepared],
                 )
             except AlreadyExists as error:
                 if books is not None:
@@ -267,6 +268,7 @@ class Writer:
             context = catalogue.current()
             self.lock_before()
             row = self.lock(kind, namespace, name)
+            row.actor = user.actor
             old = row.manifest()
             new = object_meta.merge_update(kind, old, change(row.manifest()), subresource)
             admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)

@@ -7,6 +7,7 @@ Django's own look is a change of these two modules.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from django import forms
 from django.contrib import messages
 from django.db.models import Model
@@ -15,6 +16,7 @@ from django.urls import reverse
 
 from clusterstate.admin import roles
 from clusterstate.admission.request import User
+from clusterstate.objects.actor import current
 from clusterstate.objects.errors import StatusError
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def display(*, description: str, ordering: str | None = None) -> Callable[[Metho
 
 def requester(request: HttpRequest) -> User:
     """Return the logged-in person as admission sees them; permissions were checked before."""
-    return roles.user_of(request.user)
+    return msgspec.structs.replace(roles.user_of(request.user), request=current().cause)
 
 
 class _CommonAdmin(ModelAdmin[Object]):

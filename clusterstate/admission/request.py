@@ -1,10 +1,12 @@
 """What admission is asked: the request, who asks, and what may be looked up."""
 
+import uuid
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from clusterstate.objects.actor import Actor
 from clusterstate.objects.errors import BadRequest, Forbidden
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -19,7 +21,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     """Who sends the request, as authenticated; all empty for the service's own parts.
 
     ``extra`` are further facts, each with its values. ``impersonator`` is the name of the user who
-    sent the request on this user's behalf, empty where the user sent it.
+    sent the request on this user's behalf, empty where the user sent it. ``request`` is the audit
+    id of the request.
     """
 
     name: str = ""
@@ -27,6 +30,12 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     impersonator: str = ""
+    request: uuid.UUID | None = None
+
+    @property
+    def actor(self) -> Actor | None:
+        """Return who a change of this user's is made by; ``None``: whoever this thread acts for."""
+        return Actor(self.name, self.impersonator, self.request) if self.name else None
 
 
 NOBODY: Final = User()

@@ -16,7 +16,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 """
 
 from clusterstate.models.aside import SetAside
-from clusterstate.models.changes import Binder, Change, History
+from clusterstate.models.changes import Actor, Binder, Change, History
 from clusterstate.models.decisions import (
     Decision,
     DecisionTable,
@@ -59,6 +59,7 @@ from clusterstate.models.workloads import (
 )
 
 __all__ = [
+    "Actor",
     "ApiToken",
     "Binder",
     "Change",

@@ -14,7 +14,10 @@ class Change(models.Model):
     the object after the change (the last state, for a deletion), those with ``previous_`` before
     it: enough to send a watch event and to tell whether a selector began or ceased to match,
     and to list objects as of an earlier revision. ``previous_revision`` is null for an addition.
-    The columns from ``class_id`` on are set for pods only.
+    The columns from ``class_id`` to ``previous_eviction`` are set for pods only. ``actor_id`` is
+    who made the change (`Actor`) and ``cause`` why: the audit id of the request that asked for it,
+    or the uid of the pod that the scheduler made room for (`objects.actor`). Where there is none,
+    ``cause`` is null; both are null where a version of before wrote the change.
     """
 
     revision = models.BigIntegerField(primary_key=True)
@@ -40,6 +43,8 @@ class Change(models.Model):
     deletion_at = models.DateTimeField(null=True)
     eviction = DateTimeRangeField(null=True)
     previous_eviction = DateTimeRangeField(null=True)
+    actor_id = models.IntegerField(null=True)
+    cause = models.UUIDField(null=True)
 
     class Meta:
         db_table = "change"
@@ -51,6 +56,27 @@ class Change(models.Model):
 
     def __str__(self) -> str:
         return f"{self.revision}: {self.namespace}/{self.name}"
+
+
+class Actor(models.Model):
+    """Who makes changes: a user, a controller, a person (`clusterstate.actors`).
+
+    ``used_at``: when a process last asked for the number.
+    """
+
+    id = models.AutoField(primary_key=True)
+    name = models.TextField(db_collation="C")
+    impersonator = models.TextField(db_collation="C", default="")
+    used_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "actor"
+        constraints = [
+            models.UniqueConstraint(fields=("name", "impersonator"), name="actor_name_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class History(models.Model):

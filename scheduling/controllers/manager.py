@@ -16,6 +16,8 @@ import structlog
 from clusterstate import sql
 from clusterstate.actions import aside, namespaces
 from clusterstate.actions.aside import Which
+from clusterstate.objects import actor
+from clusterstate.objects.actor import Actor
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
 from scheduling.controllers import garbage, namespace_defaults, quotas, runtime_classes
@@ -32,10 +34,14 @@ NAME: Final = "controllers"
 
 
 class Controller(msgspec.Struct, frozen=True):
-    """What a controller does in one pass, and whether a pass would find anything to do."""
+    """What a controller does in one pass, and whether a pass would find anything to do.
+
+    ``actor`` is who does it. Where Kubernetes has such a controller, it has that one's name.
+    """
 
     look: Callable[[datetime], object]
     has_work: Callable[[PendingWork, datetime], bool]
+    actor: Actor
 
 
 def _finish_namespaces(now: datetime) -> None:
@@ -52,23 +58,47 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     statuses.NAME: Controller(
         statuses.follow,
         lambda seen, now: seen.is_behind(statuses.NAME) or statuses.must_recheck(seen, now),
+        actor.controller("disruption-controller"),
     ),
-    pressure.NAME: Controller(pressure.run, lambda seen, now: seen.unjudged),
+    pressure.NAME: Controller(
+        pressure.run, lambda seen, now: seen.unjudged, actor.controller("node-pressure-controller")
+    ),
     runtime_classes.NAME: Controller(
-        runtime_classes.follow, lambda seen, now: seen.is_behind(runtime_classes.NAME)
+        runtime_classes.follow,
+        lambda seen, now: seen.is_behind(runtime_classes.NAME),
+        actor.controller("runtime-class-controller"),
     ),
     workloads.NAME: Controller(
         workloads.follow,
         lambda seen, now: seen.is_behind(workloads.NAME) or workloads.must_look_again(seen, now),
+        actor.controller("workload-controllers"),  # each says its own name (`workloads.follower`)
     ),
     namespace_defaults.NAME: Controller(
-        namespace_defaults.follow, lambda seen, now: namespace_defaults.has_work(seen)
+        namespace_defaults.follow,
+        lambda seen, now: namespace_defaults.has_work(seen),
+        actor.controller("service-account-controller"),
     ),
-    quotas.NAME: Controller(quotas.settle, lambda seen, now: seen.unsettled_quotas),
-    garbage.NAME: Controller(garbage.follow, lambda seen, now: garbage.has_work(seen)),
-    podgc.NAME: Controller(podgc.collect, podgc.has_work),
-    "namespaces": Controller(_finish_namespaces, lambda seen, now: seen.terminating_namespaces),
-    "aside": Controller(aside.sweep, lambda seen, now: seen.set_aside),
+    quotas.NAME: Controller(
+        quotas.settle,
+        lambda seen, now: seen.unsettled_quotas,
+        actor.controller("resourcequota-controller"),
+    ),
+    garbage.NAME: Controller(
+        garbage.follow,
+        lambda seen, now: garbage.has_work(seen),
+        actor.controller("generic-garbage-collector"),
+    ),
+    podgc.NAME: Controller(
+        podgc.collect, podgc.has_work, actor.controller("pod-garbage-collector")
+    ),
+    "namespaces": Controller(
+        _finish_namespaces,
+        lambda seen, now: seen.terminating_namespaces,
+        actor.controller("namespace-controller"),
+    ),
+    "aside": Controller(
+        aside.sweep, lambda seen, now: seen.set_aside, actor.controller("aside-controller")
+    ),
 }
 
 
@@ -84,7 +114,8 @@ def run(now: datetime, progress: Callable[[], object] = lambda: None) -> list[st
         progress()
         sql.drop_dead_connection()
         try:
-            CONTROLLERS[name].look(now)
+            with actor.acting(CONTROLLERS[name].actor):
+                CONTROLLERS[name].look(now)
         except Exception:
             logger.exception("controller_failed", controller=name)
     return looked

@@ -238,6 +238,7 @@ def trim() -> None:
     history.trim(now=steady_clock.now())
     decisions.trim(now=steady_clock.now())
     housekeeping.drop_old_access(now=steady_clock.now())
+    housekeeping.drop_old_actors(now=steady_clock.now())
     housekeeping.drop_leftovers(now=steady_clock.now())
     if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions
         housekeeping.drop_unused_classes()

@@ -36,6 +36,7 @@ from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting, acts_as
 from clusterstate.objects.errors import StatusError
 from clusterstate.queries.pods import pods_by_id
 from scheduling.engine import reliance
@@ -150,6 +151,7 @@ class Binder:
             self._underway = self._thread.submit(self._bind_apart, bindings, *self._decided_at)
         return len(bindings)
 
+    @acts_as(KUBE_SCHEDULER)
     def _bind(self, bindings: list[Binding], revision: int, now: datetime) -> BindResult:
         began = time.perf_counter()
         with wake.without_scheduler():
@@ -446,6 +448,7 @@ class Binder:
         if preemptor not in rows:
             return
         name = f"{rows[preemptor].namespace}/{rows[preemptor].name}"
+        made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(rows[preemptor].uid))
         for pod_id in victims:
             if (row := rows.get(pod_id)) is None or row.deletion_at is not None:
                 continue
@@ -462,7 +465,8 @@ class Binder:
                 f" higher priority ({rows[preemptor].priority} over {row.priority})",
             }
             try:
-                delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
+                with acting(made_room):
+                    delete_pod(row.namespace, row.name, uid=row.uid, condition=condition, now=now)
             except StatusError as error:
                 # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
                 logger.info("victim_kept", pod=row.name, error=error.message)

@@ -20,6 +20,7 @@ import structlog
 from clusterstate import lineage, locks, memory, reservations, sql, wake
 from clusterstate.actions import reservations as actions
 from clusterstate.actions.reservations import Refusal
+from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
 from clusterstate.objects.errors import StatusError
 from clusterstate.queries.loading import load_classes
 from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
@@ -46,6 +47,7 @@ def may_begin() -> bool:
     return True
 
 
+@acts_as(KUBE_SCHEDULER)
 def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
     """Run every binding cycle that no other task runs; return how many."""
     if not _slots.acquire(blocking=False):

@@ -24,6 +24,7 @@ from django.db import connection
 
 from clusterstate import collector, heartbeats, locks, shards, sql, wake
 from clusterstate.actions import progress
+from clusterstate.objects.actor import KUBE_SCHEDULER, acts_as
 from scheduling.engine import class_cache
 from scheduling.worker import measuring, profiles
 from scheduling.worker.scheduler import CYCLE_SECONDS, LOAD_SECONDS, LOOK_EVERY, NAME, Scheduler
@@ -68,6 +69,7 @@ def discard() -> None:
         measuring.holds(0, 0, 0)
 
 
+@acts_as(KUBE_SCHEDULER)
 def run(
     *,
     longest: float = math.inf,

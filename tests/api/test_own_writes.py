@@ -6,7 +6,7 @@ import time
 import pytest
 from django.db import transaction
 
-from clusterstate import changes, sql
+from clusterstate import actors, changes, sql
 from tests.api.conftest import Api
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import Worker
@@ -27,7 +27,10 @@ class Holder:
 
     def hold(self):
         with transaction.atomic():
-            sql.fetch(f"{changes.WITH_GATE} SELECT {changes.NEXT} FROM gate WHERE opened = 1")
+            sql.fetch(
+                f"{changes.WITH_GATE} SELECT {changes.NEXT} FROM gate WHERE opened = 1",
+                actors.gate(),
+            )
             self.opened.set()
             assert self.done.wait(30)
 

@@ -18,6 +18,7 @@ OBJECTS = "as many rows as the cluster has objects of this kind"
 ONE = "one row, or one for each loop or scheduler"
 PEOPLE = "as many as administrators make"
 TABLES = {
+    "actor": "30 days after somebody asked for it: housekeeping.drop_old_actors",
     "api_token": "deleted 30 days after it expired: housekeeping.drop_old_access",
     "auth_group": PEOPLE,
     "auth_group_permissions": PEOPLE,

@@ -8,7 +8,7 @@ import time
 import pytest
 from django.db import connection, transaction
 
-from clusterstate import changes, dependents, sql
+from clusterstate import actors, changes, dependents, sql
 from clusterstate.actions import history, objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.bind import Binding, bind_pods
@@ -37,8 +37,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 _APPEND = (
     changes.WITH_GATE
     + f", n AS MATERIALIZED (SELECT {changes.NEXT} AS revision, pg_sleep(%s) FROM gate"
-    + " WHERE opened = 1) INSERT INTO change (revision, at, kind, verb, object_id, namespace, name)"
-    + " SELECT revision, %s::timestamptz, 4, 1, 0, '', 'x' FROM n RETURNING revision"
+    + " WHERE opened = 1) INSERT INTO change (revision, at, kind, verb, object_id, namespace, name,"
+    + " actor_id) SELECT revision, %s::timestamptz, 4, 1, 0, '', 'x',"
+    + " (SELECT actor_id FROM gate) FROM n RETURNING revision"
 )
 
 
@@ -86,7 +87,7 @@ def test_a_follower_misses_nothing_under_eight_writers_that_sleep_and_roll_back(
                 with transaction.atomic():
                     for _ in range(rng.choice((1, 1, 1, 3))):
                         pause = rng.choice((0, 0, 0.001, 0.01)) * rng.random()
-                        rows = sql.fetch(_APPEND, (float(pause), NOW))
+                        rows = sql.fetch(_APPEND, (*actors.gate(), float(pause), NOW))
                         revisions.append(rows[0][0])
                         if rng.random() < 0.5:
                             time.sleep(rng.random() * 0.01)
@@ -122,7 +123,7 @@ def test_the_watermark_stays_below_an_open_transaction() -> None:
 
     def hold() -> int:
         with transaction.atomic():
-            (row,) = sql.fetch(_APPEND, (0.0, NOW))
+            (row,) = sql.fetch(_APPEND, (*actors.gate(), 0.0, NOW))
             opened.set()
             assert let_go.wait(10)
         return row[0]
@@ -145,7 +146,7 @@ def test_revisions_beyond_31_bits_hold_the_watermark_as_well() -> None:
 
     def hold() -> None:
         with transaction.atomic():
-            sql.fetch(_APPEND, (0.0, NOW))
+            sql.fetch(_APPEND, (*actors.gate(), 0.0, NOW))
             opened.set()
             assert let_go.wait(10)
 
@@ -381,7 +382,7 @@ class Holder:
 
     def _hold(self) -> int:
         with transaction.atomic():
-            (row,) = sql.fetch(_APPEND, (0.0, NOW))
+            (row,) = sql.fetch(_APPEND, (*actors.gate(), 0.0, NOW))
             self._opened.set()
             assert self._let_go.wait(30)
         held: int = row[0]

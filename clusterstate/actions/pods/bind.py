@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate import admission, catalogue, changes, locks, sql
+from clusterstate import actors, admission, catalogue, changes, locks, sql
 from clusterstate.actions import object_meta, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.clauses import PENDING, POD, log_versions, returning_versions
@@ -208,7 +208,10 @@ def bind_pods(
             sql.Int8s([one.group for one in ordered]),
         ]
     statement = _BIND_LEANING if leaning else _BIND
-    parameters = [now, binder, snapshot_revision, *what, *groups, snapshot_revision, binder, now]
+    parameters = [
+        *actors.gate(), now, binder, snapshot_revision, *what, *groups, snapshot_revision, binder,
+        now,
+    ]  # fmt: skip
     _, rows = again_after_deadlock(
         lambda: sql.fetch_together((_LOCK_PLACEMENT, ()), (statement, parameters))
     )

@@ -29,21 +29,24 @@ def returning_versions(row: str = "new", revision: str = "new.revision") -> str:
     return f"RETURNING {', '.join([*columns, f'{revision} AS revision', *before])}"
 
 
-def log_versions(source: str, verb: int = changes.MODIFIED) -> str:
+def log_versions(source: str, verb: int = changes.MODIFIED, by: str = changes.BY_GATE) -> str:
     """Return the statement that logs what ``source`` wrote, as ``returning_versions`` returns it.
 
-    Its one parameter is the time.
+    Its one parameter is the time. ``by`` says who wrote it: the gate, or columns of ``source``.
     """
     previous = ", ".join(f"previous_{name}" for name in _VERSIONED)
     before = ", ".join(f"old_{name}" for name in _VERSIONED)
     now = ", ".join(_VERSIONED)
     return f"""
     INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, deletion_at,
-                        previous_revision, {now}, {previous})
+                        previous_revision, {now}, {previous}, actor_id, cause)
     SELECT revision, %s::timestamptz, {KINDS["Pod"].code}, {verb}, id, namespace, name,
-           deletion_at, old_revision, {now}, {before}
+           deletion_at, old_revision, {now}, {before}, {by}
     FROM {source}"""
 
+
+BY_ROW: Final = "actor_id, cause"
+"""Columns of what ``log_versions`` logs, where each row was written by an actor of its own."""
 
 # Statistics of a quiet hour let the planner estimate that almost no pod is pending. It would then
 # begin with the pending pods and use a nested loop, backlog times batch. A CASE expression has no

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from clusterstate import catalogue, changes, locks, sql
+from clusterstate import actors, catalogue, changes, locks, sql
 from clusterstate.actions import object_meta, quotas, transactions
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
@@ -69,10 +69,11 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
         SELECT {changes.NEXT} AS revision, nextval('pod_id_seq') AS id,
                nextval('document_id_seq') AS document_id, {class_id} AS class_id, i.position,
                i.uid, i.namespace, i.name, i.text, i.node_name, i.priority, i.scheduler_name,
-               i.unschedulable
-        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) WITH ORDINALITY
+               i.unschedulable, i.actor_id, i.cause
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+             WITH ORDINALITY
              AS i(uid, namespace, name, class_id, digest, text, node_name, priority,
-                  scheduler_name, unschedulable, position)
+                  scheduler_name, unschedulable, actor_id, cause, position)
         {join}
         WHERE opened = 1 AND epoch = %s::bigint),
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
@@ -91,10 +92,12 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
         FROM numbered WHERE node_name = ''){nodes},
     logged AS (
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
-                            class_id, node_name, scheduled_at, unschedulable, phase)
+                            class_id, node_name, scheduled_at, unschedulable, phase,
+                            actor_id, cause)
         SELECT revision, %s::timestamptz, {KINDS["Pod"].code}, {changes.ADDED}, id, namespace,
                name, document_id, class_id, node_name,
-               CASE WHEN node_name <> '' THEN %s::timestamptz END, unschedulable, 'Pending'
+               CASE WHEN node_name <> '' THEN %s::timestamptz END, unschedulable, 'Pending',
+               actor_id, cause
         FROM numbered)
     SELECT position, revision, class_id FROM numbered ORDER BY position
     """
@@ -184,6 +187,7 @@ def _create(
             namespace, manifest, user = wanted[place]
             try:
                 one = prepare_pod(manifest, namespace, now, user, context)
+                one.actor = user.actor
                 if books is not None:
                     charges.append(_charge(books, one))
                 prepared.append(one)
@@ -317,7 +321,7 @@ def _run_insert(prepared: list[Prepared], now: datetime, epoch: int) -> list[sql
     placed = any(one.overlay.node_name for one in prepared)
     # Sorted, so that two statements that bring the same new classes do not wait for each other.
     unknown = sorted({(one.digest, one.spec) for one in prepared if one.class_id is None})
-    parameters: list[Any] = []
+    parameters: list[Any] = [*actors.gate()]
     if unknown:
         facts = [class_facts(spec) for _, spec in unknown]
         parameters += [
@@ -342,6 +346,7 @@ def _run_insert(prepared: list[Prepared], now: datetime, epoch: int) -> list[sql
         sql.Int4s([one.priority for one in prepared]),
         sql.Texts([one.scheduler_name for one in prepared]),
         sql.Texts([one.overlay.unschedulable for one in prepared]),
+        *actors.columns([one.actor for one in prepared]),
         epoch,
         now,
         now,

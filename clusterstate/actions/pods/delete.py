@@ -13,8 +13,8 @@ from clusterstate.actions.deletion import Deletion, Outcome
 from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.status import with_condition
 from clusterstate.actions.pods.versions import (
-    DELETE_PODS,
     Version,
+    delete_pod_rows,
     lock_pods,
     remove_pods,
     write_versions,
@@ -184,6 +184,6 @@ def finish_deletions(pod_ids: Sequence[int], *, now: datetime) -> list[tuple[int
         )
         if not rows:
             return []
-        removed = sql.fetch(DELETE_PODS, (sql.Int8s([row[0] for row in rows]), now))
+        removed = delete_pod_rows([row[0] for row in rows], [None] * len(rows), now=now)
         changes.announce(removed[-1][1], ("Pod",))
-    return [(row[0], row[1]) for row in removed]
+    return removed

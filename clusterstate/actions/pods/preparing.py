@@ -17,6 +17,7 @@ from clusterstate.admission import node_restriction
 from clusterstate.admission.request import CREATE, User
 from clusterstate.admission.validation import formats
 from clusterstate.objects import document, scheduling_class
+from clusterstate.objects.actor import Actor
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.meta import Manifest
 
@@ -42,6 +43,8 @@ class Prepared(msgspec.Struct):
     digest: bytes
     spec: str
     class_id: int | None
+    actor: Actor | None = None
+    """Who creates it; ``None``: whoever this thread acts for."""
 
 
 class _Template(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import changes, sql
+from clusterstate import actors, changes, sql
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.pods.classes import as_json
 from clusterstate.actions.pods.clauses import PENDING, log_versions, returning_versions
@@ -96,6 +96,7 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         for item in ordered
     ]
     parameters = (
+        *actors.gate(),
         sql.Texts(
             [
                 f'"message":{as_json(message)},"reason":{as_json(reason)},'

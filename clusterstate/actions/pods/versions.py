@@ -5,12 +5,13 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate import changes, sql
+from clusterstate import actors, changes, sql
 from clusterstate.actions import stored_rows
 from clusterstate.actions.pods.classes import class_id_of
-from clusterstate.actions.pods.clauses import POD, log_versions, returning_versions
+from clusterstate.actions.pods.clauses import BY_ROW, POD, log_versions, returning_versions
 from clusterstate.actions.stored import Row
 from clusterstate.objects import document, scheduling_class
+from clusterstate.objects.actor import Actor
 from clusterstate.objects.document import Overlay
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
@@ -43,9 +44,10 @@ _UPDATE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
-        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+                                     %s, %s)
              AS i(pod_id, text, class_id, node_name, phase, scheduled_at, unschedulable,
-                  nominated_node_name, deletion_at, eviction, place, ungated)
+                  nominated_node_name, deletion_at, eviction, place, ungated, actor_id, cause)
         WHERE opened = 1),
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     updated AS (
@@ -56,7 +58,7 @@ _UPDATE = f"""
             deletion_at = n.deletion_at, eviction = n.eviction::tstzrange,
             bound_at = CASE n.place WHEN 1 THEN %s::timestamptz ELSE p.bound_at END
         FROM numbered n WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
-        {returning_versions()}, n.place, n.ungated),
+        {returning_versions()}, n.place, n.ungated, n.actor_id, n.cause),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT old_document_id, revision FROM updated),
@@ -79,7 +81,7 @@ _UPDATE = f"""
         FROM (SELECT node_name, max(revision) AS revision FROM updated WHERE place = 1
               GROUP BY node_name) u
         WHERE t.name = u.node_name),
-    logged AS ({log_versions("updated")})
+    logged AS ({log_versions("updated", by=BY_ROW)})
     SELECT id, revision FROM updated
 """
 
@@ -114,6 +116,7 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
     found = sql.fetch(
         _UPDATE,
         (
+            *actors.gate(),
             sql.Int8s([one.row.id for one in versions]),
             sql.Texts([one.text for one in versions]),
             sql.Int8s(classes),
@@ -126,6 +129,7 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
             sql.Texts([_range(one.overlay.eviction) for one in versions]),
             sql.Int4s([int(one.place) for one in versions]),
             sql.Int4s([int(not _gates(one.manifest)) for one in versions]),
+            *actors.columns([one.row.actor for one in versions]),
             now,
             now,
         ),
@@ -158,29 +162,38 @@ def _range(eviction: document.Eviction | None) -> str | None:
     return f"[{eviction.at.isoformat()},{eviction.until.isoformat()}]"
 
 
-DELETE_PODS = f"""
+_DELETE = f"""
     WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
     numbered AS MATERIALIZED (
-        SELECT {changes.NEXT} AS revision, i.pod_id
-        FROM gate CROSS JOIN unnest(%s) AS i(pod_id) WHERE opened = 1),
+        SELECT {changes.NEXT} AS revision, i.*
+        FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, actor_id, cause)
+        WHERE opened = 1),
     deleted AS (
         DELETE FROM pod p USING numbered n
         WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
-        {returning_versions("old", "n.revision")}),
+        {returning_versions("old", "n.revision")}, n.actor_id, n.cause),
     unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     gone AS (DELETE FROM terminating_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     superseded AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT document_id, revision FROM deleted),
-    logged AS ({log_versions("deleted", changes.DELETED)})
+    logged AS ({log_versions("deleted", changes.DELETED, BY_ROW)})
     SELECT id, revision FROM deleted ORDER BY revision
 """
 
-DELETE_PODS = " ".join(DELETE_PODS.split())
+_DELETE = " ".join(_DELETE.split())
 
 
 def remove_pods(rows: Sequence[Row], *, now: datetime) -> list[int]:
     """Delete locked pods by one statement; return the revisions of their deletions, in order."""
-    found = sql.fetch(DELETE_PODS, (sql.Int8s([row.id for row in rows]), now))
+    found = delete_pod_rows([row.id for row in rows], [row.actor for row in rows], now=now)
     revisions: dict[int, int] = dict(found)
     return [revisions[row.id] for row in rows]
+
+
+def delete_pod_rows(
+    ids: Sequence[int], by: Sequence[Actor | None], *, now: datetime
+) -> list[tuple[int, int]]:
+    """Delete locked pods, each by an actor; return (id, revision) of each, by revision."""
+    parameters = (*actors.gate(), sql.Int8s(ids), *actors.columns(by), now)
+    return [(row[0], row[1]) for row in sql.fetch(_DELETE, parameters)]

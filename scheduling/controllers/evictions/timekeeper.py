@@ -26,6 +26,7 @@ from clusterstate import changes, heartbeats, locks, sql, steady_clock, wake
 from clusterstate.actions import events, progress
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
+from clusterstate.objects.actor import TAINT_EVICTION, acts_as
 from clusterstate.queries.eviction_timers import next_due
 from scheduling.controllers.evictions import timers, workers
 from scheduling.controllers.pods import deletion
@@ -44,6 +45,7 @@ _MARK_SECONDS = 0.1
 """How often the watermark is written down for replicas of the database, at most."""
 
 
+@acts_as(TAINT_EVICTION)
 def run(
     *,
     longest: float = math.inf,

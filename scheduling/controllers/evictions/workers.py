@@ -19,6 +19,7 @@ from django.db import connection
 from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
+from clusterstate.objects.actor import TAINT_EVICTION, acts_as
 from clusterstate.queries.eviction_timers import DueTaint, due_taints
 from scheduling.controllers.evictions import firing
 
@@ -126,6 +127,7 @@ class _Due:
             return batch
 
 
+@acts_as(TAINT_EVICTION)
 def _drain(due: _Due, clock: Callable[[], float], first: Batch | None = None) -> Round:
     """Fire ``first``, and batches until none is left."""
     total = Round()

@@ -22,6 +22,7 @@ from clusterstate import locks, memory
 from clusterstate.actions import aside, evictions, heartbeats, objects
 from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
+from clusterstate.objects.actor import NODE_LIFECYCLE, acts_as
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, NodeCondition, Taint
@@ -113,6 +114,7 @@ def limits() -> Settings:
     )
 
 
+@acts_as(NODE_LIFECYCLE)
 def run(now: datetime) -> int:
     """Make one pass unless another worker is at it; return how many nodes changed."""
     with locks.alone(locks.NODE_LIFECYCLE) as mine:

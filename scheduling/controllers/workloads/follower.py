@@ -12,6 +12,7 @@ from clusterstate import changes, locks, memory
 from clusterstate.actions import aside, evictions
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
+from clusterstate.objects.actor import acting, controller
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.namespaces import changed_namespaces
@@ -39,12 +40,13 @@ _Sync = Callable[[Hands, Manifest], object]
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A controller: its name in the settings, its kind, what it does for one object of that.
+    """A controller: its name in the settings and in the log, its kind, what it does for one of it.
 
     ``reads`` are the kinds that it looks at besides.
     """
 
     name: str
+    account: str
     kind: str
     work: _Sync
     reads: tuple[str, ...] = ()
@@ -53,12 +55,35 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 _STEPS: Final = (
-    _Step("deployment", "Deployment", deployments.sync, ("ReplicaSet",)),
-    _Step("replicaset", "ReplicaSet", replica_sets.sync),
-    _Step("replicationcontroller", "ReplicationController", replica_sets.sync),
-    _Step("daemonset", "DaemonSet", daemon_sets.sync, ("ControllerRevision",)),
-    _Step("statefulset", "StatefulSet", stateful_sets.sync, ("ControllerRevision",)),
-    _Step("job", "Job", jobs.sync, before=jobs.release),
+    _Step(
+        "deployment",
+        "deployment-controller",
+        "Deployment",
+        deployments.sync,
+        ("ReplicaSet",),
+    ),
+    _Step("replicaset", "replicaset-controller", "ReplicaSet", replica_sets.sync),
+    _Step(
+        "replicationcontroller",
+        "replication-controller",
+        "ReplicationController",
+        replica_sets.sync,
+    ),
+    _Step(
+        "daemonset",
+        "daemon-set-controller",
+        "DaemonSet",
+        daemon_sets.sync,
+        ("ControllerRevision",),
+    ),
+    _Step(
+        "statefulset",
+        "statefulset-controller",
+        "StatefulSet",
+        stateful_sets.sync,
+        ("ControllerRevision",),
+    ),
+    _Step("job", "job-controller", "Job", jobs.sync, before=jobs.release),
 )
 """In the order in which they work."""
 _DAEMONS: Final = "DaemonSet"
@@ -149,9 +174,10 @@ def sync(namespace: str, now: datetime) -> datetime | None:
         kinds = dict.fromkeys(kind for one in steps for kind in (one.kind, *one.reads))
         hands = Hands(World(namespace, list(kinds)), now)
         for step in steps:
-            step.before(hands)
-            for owner in list(hands.world.owners[step.kind]):
-                _alone(hands, owner, step.work)
+            with acting(controller(step.account)):
+                step.before(hands)
+                for owner in list(hands.world.owners[step.kind]):
+                    _alone(hands, owner, step.work)
         due_at = hands.finish()
         if not hands.wrote:
             break

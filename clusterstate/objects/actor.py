@@ -1,0 +1,88 @@
+"""Who makes a change: a user, a controller, the scheduler, or a person at the command line.
+
+Every entry of the change log names its actor. Whoever begins to work on behalf of somebody says so
+once (``acting``); what happens inside, in this thread, is done by that actor. Where nothing was
+said, it is the operating-system user that this process runs as: a management command, a shell.
+
+A web process works for many users in one statement; there each object carries its own actor, which
+comes with the user of its request (`clusterstate.admission.request.User`).
+"""
+
+import getpass
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
+from typing import Final, ParamSpec, TypeVar
+
+import msgspec
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Actor(msgspec.Struct, frozen=True, gc=False):
+    """Who changes something.
+
+    ``impersonator`` is the name of whoever sent the request on this user's behalf, empty where the
+    user sent it. ``cause`` is the audit id of the request that asked for it; where the scheduler
+    makes room, the uid of the pod that the room is for; else ``None``.
+    """
+
+    name: str
+    impersonator: str = ""
+    cause: uuid.UUID | None = None
+
+
+def controller(name: str) -> Actor:
+    """Return the actor of a controller, named as kube-controller-manager's service accounts."""
+    return Actor(f"system:serviceaccount:kube-system:{name}")
+
+
+KUBE_SCHEDULER: Final = Actor("system:kube-scheduler")
+NODE_LIFECYCLE: Final = controller("node-controller")
+TAINT_EVICTION: Final = controller("taint-eviction-controller")
+APISERVER: Final = Actor("system:apiserver")
+"""The service itself: what every cluster has, and counts that a batch of requests moves."""
+
+_acting: ContextVar[Actor | None] = ContextVar("acting", default=None)
+
+
+@cache
+def process_owner() -> Actor:
+    """Return the operating-system user of this process as an actor."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's number without a name
+        name = "unknown"
+    return Actor(f"system:os:{name}")
+
+
+def current() -> Actor:
+    """Return on whose behalf this thread works now."""
+    return _acting.get() or process_owner()
+
+
+@contextmanager
+def acting(actor: Actor) -> Iterator[None]:
+    """Work on behalf of an actor, in this thread."""
+    token = _acting.set(actor)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def acts_as(actor: Actor) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Return a decorator: what the function does is done by that actor."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def decorated(*arguments: _P.args, **named: _P.kwargs) -> _R:
+            with acting(actor):
+                return function(*arguments, **named)
+
+        return decorated
+
+    return decorate
