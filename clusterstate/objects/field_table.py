@@ -48,8 +48,15 @@ EventsV1Event: action apiVersion deprecatedCount deprecatedFirstTimestamp deprec
   reportingInstance series type
 EventsV1EventSeries: count lastObservedTime
 Job: apiVersion kind metadata spec status
-JobSpec: activeDeadlineSeconds backoffLimit completionMode completions managedBy manualSelector
-  parallelism podReplacementPolicy selector suspend template ttlSecondsAfterFinished
+JobSpec: activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions
+  managedBy manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy
+  selector successPolicy suspend template ttlSecondsAfterFinished
+PodFailurePolicy: rules
+PodFailurePolicyOnExitCodesRequirement: containerName operator values
+PodFailurePolicyOnPodConditionsPattern: status type
+PodFailurePolicyRule: action onExitCodes onPodConditions
+SuccessPolicy: rules
+SuccessPolicyRule: succeededCount succeededIndexes
 LabelSelector: matchExpressions matchLabels
 LabelSelectorRequirement: key operator values
 Lease: apiVersion kind metadata spec
@@ -460,10 +467,6 @@ PersistentVolumeSpec: accessModes awsElasticBlockStore azureDisk azureFile capac
   claimRef csi fc flexVolume flocker gcePersistentDisk glusterfs hostPath iscsi local mountOptions
   nfs nodeAffinity persistentVolumeReclaimPolicy photonPersistentDisk portworxVolume quobyte rbd
   scaleIO storageClassName storageos volumeAttributesClassName volumeMode vsphereVolume
-PodFailurePolicy: rules
-PodFailurePolicyOnExitCodesRequirement: containerName operator values
-PodFailurePolicyOnPodConditionsPattern: status type
-PodFailurePolicyRule: action onExitCodes onPodConditions
 PodResourceClaim: name resourceClaimName resourceClaimTemplateName
 PodSchedulingGroup: podGroupName
 PodsMetricSource: metric target
@@ -486,8 +489,6 @@ StorageClass: allowVolumeExpansion allowedTopologies apiVersion kind metadata mo
   parameters provisioner reclaimPolicy volumeBindingMode
 StorageOSPersistentVolumeSource: fsType readOnly secretRef volumeName volumeNamespace
 StorageV1TokenRequest: audience expirationSeconds
-SuccessPolicy: rules
-SuccessPolicyRule: succeededCount succeededIndexes
 TopologyConstraint: key
 TopologySelectorLabelRequirement: key values
 TopologySelectorTerm: matchLabelExpressions

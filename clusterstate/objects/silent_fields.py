@@ -87,15 +87,6 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
         "claims are kept", unless=({"whenDeleted": "Retain", "whenScaled": "Retain"},)
     ),
     ("JobSpec", "scheduling"): Silent("pods are placed one by one and not as a group"),
-    **{
-        ("JobSpec", field): Silent("it is stored and not acted upon")
-        for field in (
-            "backoffLimitPerIndex",
-            "maxFailedIndexes",
-            "podFailurePolicy",
-            "successPolicy",
-        )
-    },
 }
 
 SILENT_LABELS: Final[dict[str, dict[str, Silent]]] = {

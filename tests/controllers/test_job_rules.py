@@ -3,6 +3,7 @@
 import pytest
 
 from clusterstate.objects import document
+from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
 from scheduling.controllers.workloads.pods import OwnedPod
 from tests.clock import NOW, after
@@ -28,7 +29,7 @@ def pod(phase="Running", *, counted=False, index=None, at=0.0, **fields):
     return OwnedPod(
         id=number, uid=f"u{number}", name=f"p{number}", owner="u", phase=phase,
         created_at=after(at - 1), finished_at=after(at) if ended else None,
-        is_tracked=not counted, annotations={} if index is None else {rules.INDEX: str(index)},
+        is_tracked=not counted, annotations={} if index is None else {policies.INDEX: str(index)},
         **fields,
     )  # fmt: skip
 
@@ -177,7 +178,7 @@ def test_an_indexed_job_needs_each_index_once():
 
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "0,2-4,7,9,10", "3-100"])
 def test_indexes_as_text(text):
-    assert rules.format_indexes(rules.parse_indexes(text)) == text
+    assert policies.format_indexes(policies.parse_indexes(text)) == text
 
 
 def test_a_job_of_another_controller_is_left_alone():

@@ -3,9 +3,11 @@
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.objects import document
 from clusterstate.queries.objects import find_object, get_manifest
 from scheduling.controllers import garbage
 from scheduling.controllers.workloads import follower
+from scheduling.controllers.workloads.job_policy_rules import FAILURES, INDEX
 from tests.controllers.agents import make_agent, pods, report, run_all
 from tests.controllers.support import NOW, after
 
@@ -177,3 +179,47 @@ def test_suspending_ends_the_pods():
         step()
     assert pods() == []
     assert conditions()["Suspended"] == "JobSuspended"
+
+
+def end(pod, code, now):
+    """Let a pod fail with an exit code, as its agent reports it."""
+
+    def ended(manifest):
+        state = {"terminated": {"exitCode": code, "finishedAt": document.format_time(now)}}
+        statuses = [{"name": "main", "restartCount": 0, "state": state}]
+        status = {**manifest["status"], "phase": "Failed", "containerStatuses": statuses}
+        return {**manifest, "status": status}
+
+    name = pod["metadata"]["name"]
+    objects.update("Pod", "default", name, ended, subresource="status", now=now)
+
+
+def test_an_index_fails_by_its_own_limit_or_at_once_by_the_policy():
+    make_agent("n")
+    make_job(
+        completionMode="Indexed", completions=3, parallelism=3, backoffLimitPerIndex=1,
+        podFailurePolicy={
+            "rules": [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [7]}}]
+        },
+    )  # fmt: skip
+    step()
+    by_index = {one["metadata"]["annotations"][INDEX]: one for one in pods()}
+    assert sorted(by_index) == ["0", "1", "2"]
+    assert all(one["metadata"]["annotations"][FAILURES] == "0" for one in by_index.values())
+    end(by_index["0"], 7, NOW)
+    end(by_index["1"], 1, NOW)
+    step(after(1))
+    assert get()["status"]["failedIndexes"] == "0"
+    step(after(11))
+    (again,) = (one for one in pods() if one["metadata"]["annotations"][FAILURES] == "1")
+    assert again["metadata"]["annotations"][INDEX] == "1"
+    run_all(now=after(11))
+    end(again, 1, after(12))
+    finish(now=after(12))
+    for second in (13, 14):
+        step(after(second))
+    status = get()["status"]
+    assert (status["failedIndexes"], status["completedIndexes"]) == ("0,1", "2")
+    assert conditions()["Failed"] == "FailedIndexes"
+    assert status["failed"] == 3
+    assert not any("finalizers" in one["metadata"] for one in pods())

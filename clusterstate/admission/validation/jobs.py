@@ -19,6 +19,7 @@ from clusterstate.admission.validation.field import (
     not_supported,
     required,
 )
+from clusterstate.admission.validation.job_policies import validate_policies
 from clusterstate.admission.validation.metadata import (
     IMMUTABLE,
     NEGATIVE,
@@ -66,6 +67,7 @@ def _job_spec(spec: Manifest, path: str) -> Errors:
     replacement = spec.get("podReplacementPolicy")
     if replacement is not None and replacement not in _REPLACEMENTS:
         errors.append(not_supported(f"{path}.podReplacementPolicy", replacement, _REPLACEMENTS))
+    errors += validate_policies(spec, path)
     template = spec.get("template")
     if template is None:
         return [*errors, required(f"{path}.template")]

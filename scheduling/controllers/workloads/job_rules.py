@@ -2,11 +2,15 @@
 
 Pure. A pod that ended is *counted* once, when its finalizer is taken away in the transaction that
 raises the Job's numbers, so a deleted pod is neither lost nor counted twice. Rules: pkg/controller/
-job (``job_controller.go``, ``indexed_job_utils.go``, ``backoff_utils.go``), v1.36. Not done here:
-``podFailurePolicy``, ``successPolicy``, ``backoffLimitPerIndex``.
+job (``job_controller.go``, ``indexed_job_utils.go``, ``backoff_utils.go``), v1.36. What a failed
+pod means, and when enough indexes succeeded, is in `job_policy_rules`.
+
+Where each index has a limit of its own, the last failed pod of an index is let go only when its
+successor is there, which carries on the count of failures: else a deleted pod would take the count
+with it.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,11 +18,17 @@ import msgspec
 
 from clusterstate.objects import document, moments
 from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads import job_policy_rules as policies
+from scheduling.controllers.workloads.job_policy_rules import (
+    format_indexes,
+    index_of,
+    is_failed,
+    parse_indexes,
+)
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
-INDEX: Final = "batch.kubernetes.io/job-completion-index"
 CONTROLLER: Final = "kubernetes.io/job-controller"
 BURST: Final = 500
 """Pods that are created, deleted or counted for one Job in a pass."""
@@ -30,12 +40,15 @@ _BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 class Plan(msgspec.Struct, kw_only=True):
     """What to do for a Job. ``create`` has an index for each pod, ``None`` where it needs none.
 
+    ``failures`` says of those indexes how often they failed before, counted and ignored, where each
+    index has a limit.
     ``count`` are pods to let go in the transaction that writes the status. ``expired``: the Job
     itself is to be deleted. ``events`` are type, reason and message each.
     """
 
     status: Manifest
     create: list[int | None]
+    failures: dict[int, tuple[int, int]]
     delete: list[OwnedPod]
     count: list[OwnedPod]
     events: list[tuple[str, str, str]]
@@ -56,42 +69,13 @@ def finished(job: Manifest) -> str:
     return ""
 
 
-def index_of(pod: OwnedPod) -> int | None:
-    """Return the completion index of a pod, ``None`` without one."""
-    text = pod.annotations.get(INDEX, "")
-    return int(text) if text.isdecimal() else None
-
-
-def parse_indexes(text: str) -> set[int]:
-    """Return the indexes of a text like ``0,3-5``."""
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
-
-
-def format_indexes(indexes: Collection[int]) -> str:
-    """Return indexes as text: runs of three and more as ``3-5``."""
-    parts: list[str] = []
-    run: list[int] = []
-    for index in [*sorted(indexes), None]:
-        if run and (index is None or index != run[-1] + 1):
-            parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
-            run = []
-        if index is not None:
-            run.append(index)
-    return ",".join(parts)
-
-
 def plan(job: Manifest, pods: Sequence[OwnedPod], *, now: datetime) -> Plan:
     """Return what to do for a Job now."""
     return _Planner(job, pods, now).plan()
 
 
-def _is_failed(pod: OwnedPod) -> bool:
-    """Return whether a pod counts as failed: who is deleted may never get so far."""
-    return pod.phase == "Failed" or (pod.is_leaving and pod.phase != "Succeeded")
+def _order(pod: OwnedPod) -> tuple[datetime, int]:
+    return pod.finished_at or pod.created_at, pod.id
 
 
 class _Planner:
@@ -102,24 +86,68 @@ class _Planner:
         self._before: Manifest = job.get("status") or {}
         self._conditions: list[Manifest] = list(self._before.get("conditions") or ())
         self._indexed = self._spec.get("completionMode") == "Indexed"
-        uncounted = [one for one in pods if one.is_tracked]
-        self._count = [one for one in uncounted if one.phase == "Succeeded" or _is_failed(one)][
-            :BURST
+        self._namespace: str = job["metadata"].get("namespace") or ""
+        self._per_index = self._indexed and self._spec.get("backoffLimitPerIndex") is not None
+        self._completions: int = self._spec.get("completions") or 0
+        self._ended = [
+            one for one in pods if one.is_tracked and (one.phase == "Succeeded" or self._fails(one))
         ]
-        self._failed = (self._before.get("failed") or 0) + sum(map(_is_failed, self._count))
         self._indexes = parse_indexes(self._before.get("completedIndexes") or "")
-        succeeded = [one for one in self._count if one.phase == "Succeeded"]
-        self._succeeded = (self._before.get("succeeded") or 0) + len(succeeded)
+        self._failed_indexes = parse_indexes(self._before.get("failedIndexes") or "")
         if self._indexed:
-            completions = self._spec.get("completions") or 0
-            found = {index for one in succeeded if (index := index_of(one)) is not None}
-            self._indexes |= {index for index in found if index < completions}
-            self._succeeded = len(self._indexes)
+            done = (index_of(one) for one in self._ended if one.phase == "Succeeded")
+            self._indexes |= {one for one in done if one is not None and one < self._completions}
+        if self._per_index:
+            self._failed_indexes |= {
+                index
+                for one in self._ended
+                if (index := index_of(one)) is not None
+                and index < self._completions
+                and self._fails(one)
+                and policies.fails_index(self._spec, one, self._namespace)
+            }
+        self._last_failures = self._find_last_failures()
+        self._choose(self._ended)
         self._started: str | None = self._before.get("startTime")
         self._completed: str | None = self._before.get("completionTime")
         self._plan = Plan(
-            status={}, create=[], delete=[], count=self._count, events=[], due_at=None
+            status={}, create=[], failures={}, delete=[], count=[], events=[], due_at=None
         )
+
+    def _fails(self, pod: OwnedPod) -> bool:
+        return is_failed(self._spec, pod)
+
+    def _find_last_failures(self) -> dict[int, OwnedPod]:
+        """Return the last failed pod of each index that is neither done nor failed for good."""
+        last: dict[int, OwnedPod] = {}
+        for one in self._pods if self._per_index else ():
+            index = index_of(one)
+            if index is None or not self._fails(one):
+                continue
+            if index in self._indexes or index in self._failed_indexes:
+                continue
+            before = last.get(index)
+            if before is None or _order(one) > _order(before):
+                last[index] = one
+        return last
+
+    def _choose(self, ended: Sequence[OwnedPod]) -> None:
+        """Choose the pods that are counted and let go now, and count them."""
+        self._count = list(ended)[:BURST]
+        failed = [one for one in self._count if self._fails(one)]
+        counting = (policies.judge(self._spec, one, self._namespace).counts for one in failed)
+        self._failed = (self._before.get("failed") or 0) + sum(counting)
+        if self._indexed:
+            self._succeeded = len(self._indexes)
+        else:
+            succeeded = sum(one.phase == "Succeeded" for one in self._count)
+            self._succeeded = (self._before.get("succeeded") or 0) + succeeded
+
+    def _keep_last_failures(self) -> None:
+        """Let those pods wait whose count of failures no other pod carries on yet."""
+        following = {index_of(one) for one in self._active}
+        kept = {one.id for index, one in self._last_failures.items() if index not in following}
+        self._choose([one for one in self._ended if one.id not in kept])
 
     def plan(self) -> Plan:
         if finished(self._job):
@@ -127,6 +155,7 @@ class _Planner:
             self._expire()
         elif not self._job["metadata"].get("deletionTimestamp"):
             self._go_on()
+        self._plan.count = self._count
         self._plan.status = self._status()
         return self._plan
 
@@ -137,6 +166,8 @@ class _Planner:
         if not suspended and not self._started:
             self._started = document.format_time(self._now)
         outcome = self._outcome()
+        if outcome is None and self._per_index:
+            self._keep_last_failures()
         if outcome is not None:
             self._end(*outcome)
         elif suspended:
@@ -153,6 +184,11 @@ class _Planner:
             found = self._condition(interim)
             if found is not None and found.get("status") == "True":
                 return type_, found.get("reason") or "", found.get("message") or ""
+        for pod in self._pods:
+            if pod.is_tracked and self._fails(pod):
+                fatal = policies.judge(self._spec, pod, self._namespace).fails_job
+                if fatal:
+                    return _FAILED, "PodFailurePolicy", fatal
         limit = self._spec.get("backoffLimit")
         limit = 6 if limit is None else limit
         if self._failed > limit or self._restarted_too_often(limit):
@@ -164,6 +200,9 @@ class _Planner:
                 text = "Job was active longer than specified deadline"
                 return _FAILED, "DeadlineExceeded", text
             self._look_at(deadline)
+        over = self._outcome_of_indexes()
+        if over is not None:
+            return over
         completions = self._spec.get("completions")
         if completions is None:
             done = self._succeeded > 0 and not self._active
@@ -171,6 +210,18 @@ class _Planner:
             done = self._succeeded >= completions
         if done and not self._has_more_to_count():
             return _COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods"
+        return None
+
+    def _outcome_of_indexes(self) -> tuple[str, str, str] | None:
+        if self._per_index:
+            most, failed = self._spec.get("maxFailedIndexes"), len(self._failed_indexes)
+            if most is not None and failed > most:
+                text = "Job has exceeded the specified maximal number of failed indexes"
+                return _FAILED, "MaxFailedIndexesExceeded", text
+            if failed and failed + len(self._indexes) >= self._completions:
+                return _FAILED, "FailedIndexes", "Job has failed indexes"
+        if self._indexed and (matched := policies.success(self._spec, self._indexes)):
+            return _COMPLETE, "SuccessPolicy", matched
         return None
 
     def _has_more_to_count(self) -> bool:
@@ -243,19 +294,46 @@ class _Planner:
                 :BURST
             ]
             return
-        if self._spec.get("podReplacementPolicy") == "Failed":
+        if policies.only_replaces_failed(self._spec):
             excess += sum(one.is_leaving and not one.phase_is_final for one in self._pods)
-        if excess >= 0 or self._is_backing_off():
+        if excess >= 0 or (not self._per_index and self._is_backing_off()):
             return
         missing = min(-excess, BURST)
-        self._plan.create = list(self._free_indexes(missing)) if self._indexed else [None] * missing
+        if not self._indexed:
+            self._plan.create = [None] * missing
+            return
+        chosen = list(self._free_indexes(missing))
+        self._plan.create = list(chosen)
+        if self._per_index:
+            self._plan.failures = {index: self._failures_before(index) for index in chosen}
 
     def _free_indexes(self, count: int) -> Iterable[int]:
-        taken = self._indexes | {
-            index for one in self._active if (index := index_of(one)) is not None
-        }
-        free = (one for one in range(self._spec.get("completions") or 0) if one not in taken)
+        present = self._active
+        if policies.only_replaces_failed(self._spec):
+            present = [one for one in self._pods if not one.phase_is_final]
+        taken = self._indexes | self._failed_indexes
+        taken |= {index for one in present if (index := index_of(one)) is not None}
+        free = (
+            one for one in range(self._completions) if one not in taken and not self._rests(one)
+        )
         return [index for _, index in zip(range(count), free, strict=False)]
+
+    def _failures_before(self, index: int) -> tuple[int, int]:
+        last = self._last_failures.get(index)
+        return policies.failures_after(self._spec, last, self._namespace) if last else (0, 0)
+
+    def _rests(self, index: int) -> bool:
+        """Return whether an index with a limit of its own failed so lately that it waits."""
+        last = self._last_failures.get(index)
+        if last is None:
+            return False
+        times = sum(self._failures_before(index))
+        seconds = min(_LONGEST_BACKOFF, _BACKOFF * 2.0 ** min(20, times - 1))
+        until = moments.after(last.finished_at or last.created_at, seconds)
+        if until <= self._now:
+            return False
+        self._look_at(until)
+        return True
 
     def _is_backing_off(self) -> bool:
         """Return whether pods failed so lately that no other one is started yet."""
@@ -310,7 +388,12 @@ class _Planner:
             "completionTime": self._completed,
             "conditions": self._conditions,
             "completedIndexes": format_indexes(self._indexes) if self._indexed else "",
+            "failedIndexes": format_indexes(self._failed_indexes) if self._per_index else None,
             "uncountedTerminatedPods": {},
         }
         kept = ("ready", "terminating", "uncountedTerminatedPods")
-        return {key: value for key, value in status.items() if value or key in kept}
+        return {
+            key: value
+            for key, value in status.items()
+            if value or key in kept or (key == "failedIndexes" and self._per_index)
+        }

@@ -1,10 +1,13 @@
 """Jobs: carries out what ``job_rules`` plans for their pods."""
 
+from collections.abc import Mapping
+
 from clusterstate.actions import jobs as actions
 from clusterstate.actions import objects
 from clusterstate.actions.object_meta import name_suffix
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
 from scheduling.controllers.workloads.hands import Hands, pod_of
 
@@ -22,7 +25,7 @@ def sync(hands: Hands, job: Manifest) -> None:
     if plan.expired:
         _delete(hands, job)
         return
-    made = hands.create(job, [_pod(job, index) for index in plan.create])
+    made = hands.create(job, [_pod(job, index, plan.failures) for index in plan.create])
     hands.remove(job, plan.delete[: rules.BURST])
     status = plan.status
     missing = len(plan.create) - len(made.names)
@@ -70,12 +73,17 @@ def _delete(hands: Hands, job: Manifest) -> None:
     hands.wrote = True
 
 
-def _pod(job: Manifest, index: int | None) -> Manifest:
+def _pod(job: Manifest, index: int | None, failures: Mapping[int, tuple[int, int]]) -> Manifest:
     template = job["spec"]["template"]
     name = ""
-    notes = {}
+    notes = labels = {}
     if index is not None:
-        notes = {rules.INDEX: str(index)}
+        notes = labels = {policies.INDEX: str(index)}
+        if index in failures:
+            counted, ignored = failures[index]
+            notes = {**notes, policies.FAILURES: str(counted)}
+            if ignored:
+                notes[policies.IGNORED] = str(ignored)
         base = f"{job['metadata']['name']}-{index}"
         name = f"{base[:57]}-{name_suffix()}"
         spec = template.get("spec") or {}
@@ -87,7 +95,7 @@ def _pod(job: Manifest, index: int | None) -> Manifest:
                 "containers": [_told(one) for one in spec.get("containers") or ()],
             },
         }
-    pod = pod_of(job, template, name=name, labels=notes, annotations=notes)
+    pod = pod_of(job, template, name=name, labels=labels, annotations=notes)
     metadata = pod["metadata"]
     metadata["finalizers"] = [*metadata.get("finalizers", ()), rules.TRACKING]
     return pod
@@ -98,5 +106,5 @@ def _told(container: Manifest) -> Manifest:
     env = container.get("env") or []
     if any(one.get("name") == "JOB_COMPLETION_INDEX" for one in env):
         return container
-    source = {"fieldRef": {"fieldPath": f"metadata.labels['{rules.INDEX}']"}}
+    source = {"fieldRef": {"fieldPath": f"metadata.labels['{policies.INDEX}']"}}
     return {**container, "env": [*env, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}]}

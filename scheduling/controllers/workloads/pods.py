@@ -25,7 +25,8 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
     ``owner`` is the uid of the managing owner, empty without one. ``ready_at`` is since when it is
     ready, ``None`` while it is not. ``is_assumed``: no agent reports for it, because its node has
     no agent, so it counts as ready since it was bound. ``is_tracked``: a Job has not counted its
-    end yet. ``target`` is the node that its affinity names.
+    end yet. ``target`` is the node that its affinity names. ``exit_codes`` are names of containers
+    that ended, and how; ``conditions`` are types and statuses. Only a Job's pods have both.
     """
 
     id: int
@@ -46,6 +47,8 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
     is_assumed: bool = False
     is_tracked: bool = False
     restarts: int = 0
+    exit_codes: tuple[tuple[str, int], ...] = ()
+    conditions: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_active(self) -> bool:

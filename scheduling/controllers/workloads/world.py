@@ -54,6 +54,7 @@ class _Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
     finished_at: str | None = None
+    exit_code: int = 0
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -61,6 +62,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class _Container(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
     restart_count: int = 0
     state: _State | None = None
 
@@ -76,6 +78,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     start_time: str | None = None
     conditions: tuple[_Condition, ...] = ()
     container_statuses: tuple[_Container, ...] = ()
+    init_container_statuses: tuple[_Container, ...] = ()
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -94,6 +97,8 @@ class _Facts(msgspec.Struct, frozen=True):
     started_at: datetime | None
     finished_at: datetime | None
     restarts: int
+    exit_codes: tuple[tuple[str, int], ...]
+    conditions: tuple[tuple[str, str], ...]
 
 
 _decode = msgspec.json.Decoder(_Document).decode
@@ -280,15 +285,23 @@ def _facts_of(text: str) -> _Facts:
         and one.state.terminated is not None
         and (at := _moment(one.state.terminated.finished_at)) is not None
     ]
+    is_tracked = TRACKING in found.metadata.finalizers
+    exit_codes = [
+        (one.name, one.state.terminated.exit_code)
+        for one in (*containers, *found.status.init_container_statuses)
+        if is_tracked and one.state is not None and one.state.terminated is not None
+    ]
     return _Facts(
         owner=owner,
         annotations=found.metadata.annotations,
-        is_tracked=TRACKING in found.metadata.finalizers,
+        is_tracked=is_tracked,
         is_reported=ready is not None or found.status.phase not in ("", "Pending"),
         ready_at=_since(ready),
         started_at=_moment(found.status.start_time),
         finished_at=max(ended, default=None),
         restarts=max((one.restart_count for one in containers), default=0),
+        exit_codes=tuple(exit_codes),
+        conditions=tuple((one.type, one.status) for one in conditions) if is_tracked else (),
     )
 
 
@@ -330,4 +343,6 @@ def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) ->
         is_assumed=assumed,
         is_tracked=facts.is_tracked,
         restarts=facts.restarts,
+        exit_codes=facts.exit_codes,
+        conditions=facts.conditions,
     )

@@ -1,0 +1,155 @@
+"""What a Job makes of a pod that failed, and whether enough of its indexes succeeded.
+
+Pure. Rules: pkg/controller/job (``pod_failure_policy.go``, ``success_policy.go``,
+``indexed_job_utils.go``, ``backoff_utils.go``), v1.36.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.pods import OwnedPod
+
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
+IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What a failed pod means.
+
+    ``counts``: it is one of the failures that the limits speak of. ``fails_index``: its index is
+    not tried again. ``fails_job`` is why the whole Job fails, empty if it does not.
+    """
+
+    counts: bool = True
+    fails_index: bool = False
+    fails_job: str = ""
+
+
+def only_replaces_failed(spec: Manifest) -> bool:
+    """Return whether a pod that is leaving is neither failed nor replaced until it has ended."""
+    return spec.get("podReplacementPolicy") == "Failed" or spec.get("podFailurePolicy") is not None
+
+
+def is_failed(spec: Manifest, pod: OwnedPod) -> bool:
+    """Return whether a pod counts as failed (``isPodFailed``).
+
+    A pod that is deleted may never get so far as to fail, so it counts, too, unless the Job wants
+    to know how its pods ended.
+    """
+    if pod.phase == "Failed":
+        return True
+    return pod.is_leaving and pod.phase != "Succeeded" and not only_replaces_failed(spec)
+
+
+def judge(spec: Manifest, pod: OwnedPod, namespace: str) -> Judgement:
+    """Return what the first rule that matches makes of a failed pod (``matchPodFailurePolicy``)."""
+    policy: Manifest = spec.get("podFailurePolicy") or {}
+    for number, rule in enumerate(policy.get("rules") or ()):
+        action = rule.get("action")
+        found = ""
+        if (codes := rule.get("onExitCodes")) is not None:
+            found = _ended_as(codes, pod, namespace)
+        elif (patterns := rule.get("onPodConditions")) is not None:
+            types = [type_ for type_, status in pod.conditions
+                     if {"type": type_, "status": status} in _plain(patterns)]  # fmt: skip
+            found = f"Pod {namespace}/{pod.name} has condition {types[0]}" if types else ""
+        if found:
+            return Judgement(
+                counts=action != "Ignore",
+                fails_index=action == "FailIndex",
+                fails_job=f"{found} matching {action} rule at index {number}"
+                if action == "FailJob"
+                else "",
+            )
+    return Judgement()
+
+
+def _plain(patterns: list[Manifest]) -> list[Manifest]:
+    return [{"type": one.get("type"), "status": one.get("status") or "True"} for one in patterns]
+
+
+def _ended_as(rule: Manifest, pod: OwnedPod, namespace: str) -> str:
+    """Return which container ended with an exit code that a rule names, empty if none did."""
+    values, within = rule.get("values") or (), rule.get("operator") == "In"
+    for name, code in pod.exit_codes:
+        if rule.get("containerName") not in (None, name) or code == 0:
+            continue
+        if (code in values) == within:
+            return f"Container {name} for pod {namespace}/{pod.name} failed with exit code {code}"
+    return ""
+
+
+# Indexes ------------------------------------------------------------------------------------------
+
+
+def index_of(pod: OwnedPod) -> int | None:
+    """Return the completion index of a pod, ``None`` without one."""
+    return _number(pod.annotations.get(INDEX, ""))
+
+
+def failures_of(pod: OwnedPod) -> tuple[int, int]:
+    """Return how often its index had failed before a pod was made: counted, and ignored."""
+    return tuple(_number(pod.annotations.get(key, "")) or 0 for key in (FAILURES, IGNORED))  # type: ignore[return-value]  # there are two
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def failures_after(spec: Manifest, pod: OwnedPod, namespace: str) -> tuple[int, int]:
+    """Return how often an index has failed with this pod (``getNewIndexFailureCounts``)."""
+    counted, ignored = failures_of(pod)
+    if judge(spec, pod, namespace).counts:
+        return counted + 1, ignored
+    return counted, ignored + 1
+
+
+def fails_index(spec: Manifest, pod: OwnedPod, namespace: str) -> bool:
+    """Return whether a failed pod is the last that is tried for its index (``isIndexFailed``)."""
+    found = judge(spec, pod, namespace)
+    if found.fails_index:
+        return True
+    limit: int = spec["backoffLimitPerIndex"]
+    return found.counts and failures_of(pod)[0] >= limit
+
+
+def parse_indexes(text: str) -> set[int]:
+    """Return the indexes of a text like ``0,3-5``."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def format_indexes(indexes: Collection[int]) -> str:
+    """Return indexes as text: runs of three and more as ``3-5``."""
+    parts: list[str] = []
+    run: list[int] = []
+    for index in [*sorted(indexes), None]:
+        if run and (index is None or index != run[-1] + 1):
+            parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+            run = []
+        if index is not None:
+            run.append(index)
+    return ",".join(parts)
+
+
+def success(spec: Manifest, succeeded: Collection[int]) -> str:
+    """Return which rule says that enough succeeded, empty if none (``matchSuccessPolicy``)."""
+    policy: Manifest = spec.get("successPolicy") or {}
+    completions = spec.get("completions") or 0
+    for number, rule in enumerate(policy.get("rules") or ()):
+        wanted, count = rule.get("succeededIndexes"), rule.get("succeededCount")
+        among = set(succeeded)
+        if wanted is not None:
+            required = {one for one in parse_indexes(wanted) if one < completions}
+            among &= required
+            count = len(required) if count is None else count
+        if succeeded and count is not None and len(among) >= count:
+            return f"Matched rules at index {number}"
+    return ""
