@@ -76,7 +76,9 @@ def settle_taints(manifest: Manifest, old: Manifest | None, now: datetime) -> Ma
     """Return the node with the taints this write brings, and ``timeAdded`` on every NoExecute one.
 
     A taint that was there before (same key and effect) keeps its time when the client leaves it
-    out, as clients that send the whole list do; so a countdown does not start again.
+    out, as clients that send the whole list do; so a countdown does not start again. Nobody can
+    have added a taint later than now: such a time, from a clock that is ahead, counts as none.
+    Else an untolerated taint would evict nobody until then (R122).
     """
     manifest = _govern(_initialize(manifest, old), old)
     spec: Manifest = manifest.get("spec") or {}
@@ -96,12 +98,16 @@ def _settled(
     taint: dict[str, Any], times: Mapping[tuple[Any, Any], str | None], now: datetime
 ) -> dict[str, Any]:
     """Return the taint as its row says it: no other members, no empty value, whole seconds."""
-    key, effect, added = taint.get("key"), taint.get("effect"), taint.get("timeAdded")
-    if not added and effect == NO_EXECUTE:
-        added = times.get((key, effect)) or document.format_time(now)
+    key, effect, given = taint.get("key"), taint.get("effect"), taint.get("timeAdded")
+    added = document.parse_time(given) if given else None
+    if added is not None and added > now:
+        added = None
+    if added is None and effect == NO_EXECUTE:
+        before = times.get((key, effect))
+        added = min(document.parse_time(before), now) if before else now
     result = {"effect": effect, "key": key}
-    if added:
-        result["timeAdded"] = document.format_time(document.parse_time(added))
+    if added is not None:
+        result["timeAdded"] = document.format_time(added)
     if value := taint.get("value"):
         result["value"] = value
     return result

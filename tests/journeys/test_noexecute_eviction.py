@@ -69,6 +69,20 @@ def test_a_pod_that_tolerates_for_an_hour_leaves_after_an_hour():
     assert evict(3611) == []
 
 
+def test_a_taint_from_a_clock_that_is_ahead_counts_from_now():
+    """R122, C22: not when that clock would be right, and writing it again moves nothing."""
+    make_node("n1")
+    make_pod("p", "n1")
+    make_pod("patient", "n1", tolerations=[tolerates(seconds=60)])
+    ahead = {**taint(), "timeAdded": moment(3600)}
+    set_taints("n1", ahead, now=after(10))
+    assert (timer("p"), timer("patient")) == (10, 70)
+    set_taints("n1", ahead, taint("other", "NoSchedule"), now=after(30))
+    assert timer("patient") == 70
+    assert evict(10) == ["p"]
+    assert evict(70) == ["patient"]
+
+
 def test_a_taint_removed_in_time_keeps_the_pod():
     """R123, R112: `kubectl taint ... key-` removes."""
     make_node("n1")
