@@ -6,10 +6,14 @@ Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too 
 
 from typing import Final
 
+import msgspec
+
 from clusterstate.admission.resource_quota import uncounted
 from clusterstate.objects import silent_fields
 from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.matching import parse_term
 from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import NodeSelectorTerm
 
 _DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -126,11 +130,15 @@ def _affinity_warnings(affinity: Manifest, path: str) -> list[str]:
     ):
         terms = (node_affinity.get(field) or {}).get("nodeSelectorTerms") or ()
         for index, term in enumerate(terms):
-            warnings += _term_warnings(term, f"{where}.{field}.nodeSelectorTerms[{index}]")
+            at = f"{where}.{field}.nodeSelectorTerms[{index}]"
+            warnings += _term_warnings(term, at)
+            warnings += _unparsed(term, at, "no node matches this term")
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     for index, term in enumerate(node_affinity.get(preferred) or ()):
         at = f"{where}.{preferred}[{index}].preference"
-        warnings += _term_warnings(term.get("preference") or {}, at)
+        preference = term.get("preference") or {}
+        warnings += _term_warnings(preference, at)
+        warnings += _unparsed(preference, at, "the scheduler cannot place a pod that prefers this")
     for name in ("podAffinity", "podAntiAffinity"):
         pod_affinity = affinity.get(name) or {}
         required = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -149,6 +157,15 @@ def _term_warnings(term: Manifest, path: str) -> list[str]:
         for index, expression in enumerate(term.get("matchExpressions") or ())
         if expression.get("key") in _DEPRECATED_LABELS
     ]
+
+
+def _unparsed(term: Manifest, path: str, consequence: str) -> list[str]:
+    """Return what validation let through and the scheduler cannot read, such as Gt with a word."""
+    try:
+        parsed = parse_term(msgspec.convert(term, NodeSelectorTerm), path)
+    except msgspec.ValidationError:
+        return []  # a template that was not checked yet
+    return [f"{error.field}: {error.message()}; {consequence}" for error in parsed.errors]
 
 
 def _null_selector(term: Manifest, path: str) -> list[str]:

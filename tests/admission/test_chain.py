@@ -144,6 +144,35 @@ def test_deprecated_labels_are_warned_of():
     assert warning.startswith("spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14")
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("rule", "operator", "value", "said"),
+    [
+        (REQUIRED, "Gt", "abc", "must be an integer; no node matches this term"),
+        (REQUIRED, "Lt", "9" * 19, "must be an integer; no node matches this term"),
+        (REQUIRED, "Gt", "010", ""),
+        (PREFERRED, "Gt", "1.5", "must be an integer; the scheduler cannot place"),
+        (PREFERRED, "In", "b c", "the scheduler cannot place a pod that prefers this"),
+        (PREFERRED, "Lt", "7", ""),
+    ],
+)
+def test_a_term_that_the_scheduler_cannot_read_is_warned_of(rule, operator, value, said):
+    """R14, R78: Kubernetes takes these, too, and says nothing."""
+    term = {"matchExpressions": [{"key": "k", "operator": operator, "values": [value]}]}
+    written = (
+        [{"weight": 1, "preference": term}]
+        if rule == PREFERRED
+        else {"nodeSelectorTerms": [{"matchExpressions": []}, term]}
+    )
+    warnings = create(pod({"affinity": {"nodeAffinity": {rule: written}}})).warnings
+    assert [said in one and "matchExpressions[0].values[0]" in one for one in warnings] == (
+        [True] if said else []
+    )
+
+
 def test_milli_bytes_are_warned_of():
     resources = {"requests": {"memory": "128m"}}
     containers = [{"name": "a", "image": "b", "resources": resources}]

@@ -3,6 +3,7 @@
 import pytest
 
 from clusterstate.admission.defaults import pull_policy, set_defaults
+from clusterstate.objects.errors import Invalid
 from tests.admission.context import create, pod
 
 
@@ -72,6 +73,17 @@ def test_preferred_terms_of_the_first_design_are_read():
     assert admitted["spec"]["affinity"]["nodeAffinity"][rule] == [
         {"weight": 1, "preference": {"matchExpressions": [expression]}}
     ]
+
+
+def test_only_one_form_of_a_preferred_term_may_be_used():
+    """R19, C2: of both, one would be ignored."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    rule = "preferredDuringSchedulingIgnoredDuringExecution"
+    both = {"nodeAffinity": {rule: [{"weight": 1, "preference": term, **term}]}}
+    with pytest.raises(Invalid) as refused:
+        create(pod({"affinity": both}))
+    (error,) = refused.value.errors
+    assert error.field == f"spec.affinity.nodeAffinity.{rule}[0].matchExpressions"
 
 
 def test_node_selector_and_affinity_stay_apart():

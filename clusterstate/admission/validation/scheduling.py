@@ -74,8 +74,13 @@ def validate_node_affinity(
         weight = term.get("weight", 0)
         if not 1 <= weight <= 100:
             errors.append(invalid(f"{where}.weight", weight, _WEIGHT))
-        # Values that no label can have are let through: a preference that never matches is
-        # harmless.
+        beside = [field for field in ("matchExpressions", "matchFields") if field in term]
+        if beside and "preference" in term:
+            # The first design's form; one of the two would be ignored (C2).
+            detail = "may not be set beside `preference`"
+            errors += [forbidden(f"{where}.{field}", detail) for field in beside]
+        # Values that no label can have are let through, as Kubernetes does, with a warning
+        # (admission/warnings.py): the scheduler refuses pods with such a preference.
         preference = term.get("preference") or {}
         errors += _node_selector_term(preference, f"{where}.preference", allow_invalid_values=True)
     return errors
