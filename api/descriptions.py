@@ -21,6 +21,7 @@ KINDS: Final = {
     "DaemonSet": "One pod on each node that it selects.",
     "Deployment": "Equal pods, replaced step by step when their template changes.",
     "DeviceClass": "A sort of devices that claims may ask for.",
+    "Endpoints": "Addresses behind a Service, in the older form.",
     "EndpointSlice": "Addresses behind a Service.",
     "Event": "Something that happened to an object, for people to read.",
     "Eviction": "Asks a pod to leave, if the disruption budgets allow that.",

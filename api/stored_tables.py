@@ -181,6 +181,16 @@ def _autoscaler(item: Manifest, now: datetime) -> Cells:
 # The network ----------------------------------------------------------------------------------
 
 
+def _endpoints(item: Manifest, now: datetime) -> Cells:
+    pairs = [
+        f"{address.get('ip', '')}:{port.get('port', 0)}" if port else address.get("ip", "")
+        for subset in item.get("subsets") or ()
+        for port in subset.get("ports") or (None,)
+        for address in subset.get("addresses") or ()
+    ]
+    return [name_of(item), _some(pairs) or UNSET, created(item, now)]
+
+
 def _endpoint_slice(item: Manifest, now: datetime) -> Cells:
     ports = [str(port.get("port", "*")) for port in item.get("ports") or ()]
     addresses = [
@@ -390,6 +400,7 @@ PRINTERS: dict[str, Printer] = {
         ],
         _autoscaler,
     ),
+    "Endpoints": Printer([NAME, *columns_of("Endpoints"), AGE], _endpoints),
     "EndpointSlice": Printer(
         [NAME, *columns_of("AddressType", "Ports", "Endpoints"), AGE], _endpoint_slice
     ),

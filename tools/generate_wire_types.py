@@ -52,6 +52,7 @@ ROOTS: Final = (
     "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler",
     "io.k8s.api.certificates.v1.CertificateSigningRequest",
     "io.k8s.api.discovery.v1.EndpointSlice",
+    "io.k8s.api.core.v1.Endpoints",
     "io.k8s.api.events.v1.Event",
     "io.k8s.api.networking.v1.Ingress",
     "io.k8s.api.networking.v1.IngressClass",

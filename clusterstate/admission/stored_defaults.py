@@ -110,6 +110,12 @@ def _autoscaler(autoscaler: Manifest) -> None:
 # The network ----------------------------------------------------------------------------------
 
 
+def _endpoints(endpoints: Manifest) -> None:
+    for subset in endpoints.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            _set(port, protocol="TCP")
+
+
 def _endpoint_slice(endpoint_slice: Manifest) -> None:
     for port in endpoint_slice.get("ports") or ():
         port.setdefault("name", "")
@@ -184,6 +190,7 @@ def by_kind(pod_spec: Fill) -> dict[str, Fill]:
         "ConfigMap": _config_map,
         "CronJob": lambda manifest: _cron_job(manifest, pod_spec),
         "CSIDriver": _csi_driver,
+        "Endpoints": _endpoints,
         "EndpointSlice": _endpoint_slice,
         "HorizontalPodAutoscaler": _autoscaler,
         "Job": lambda manifest: _job(manifest, pod_spec),

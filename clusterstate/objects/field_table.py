@@ -381,6 +381,7 @@ CertificateSigningRequestSpec: expirationSeconds extra groups request signerName
 CinderPersistentVolumeSource: fsType readOnly secretRef volumeID
 ConfigMapNodeConfigSource: kubeletConfigKey name namespace resourceVersion uid
 ContainerResourceMetricSource: container name target
+CoreV1EndpointPort: appProtocol name port protocol
 CoreV1ResourceClaim: name request
 Counter: value
 CounterSet: counters name
@@ -407,10 +408,13 @@ DeviceSubRequest: allocationMode capacity count derivedAttributes deviceClassNam
 DeviceTaint: effect key timeAdded value
 DeviceToleration: effect key operator tolerationSeconds value
 Endpoint: addresses conditions deprecatedTopology hints hostname nodeName targetRef zone
+EndpointAddress: hostname ip nodeName targetRef
 EndpointConditions: ready serving terminating
 EndpointHints: forNodes forZones
 EndpointPort: appProtocol name port protocol
 EndpointSlice: addressType apiVersion endpoints kind metadata ports
+EndpointSubset: addresses notReadyAddresses ports
+Endpoints: apiVersion kind metadata subsets
 EphemeralVolumeSource: volumeClaimTemplate
 EvictionResponder: name priority
 ExactDeviceRequest: adminAccess allocationMode capacity count derivedAttributes deviceClassName

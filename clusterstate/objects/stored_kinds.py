@@ -100,6 +100,15 @@ STORED_KINDS: Final = (
     ),
     # The network.
     Kind(
+        name="Endpoints",
+        plural="endpoints",
+        singular="endpoints",
+        code=84,
+        wire_type=wire_types.Endpoints,
+        short_names=("ep",),
+        not_done="no proxy here sends anything to endpoints, and none are made for Services",
+    ),
+    Kind(
         name="EndpointSlice",
         plural="endpointslices",
         singular="endpointslice",

@@ -2375,6 +2375,33 @@ class EndpointSlice(Struct, omit_defaults=True, gc=False):
     ports: list[EndpointPort] | None = None
 
 
+class EndpointAddress(Struct, omit_defaults=True, gc=False):
+    hostname: str | None = None
+    ip: str | None = None
+    nodeName: str | None = None
+    targetRef: ObjectReference | None = None
+
+
+class CoreV1EndpointPort(Struct, omit_defaults=True, gc=False):
+    appProtocol: str | None = None
+    name: str | None = None
+    port: Int32 | None = None
+    protocol: str | None = None
+
+
+class EndpointSubset(Struct, omit_defaults=True, gc=False):
+    addresses: list[EndpointAddress] | None = None
+    notReadyAddresses: list[EndpointAddress] | None = None
+    ports: list[CoreV1EndpointPort] | None = None
+
+
+class Endpoints(Struct, omit_defaults=True, gc=False):
+    apiVersion: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta | None = None
+    subsets: list[EndpointSubset] | None = None
+
+
 class EventsV1EventSeries(Struct, omit_defaults=True, gc=False):
     count: Int32 | None = None
     lastObservedTime: Time | None = None
@@ -3412,8 +3439,9 @@ PACKAGES: dict[str, str] = {
         "ContainerRestartRule ContainerRestartRuleOnExitCodes ContainerState "
         "ContainerStateRunning ContainerStateTerminated ContainerStateWaiting ContainerStatus "
         "ContainerUser DaemonEndpoint DownwardAPIProjection DownwardAPIVolumeFile "
-        "DownwardAPIVolumeSource EmptyDirVolumeSource EnvFromSource EnvVar EnvVarSource "
-        "EphemeralContainer EphemeralVolumeSource Event EventSeries EventSource "
+        "DownwardAPIVolumeSource EmptyDirVolumeSource EndpointAddress "
+        "CoreV1EndpointPort=EndpointPort EndpointSubset Endpoints EnvFromSource EnvVar "
+        "EnvVarSource EphemeralContainer EphemeralVolumeSource Event EventSeries EventSource "
         "EvictionResponder ExecAction FCVolumeSource FileKeySelector "
         "FlexPersistentVolumeSource FlexVolumeSource FlockerVolumeSource "
         "GCEPersistentDiskVolumeSource GRPCAction GitRepoVolumeSource "

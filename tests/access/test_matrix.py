@@ -59,6 +59,7 @@ HorizontalPodAutoscaler  r  rw  rw  r  rw
 HorizontalPodAutoscaler/status r r r r r
 PodDisruptionBudget      r  rw  rw  r  rw
 PodDisruptionBudget/status r r  r   r  r
+Endpoints                r  r   r   r  r
 EndpointSlice            r  r   r   r  r
 Ingress                  r  rw  rw  r  rw
 Ingress/status           r  r   r   r  r

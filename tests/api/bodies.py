@@ -51,6 +51,14 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
     "DeviceClass": {
         "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.org'"}}]}
     },
+    "Endpoints": {
+        "subsets": [
+            {
+                "addresses": [{"ip": "10.1.2.3"}],
+                "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+            },
+        ]
+    },
     "EndpointSlice": {
         "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}],
         "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],

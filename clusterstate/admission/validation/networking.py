@@ -1,7 +1,7 @@
-"""EndpointSlices, Ingresses, IngressClasses and NetworkPolicies.
+"""Endpoints, EndpointSlices, Ingresses, IngressClasses and NetworkPolicies.
 
 A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
-pkg/apis/{discovery,networking}/validation/validation.go, v1.36.
+pkg/apis/{core,discovery,networking}/validation/validation.go, v1.36.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,26 @@ _MOST_ADDRESSES: Final = 100
 _MOST_ENDPOINTS: Final = 1000
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _POLICY_TYPES: Final = ("Egress", "Ingress")
+
+
+def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
+    errors: Errors = []
+    for index, subset in enumerate(new.get("subsets") or ()):
+        path = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+        for name in ("addresses", "notReadyAddresses"):
+            for position, address in enumerate(subset.get(name) or ()):
+                given = address.get("ip") or ""
+                errors += invalid_each(
+                    f"{path}.{name}[{position}].ip", given, formats.ip_address(given)
+                )
+        for position, port in enumerate(subset.get("ports") or ()):
+            at, number = f"{path}.ports[{position}]", port.get("port") or 0
+            errors += invalid_each(f"{at}.port", number, formats.port_number(number))
+            if port.get("protocol") not in PROTOCOLS:
+                errors.append(not_supported(f"{at}.protocol", port.get("protocol"), PROTOCOLS))
+    return errors
 
 
 def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
@@ -227,6 +247,7 @@ def _peer(peer: Manifest, path: str) -> Errors:
 
 
 RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {
+    "Endpoints": _endpoints,
     "EndpointSlice": _endpoint_slice,
     "Ingress": _ingress,
     "IngressClass": _ingress_class,
