@@ -87,5 +87,17 @@ class Kubelets(threading.Thread):
             ]
             phase = "Succeeded" if ends else "Running"
             conditions = [*others, *({"type": one, "status": ready} for one in named)]
-            body = {"status": {"phase": phase, "conditions": conditions}}
+            state = {"terminated": {"exitCode": 0}} if ends else {"running": {}}
+            containers = [
+                {
+                    "name": one["name"], "image": one["image"], "imageID": one["image"],
+                    "ready": ready == "True", "restartCount": 0, "state": state,
+                }
+                for one in pod["spec"]["containers"]
+            ]  # fmt: skip
+            body = {
+                "status": {
+                    "phase": phase, "conditions": conditions, "containerStatuses": containers,
+                }
+            }  # fmt: skip
             self._service.request("PATCH", f"{path}/status", body, content_type=MERGE)

@@ -48,6 +48,7 @@ class Kubectl:
         self.service = service
         self.home = home
         self.namespace = namespace
+        self.variables: dict[str, str] = {}
 
     def start(self, *arguments: str, stdin: str = "") -> "subprocess.Popen[str]":
         command = [
@@ -56,7 +57,8 @@ class Kubectl:
         ]  # fmt: skip
         process = subprocess.Popen(
             command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
+            stderr=subprocess.STDOUT, cwd=self.home,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"], **self.variables},
         )  # fmt: skip
         if stdin:
             assert process.stdin is not None
