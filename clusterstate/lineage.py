@@ -36,8 +36,6 @@ BLOCK = 1 << 20
 """How many revisions are reserved at a time; half of them are left when the next are."""
 GAP = 1 << 32
 """How far a new history starts above the old one: more than both could give out side by side."""
-CLOSED = "57P03"
-"""SQLSTATE of ``revisions_closed``: the one of a server that still recovers."""
 
 OPEN = "pg_sequence_last_value('revisions_open') IS NOT NULL"
 """Whether numbers may be given out; not since the last crash, unless ``establish`` ran."""

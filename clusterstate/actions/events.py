@@ -47,7 +47,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RECORD = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, i.*
         FROM gate CROSS JOIN
@@ -256,7 +256,7 @@ def _lock(namespace: str, name: str) -> _Locked:
 
 
 _UPDATE = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
         FROM gate WHERE opened = 1),
@@ -357,7 +357,7 @@ def delete_event(namespace: str, name: str, *, now: datetime, user: User = NOBOD
 
 
 _DELETE = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision FROM gate WHERE opened = 1),
     deleted AS (
         DELETE FROM event e USING numbered n WHERE e.id = %s::bigint RETURNING e.id, n.revision),

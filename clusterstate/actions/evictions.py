@@ -217,7 +217,7 @@ _CONDEMNED = f"""
     FROM pod p WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED
 """
 _EVICT = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, i.*
         FROM gate CROSS JOIN unnest(%s, %s) AS i(pod_id, deletion_at) WHERE opened = 1),

@@ -59,7 +59,7 @@ _READY_PODS = """
 """
 _AT_ONCE = 2000
 _REWRITE = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
         FROM gate CROSS JOIN unnest(%s, %s) AS i(pod_id, text) WHERE opened = 1),

@@ -291,7 +291,7 @@ def _update_statement(kind_name: str, *, logged: bool) -> str:
                %s::text, u.document_id, %s::bigint, %s::bigint, u.deletion_at, {changes.BY_GATE}
         FROM updated u)"""
     return f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id
         FROM gate WHERE opened = 1),
@@ -361,7 +361,7 @@ def _delete_statement(kind_name: str) -> str:
     )
     namespace = "t.namespace" if kind.namespaced else "''"
     return f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, i.*
         FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(id, actor_id, cause) WHERE opened = 1),

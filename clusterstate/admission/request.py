@@ -14,7 +14,6 @@ from clusterstate.objects.meta import Manifest
 CREATE = "CREATE"
 UPDATE = "UPDATE"
 DELETE = "DELETE"
-CONNECT = "CONNECT"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):

@@ -173,10 +173,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     priority_class_name: str = ""
     preemption_policy: str | None = None
     scheduler_name: str = "default-scheduler"
-    runtime_class_name: str | None = None
-    host_network: bool = False
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
-    termination_grace_period_seconds: int | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -23,7 +23,6 @@ class NodeRow(msgspec.Struct, frozen=True):
     id: int
     name: str
     revision: int
-    placement_revision: int
     manifest: bytes
 
 
@@ -55,12 +54,12 @@ def consistent_read() -> Iterator[int]:
 def load_nodes() -> list[NodeRow]:
     """Return all nodes, by id. Queries once."""
     rows = sql.fetch(
-        "SELECT n.id, n.name, n.revision, n.placement_revision, d.text"
+        "SELECT n.id, n.name, n.revision, d.text"
         " FROM node n JOIN document d ON d.id = n.document_id ORDER BY n.id"
     )
     return [
-        NodeRow(id_, name, revision, placement, document.compose(text, revision))
-        for id_, name, revision, placement, text in rows
+        NodeRow(id_, name, revision, document.compose(text, revision))
+        for id_, name, revision, text in rows
     ]
 
 

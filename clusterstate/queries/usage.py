@@ -65,10 +65,9 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     usage: Report
     reported_at: datetime
     outcome: dict[str, Any]
-    judged_at: datetime | None
 
 
-_REPORTED = "SELECT node_name, usage::text, reported_at, outcome::text, judged_at FROM node_usage"
+_REPORTED = "SELECT node_name, usage::text, reported_at, outcome::text FROM node_usage"
 
 
 def unjudged_reports() -> list[Reported]:
@@ -89,5 +88,4 @@ def _reported(row: sql.Row) -> Reported:
         usage=msgspec.json.decode(row[1], type=Report),
         reported_at=row[2],
         outcome=msgspec.json.decode(row[3]),
-        judged_at=row[4],
     )

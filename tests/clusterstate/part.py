@@ -60,9 +60,9 @@ def main() -> None:
 
     from clusterstate import changes, sql
     from clusterstate.actions import objects
-    from clusterstate.actions.pods.create import create_pod
     from clusterstate.queries.lists import list_page
     from tests.clusterstate.support import NOW, pod
+    from tests.creating import create_pod
 
     def prepare() -> None:
         call_command("prepare", verbosity=0)

@@ -9,13 +9,13 @@ from django.db import connection
 from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.changes import Change
 from clusterstate.objects import document
 from clusterstate.queries.lists import Page
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.pods import find_pod_id, pod_overlay
 from tests.clock import NOW, after
+from tests.creating import create_pod
 
 LATER = after(300)
 

@@ -15,7 +15,7 @@ from django.db import transaction
 from clusterstate import archive, catalogue, changes, lineage, sql
 from clusterstate.actions import archives, decisions, objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.objects.errors import Expired
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.pods import find_pod_id
@@ -28,6 +28,7 @@ from tests.clusterstate.support import (
     new_pod,
     pod,
 )
+from tests.creating import create_pod
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,7 +9,6 @@ from django.db import transaction
 from clusterstate import bulk, changes, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, BindResult, Refused, bind_pod, bind_pods
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.errors import Conflict, NotFound
@@ -26,6 +25,7 @@ from tests.clusterstate.support import (
     new_pod,
     pod,
 )
+from tests.creating import create_pod
 from tests.rows import load_pending, overcommitted_nodes
 from tests.waiting import until
 

@@ -7,10 +7,10 @@ from django.db import connection
 
 from clusterstate import changes, sql
 from clusterstate.actions import decisions, history, housekeeping, objects, tokens
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.models.tokens import ApiToken
 from tests.clock import NOW
 from tests.clusterstate.support import Worker, create_node, new_pod, pod
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,7 +12,7 @@ from clusterstate import actors, changes, dependents, sql
 from clusterstate.actions import history, objects
 from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.errors import Expired
@@ -31,6 +31,7 @@ from tests.clusterstate.support import (
     pod,
     replay,
 )
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

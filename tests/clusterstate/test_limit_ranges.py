@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import bootstrap, objects
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.objects.errors import Forbidden, NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 from tests.clusterstate.support import NOW
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,7 +10,6 @@ from django.db import transaction
 from clusterstate import catalogue, changes, sql
 from clusterstate.actions import bootstrap, events, history, namespaces, objects
 from clusterstate.actions.events import Occurrence
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.objects.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from clusterstate.objects.kinds import ALL_KINDS, NAMES
 from clusterstate.objects.meta import Manifest
@@ -32,6 +31,7 @@ from tests.clusterstate.support import (
     node,
     pod,
 )
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

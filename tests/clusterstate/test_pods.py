@@ -10,7 +10,7 @@ from django.db import transaction
 from clusterstate import changes, sql
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod, finish_deletions
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.queue import (
@@ -45,6 +45,7 @@ from tests.clusterstate.support import (
     new_pod,
     pod,
 )
+from tests.creating import create_pod
 from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,7 +12,6 @@ from django.db import transaction
 from clusterstate import sql
 from clusterstate.actions import objects, tokens
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest
@@ -34,6 +33,7 @@ from tests.clusterstate.support import (
     pod,
     replay,
 )
+from tests.creating import create_pod
 from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db(transaction=True)

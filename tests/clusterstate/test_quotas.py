@@ -7,7 +7,7 @@ import pytest
 from clusterstate import catalogue, locks, sql
 from clusterstate.actions import bootstrap, objects, quotas
 from clusterstate.actions.collection import delete_collection
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.errors import Forbidden, StatusError
@@ -17,6 +17,7 @@ from clusterstate.objects.usage import UNCOUNTED
 from clusterstate.queries.objects import decode_object, get_manifest
 from scheduling.controllers import quotas as controller
 from tests.clusterstate.support import LATER, NOW
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,7 +7,6 @@ from clusterstate import changes
 from clusterstate.actions import objects
 from clusterstate.actions.evictions import Fired
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.actions.stored import Stored
 from clusterstate.queries.eviction_timers import due_taints, unforeseen, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object
@@ -15,6 +14,7 @@ from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling.answers import questions
 from scheduling.controllers.evictions import firing, timers
 from tests.clock import NOW, after
+from tests.creating import create_pod
 
 
 def taint(key: str = "key", effect: str = "NoExecute", value: str = "") -> dict[str, str]:

@@ -7,13 +7,14 @@ import pytest
 from clusterstate import aside, changes, memory, sql
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import bind_pod
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.objects.errors import NotFound
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_manifest
 from scheduling.controllers import garbage, manager
 from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod, pod_manifest
+from tests.creating import create_pod
 
 pytestmark = pytest.mark.django_db
 

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import bootstrap, objects
-from clusterstate.actions.pods.create import create_pod, create_pods
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.queue import Backoff, PendingPod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, make_node, pod_manifest
+from tests.creating import create_pod
 
 MANY, FEW = 40, 3
 

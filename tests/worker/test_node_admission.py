@@ -6,7 +6,6 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from scheduling.engine.queue import Backoff
@@ -15,6 +14,7 @@ from scheduling.plugins import catalogue
 from scheduling.worker import node_admission
 from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
+from tests.creating import create_pod
 from tests.rows import load_pending
 
 pytestmark = pytest.mark.django_db

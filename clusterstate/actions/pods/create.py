@@ -145,20 +145,6 @@ def create_pods_each(
     return _create(wanted, now, all_or_nothing=False)
 
 
-def create_pod(
-    manifest: Manifest,
-    *,
-    now: datetime,
-    user: User = NOBODY,
-    namespace: str = "",
-    dry_run: bool = False,
-) -> Stored:
-    """Create one pod; see ``create_pods``."""
-    (stored,) = create_pods([manifest], now=now, user=user, namespace=namespace, dry_run=dry_run)
-    assert isinstance(stored, Stored)
-    return stored
-
-
 def _create(
     wanted: Sequence[tuple[str, Manifest, User]],
     now: datetime,

@@ -44,7 +44,7 @@ class QueueMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SET_UNSCHEDULABLE = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     refused AS MATERIALIZED (
         SELECT * FROM unnest(%s, %s, %s) WITH ORDINALITY
             AS t(condition, message, rejected_by, number)),

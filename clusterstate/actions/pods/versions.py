@@ -41,7 +41,7 @@ def _row(found: sql.Row) -> Row:
 
 
 _UPDATE = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
         FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
@@ -163,7 +163,7 @@ def _range(eviction: document.Eviction | None) -> str | None:
 
 
 _DELETE = f"""
-    WITH gate AS MATERIALIZED (SELECT {changes.OPEN}),
+    {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, i.*
         FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, actor_id, cause)

@@ -1,0 +1,22 @@
+"""One pod at a time, for tests: the product creates pods in batches."""
+
+from datetime import datetime
+
+from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.stored import Stored
+from clusterstate.admission.request import NOBODY, User
+from clusterstate.objects.meta import Manifest
+
+
+def create_pod(
+    manifest: Manifest,
+    *,
+    now: datetime,
+    user: User = NOBODY,
+    namespace: str = "",
+    dry_run: bool = False,
+) -> Stored:
+    """Create one pod; see ``create_pods``."""
+    (stored,) = create_pods([manifest], now=now, user=user, namespace=namespace, dry_run=dry_run)
+    assert isinstance(stored, Stored)
+    return stored
