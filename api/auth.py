@@ -203,7 +203,7 @@ class BearerAuthentication(BaseAuthentication):
 def require_own(user: User, namespace: str, name: str, node_name: str | None) -> None:
     """Raise AccessDenied where a node asks for a pod of another; ``None``: there is no such pod.
 
-    The answer does not tell a node which of the two it is.
+    The answer does not say which of the two it is.
     """
     if not node_name or node_name != nodes.name_of(user.name, user.groups):
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)

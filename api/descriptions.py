@@ -263,7 +263,7 @@ FIELDS: Final = {
     "lastTimestamp": "When it happened last.",
     "count": "How often it happened.",
     "type": "Of which sort it is.",
-    "source": "Who tells it.",
+    "source": "Who reports it.",
     "name": "Its name.",
     "target": "Where to.",
 }  # fmt: skip

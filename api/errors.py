@@ -169,7 +169,7 @@ def _data(error: Exception) -> errors.StatusError | None:
 def translate(error: Exception) -> errors.StatusError:
     """Return any exception as the failure that the client shall see.
 
-    Unexpected ones are logged with their traceback and come back as a 500 that tells nothing of
+    Unexpected ones are logged with their traceback and come back as a 500 that contains nothing of
     the inside. A lost database is a 503 that may be repeated, a full disk a 507.
     """
     if isinstance(error, errors.StatusError):

@@ -248,7 +248,7 @@ class Hub:
     ) -> Subscription:
         """Start to follow a kind, or with ``key`` one object (namespace, name) of it.
 
-        ``selects`` asks for earlier states too, so that selectors can tell what ceased to match.
+        ``selects`` asks for earlier states too, so that selectors can find what ceased to match.
         """
         if not self._threads:
             self._start()

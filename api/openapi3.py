@@ -41,7 +41,7 @@ class _Schemas(openapi.Definitions):
     place = _PLACE
 
     def reference(self, name: str) -> Json:
-        """Return what refers to a schema; others may stand beside it, unlike beside ``$ref``."""
+        """Return a reference to a schema that allows further keywords, as ``$ref`` does not."""
         return {"allOf": [{"$ref": f"{self.place}{name}"}]}
 
     def quantity(self) -> Json:
@@ -133,7 +133,7 @@ _SELECTORS = (
 )
 _LIST = (
     *_SELECTORS,
-    _parameter("allowWatchBookmarks", "Whether a watch tells how far it is.", "boolean"),
+    _parameter("allowWatchBookmarks", "Whether a watch sends bookmarks.", "boolean"),
     _parameter("continue", "Where the page before ended."),
     _parameter("limit", "The most objects of a page.", "integer"),
     _parameter("resourceVersion", "The version that the answer must be of, or newer."),
@@ -251,7 +251,7 @@ class _Operations:
         return {method: found[method] for method in methods}
 
     def _subresource(self, entry: Json, path: str, word: str, about: Json, one: Json) -> None:
-        """Add a subresource, as discovery tells of it, of the objects at ``path``."""
+        """Add a subresource, as discovery lists it, of the objects at ``path``."""
         subresource = entry["name"].partition("/")[2]
         schema = one
         if entry["kind"] != about["kind"]:
@@ -289,7 +289,7 @@ class _Operations:
         return self._schemas.reference(name)
 
     def posted(self, group: str, version: str, entry: Json) -> None:
-        """Add what can only be posted, as discovery tells of it."""
+        """Add what can only be posted, as discovery lists it."""
         about = gvk(str(entry.get("group", group)), entry.get("version", version), entry["kind"])
         one = self._schema_of(about)
         place = "/namespaces/{namespace}" if entry["namespaced"] else ""

@@ -1,4 +1,4 @@
-"""What a request says beside its object: DeleteOptions, and the parameters of lists and watches.
+"""What a request says outside its object: DeleteOptions, and parameters of lists and watches.
 
 Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
 ``ValidateListOptions`` in apimachinery ``meta/internalversion/validation``, v1.36.

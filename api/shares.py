@@ -30,7 +30,7 @@ NOTABLE: Final = 0.05
 LONG_SECONDS: Final = 0.1
 YIELD_SECONDS: Final = 0.005
 SWITCH_SECONDS: Final = (0.002, 0.0005)
-"""How long a thread computes before another has its turn: usually, and beside a heavy flow.
+"""How long a thread computes before another has its turn: usually, and while a heavy flow computes.
 
 Half a dozen threads hand a request on to each other: none should wait 5 ms for its turn, as by
 default, nor be interrupted too often.

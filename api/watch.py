@@ -342,7 +342,7 @@ class Writer:
 
 
 def _partial(item: Manifest, verb: bytes) -> bytes:
-    """Return the line of an event that tells an object's metadata alone."""
+    """Return the line of an event that has an object's metadata alone."""
     return b'{"type":"%s","object":%s}\n' % (verb, replies.partial_object(wire.encode(item)))
 
 
@@ -584,7 +584,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         try:
             watching = Watch(request, scope, send, on_thread, counted).run(client)
             await rights.kept(watching, claim_of_headers(scope["headers"]), wants)
-        except Exception as error:  # noqa: BLE001  # the headers are out: an event tells
+        except Exception as error:  # noqa: BLE001  # the headers are sent: an event reports the error
             await send(
                 {
                     "type": "http.response.body",

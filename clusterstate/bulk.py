@@ -1,6 +1,6 @@
 """Bulk reads into NumPy columns: a million rows in about a second, by COPY in binary.
 
-Of this package only `pod_log` imports NumPy beside it, so that web processes never do. Rows are of
+Of this package only `pod_log` imports NumPy, too, so that web processes never do. Rows are of
 fixed width when no column is null, and a structured dtype then reads the whole answer at once.
 """
 

@@ -1,4 +1,4 @@
-"""The memory of processes that live long and make many small objects."""
+"""Python's garbage collector in processes that live long and make many small objects."""
 
 import ctypes
 import gc

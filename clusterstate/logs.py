@@ -4,7 +4,7 @@ The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below 
 
 A line that cannot be written (the disk is full, the pipe is full because its reader was stopped,
 the terminal is gone, a field cannot be formatted) is dropped and counted; the next line that can be
-written tells how many were. A process must not end, fail or stand still because of its log.
+written says how many were lost. A process must not end, fail or stand still because of its log.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def outlet_of(stream: TextIO | None) -> Outlet:
 
 
 class LogFile:
-    """A file of lines, kept below a size; the older half of a long run lies beside it as NAME.1.
+    """A file of lines, kept below a size; the older half of a long run is kept as NAME.1.
 
     Opened again for as long as that fails. The file is for its owner only.
     """

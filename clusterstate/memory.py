@@ -7,7 +7,7 @@ rows, from one call to the next says here how it forgets them::
     _rules: dict[int, Rules] = {}
     memory.when_replaced(_rules.clear)
 
-Followers tell the history that they read from (`belongs_to`); when the history is another one, all
+Followers pass the history that they read from (`belongs_to`); when the history is another one, all
 memories are emptied. Memories therefore must bear to be emptied between two lookups by another
 thread. A memory that is derived from its key alone (a parsed text) needs no entry.
 """

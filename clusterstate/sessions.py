@@ -61,10 +61,10 @@ _END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A session of the database's as the server tells it.
+    """A session as ``pg_stat_activity`` shows it.
 
     ``quiet_seconds`` is the time since its state changed, ``at`` names its present statement, and
-    ``locks`` tells whether it holds an advisory lock of ours.
+    ``locks``: whether it holds an advisory lock of this service.
     """
 
     pid: int
@@ -77,7 +77,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """Tells which sessions must end, from one look after another."""
+    """Finds which sessions must end, from one look after another."""
 
     def __init__(self, ours: str) -> None:
         """``ours`` is the sign of the process that judges, whose keeper does not see itself."""

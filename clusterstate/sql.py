@@ -221,7 +221,7 @@ class _Impatient(psycopg.Connection[Any]):
     """A connection that gives a statement up when the server does not answer in time.
 
     The server's own ``statement_timeout`` is shorter; this is for a server that is frozen, or a
-    host that is gone, which no time-out of its own can tell.
+    host that is gone, which no time-out of its own can detect.
     """
 
     limit_seconds: float = settings.DATABASE_ANSWER_SECONDS

@@ -69,7 +69,7 @@ def without_scheduler() -> Iterator[None]:
 
 
 def announce(*, revision: int, kinds: Collection[str] = ()) -> None:
-    """Tell followers that ``revision`` was committed; returns at once, never raises.
+    """Wake followers because ``revision`` was committed; returns at once, never raises.
 
     ``kinds`` are the kinds of what changed. Nodes can start eviction timers that are due at once;
     for pods the timers' runner looks by itself, often enough, since it would do nothing else.

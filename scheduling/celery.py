@@ -4,7 +4,7 @@ Three kinds of workers run it, each with a loop that lives as long as the proces
 (``scheduling.processes``). The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
 snapshot; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is to be evicted;
 every other task goes to the default queue, whose worker has threads for the binding cycles that
-wait (``scheduling.worker.binding_cycle``) beside the loop of the controllers. Beat sends the nudges
+wait (``scheduling.worker.binding_cycle``) and the loop of the controllers. Beat sends the nudges
 listed in ``beat_schedule``. No loop needs them: they serve workers that run without one.
 """
 
@@ -76,7 +76,7 @@ def _check_connection(**_: object) -> None:
 def _warm_up(**_: object) -> None:
     """Compile what deciding needs before the loop begins.
 
-    Once compiled it is kept beside the code; then this takes a fraction of a second.
+    Once compiled it is kept on disk next to the code; then this takes a fraction of a second.
     """
     from clusterstate import collector, heartbeats
 

@@ -1,4 +1,4 @@
-"""Setting aside what a follower cannot digest, so that it goes on with everything else.
+"""Set aside objects that make a follower of the log fail, so that it goes on with the others.
 
 A follower works in batches. ``each`` does a batch at once; when that fails, it halves the batch
 until it has the items that fail alone. Their objects are *set aside*: logged, reported by an Event,
@@ -93,7 +93,7 @@ def each(
 
     ``work`` gets all items at first, and parts of them if that fails. ``which`` names the object
     of an item, ``instead`` is called for one that was set aside. ``finer`` looks for the culprit
-    among the parts of one that fails alone, and tells whether it has parts: then it is not set
+    among the parts of one that fails alone, and returns whether it has parts: then it is not set
     aside itself. Without a failure this costs nothing but the call.
 
     Raises:

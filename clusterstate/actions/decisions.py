@@ -95,7 +95,7 @@ class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
 def begin_epoch(scheduler: int) -> int:
     """Return the number of a scheduler's new life. Queries once.
 
-    ``scheduler`` is the number of the scheduler: there may be several beside each other.
+    ``scheduler`` is the number of the scheduler: there may be several at a time.
     """
     row = sql.fetch_one(_BEGIN, (scheduler,))
     assert row is not None

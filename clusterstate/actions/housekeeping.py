@@ -37,7 +37,7 @@ _TOLD_OF_SINCE = """
 
 
 def drop_unused_classes() -> int:
-    """Delete scheduling classes that no pod has, and no change and decision tells of.
+    """Delete scheduling classes that no pod has, and that no change and no decision names.
 
     Processes remember the ids of classes. Those that create pods compare the admission epoch while
     they hold the admission lock; the deletion advances the epoch under the exclusive lock, so they
@@ -67,7 +67,7 @@ def drop_unused_classes() -> int:
                 (sql.Int8s(unused),),
             )
             array = sql.Int8s([row[0] for row in locked])
-            # A pod may have come and gone since: its changes tell of its class.
+            # A pod may have come and gone since: its changes name its class.
             told_of = {row[0] for row in sql.fetch(_TOLD_OF_SINCE, (mark, array, mark, array))}
             doomed = [row[0] for row in locked if row[0] not in told_of]
             dropped += sql.run(

@@ -51,7 +51,7 @@ _READ = """
     FROM resource_quota t JOIN document d ON d.id = t.document_id
     WHERE t.namespace = ANY(%s) ORDER BY t.name
 """
-# Rows that tell of one change twice are one (``note_change``). Documents are read where they say
+# Rows that note one change twice are one (``note_change``). Documents are read where they say
 # what an object counts for; a quota that looks for nothing in pods costs none. What is alike is
 # sent once, with its number.
 _ENDED = """
@@ -212,7 +212,7 @@ def _special() -> sql.Int4s:
 
 
 def _count_ended(books: Books, ended: Sequence[sql.Row]) -> set[str]:
-    """Count what ended; return the namespaces where nothing tells any more what something was."""
+    """Count what ended; return the namespaces with objects whose amounts are not known any more."""
     unreadable = set()
     for namespace, code, number, into_pods, *both in ended:
         kind = KINDS[NAMES[code]] if code in NAMES else None
@@ -228,7 +228,7 @@ def _usage(
     kind: Kind | None, there: object, spec: str | None, finished: object, text: str | None,
     *, looks: bool,
 ) -> Usage | None:  # fmt: skip
-    """Return what an object counted for; ``None`` if nothing can tell any more.
+    """Return what an object counted for; ``None`` if it is not known any more.
 
     ``looks``: a quota looks at pods beyond their class.
     """

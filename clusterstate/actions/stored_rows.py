@@ -33,7 +33,7 @@ Columns = dict[str, Any]
 
 
 def columns_of(kind: Kind, manifest: Manifest) -> Columns:
-    """Return the columns that a kind has beside the common ones, from its manifest."""
+    """Return the columns that a kind has in addition to the common ones, from its manifest."""
     return {column.name: column.read(manifest) for column in kind.columns}
 
 

@@ -1,9 +1,9 @@
 """The one way in which objects are written, with hooks for what is particular about a kind.
 
 ``Writer`` creates, updates and deletes objects of any kind. Kinds whose rows are written by
-statements of their own, or together with other rows, have a subclass beside these statements
-(`actions.objects` lists them). What a write does to a manifest alone is said by the kind's strategy
-(`objects.strategies`).
+statements of their own, or together with other rows, have a subclass in the module of these
+statements (`actions.objects` lists them). What a write does to a manifest alone is said by the
+kind's strategy (`objects.strategies`).
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 A person is the user of that name, in the groups that the admin keeps (those called ``system:...``
 excepted, since these are the cluster's own to give), and in ``system:masters`` as a superuser. Each
 permission of a screen is a question to `clusterstate.access`, about all namespaces, for a screen
-shows them all. Permissions that were given in the admin hold beside it.
+shows them all. Permissions that were given in the admin hold in addition.
 """
 
 from typing import Any, Final

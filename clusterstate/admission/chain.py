@@ -29,7 +29,7 @@ from clusterstate.objects.meta import Manifest, strip_nulls
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """What to store, and what to tell the client beside it (one Warning header each)."""
+    """What to store, and the warnings for the client (one Warning header each)."""
 
     manifest: Manifest
     warnings: list[str]

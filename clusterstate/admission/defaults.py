@@ -129,7 +129,7 @@ def default_pod_spec(spec: Manifest) -> None:
 
 
 def _preferred_terms(spec: Manifest) -> None:
-    """Rewrite the first design's preferred terms, requirements beside the weight (C2)."""
+    """Rewrite the first design's preferred terms, which have requirements and weight (C2)."""
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if not node_affinity:
         return

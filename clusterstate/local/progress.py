@@ -7,10 +7,10 @@ _SECONDS = 1.0
 
 
 class Progress:
-    """Counts rows of tables one after the other, and tells of them."""
+    """Counts rows of tables one after the other, and reports how far it is."""
 
     def __init__(self, say: Callable[[str], object] | None, done: str) -> None:
-        """Tell ``say`` what is ``done``, such as "saved"; ``None`` tells nobody."""
+        """``say`` gets lines with what is ``done``, such as "saved"; ``None``: no lines."""
         self._say = say
         self._done = done
         self._told_at = time.monotonic()

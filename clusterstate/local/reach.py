@@ -4,7 +4,7 @@ Root may start the service below /root, where no other user can go. The data lie
 directory all the same: PostgreSQL inherits open descriptors of its directories, and is given
 /proc/self/fd/N instead of their paths. No folder is opened up, and nothing is kept elsewhere.
 
-Programs look for their own path and for files beside them, so descriptors do not serve there:
+Programs look for their own path and for files next to them, so descriptors do not serve there:
 PostgreSQL's programs are copied to /var/lib/stowage, one folder for each place that they come from.
 """
 

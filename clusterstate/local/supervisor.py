@@ -47,7 +47,7 @@ class Child:
     """A process to keep running.
 
     spawn gets the descriptor for standard output and error. Stages stop from the highest to the
-    lowest; children of one stage stop together. beats tells that its processes give signs of life;
+    lowest; children of one stage stop together. beats says whether its processes write heartbeats;
     resumes that one that is stopped is continued rather than replaced.
     """
 
@@ -81,7 +81,7 @@ class Supervisor:
     ) -> None:
         """Take over the process's signals. Output of the children goes to output and to log_file.
 
-        log_file is kept below 10 MiB; the older half of a long run lies beside it as NAME.1.
+        log_file is kept below 10 MiB; the older half of a long run is kept as NAME.1.
         state is the directory where children that beat leave their signs of life.
         """
         self._state = state

@@ -460,7 +460,7 @@ def _log(progress: Progress) -> Found:
         for space, name, verb, logged, revision in rows:
             where = _named(kind.name, space, name)
             if verb is None:
-                yield where, f"the log does not tell of its revision {revision}"
+                yield where, f"the log does not have its revision {revision}"
             elif revision is None:
                 yield where, f"the log says that it is there, revision {logged}, and it is not"
             elif verb == changes.DELETED:

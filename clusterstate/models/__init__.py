@@ -1,6 +1,6 @@
 """Tables and constraints, no behaviour. Rows do not leave `clusterstate`; plain values do.
 
-Every stored object is a narrow row beside an immutable document. The row has what queries filter
+Every stored object is a narrow row and an immutable document. The row has what queries filter
 and sort by, and is written only by the action that writes the document; the document has the
 manifest as canonical JSON text and is passed through reads unparsed.
 

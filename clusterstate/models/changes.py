@@ -1,4 +1,4 @@
-"""The change log, and two one-row tables beside it."""
+"""The change log, and two one-row tables that belong to it."""
 
 from django.contrib.postgres.fields import DateTimeRangeField
 from django.contrib.postgres.functions import RandomUUID

@@ -14,7 +14,7 @@ class Decision(models.Model):
     the dice. ``start``: where in the node order the search began. ``profile_revision``: the stored
     configuration, 0 for the default one. A ``stale`` decision came too late to be bound.
     ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th; rows from before there
-    were numbers have 0 in all three, and their ids tell the order.
+    were numbers have 0 in all three, and are ordered by their ids.
     """
 
     id = models.BigIntegerField(primary_key=True)

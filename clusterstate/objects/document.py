@@ -293,7 +293,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
 
 
 def _undisrupted(text: str) -> str:
-    """Return a pod's document without the disruptions it tells of: the eviction's takes over."""
+    """Return a pod's document without its disruption conditions: the eviction's takes over."""
     manifest = decode(text, 0)
     status = dict(manifest.get("status") or ())
     status["conditions"] = [

@@ -54,7 +54,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     ``reads``: counters that a hard rule of the class itself looks at. ``bears``: counters of
     bearers that a pod of the class raises. Which counters it raises by its labels, and which
     bearers' terms mean it and are looked at too, depends on what other classes there are: their
-    footprints tell. ``ports``: it takes host ports, and relies on their being free. All rely on
+    footprints say so. ``ports``: it takes host ports, and relies on their being free. All rely on
     the rules of their node (labels, taints, cordon) and on what is nominated there for pods of
     ``priority`` or above. ``complete`` is False where a plugin of another package took part, which
     may have looked at anything.

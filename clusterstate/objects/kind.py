@@ -13,7 +13,7 @@ SHARED_TABLE: Final = "generic_object"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a kind's own table, beside those that all kinds have.
+    """A column of a kind's own table, in addition to those that all kinds have.
 
     ``type`` is the SQL type to which its parameter is cast; ``read`` returns the value from the
     manifest.
@@ -47,16 +47,15 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     ``code`` stands for the kind in the change log and in the shared table. No code is used twice,
     and 0 marks what is composed when it is read and never registered. ``table`` has the kind's
     rows, ``columns`` are those that only this kind has. ``selectable`` are the paths that a field
-    selector may name beside ``METADATA_FIELDS``, with the SQL expression over the row ``t`` that
-    holds the value; empty: only the document does.
+    selector may name in addition to ``METADATA_FIELDS``, with the SQL expression over the row ``t``
+    that holds the value; empty: only the document does.
 
     ``counts_generation``: changes of the spec are counted in ``metadata.generation``.
-    ``status_at_creation``: a client may send the status with a new object.
-    ``new_status``: the status that a new object has, where a client cannot send one: what
-    Kubernetes writes even if it is zero.
-    ``names_creators``: new objects say in ``metadata.managedFields`` who created them; not so where
-    thousands are created in a second (`objects.managed_fields`).
-    ``in_catalogue``: admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
+    ``status_at_creation``: a client may send the status with a new object. ``new_status``: the
+    status that a new object has, where a client cannot send one: what Kubernetes writes even if it
+    is zero. ``names_creators``: new objects say in ``metadata.managedFields`` who created them; not
+    so where thousands are created in a second (`objects.managed_fields`). ``in_catalogue``:
+    admission keeps all objects of the kind in memory (`clusterstate.catalogue`).
     ``guards_placement``: the table has a ``placement_revision``, which moves with every update that
     may make a placement wrong, so that a bind decided before is refused (`actions.pods`).
     ``has_slots``: columns of the row fill slots of the document (`objects.document`).
@@ -64,9 +63,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     one. ``has_unlogged_updates``: some updates move the revision and are not in the change log.
     ``returns_deleted``: a deletion answers with the object instead of a Status
     (``registry.Store.ReturnDeletedObject``). ``has_plain_selector``: ``spec.selector`` is a map of
-    labels instead of a label selector.
-    ``not_done`` says what a client may expect of a new object and nobody here does; it is told in a
-    Warning. ``strategy`` says what else a write does to a manifest of the kind.
+    labels instead of a label selector. ``not_done`` says what a client may expect of a new object
+    and the service does not do; a Warning says so. ``strategy`` says what else a write does to a
+    manifest of the kind.
     """
 
     name: str

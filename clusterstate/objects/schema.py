@@ -51,7 +51,7 @@ def type_problem(value: Any, wire_type: type[msgspec.Struct]) -> str:
 def is_plain(kind: str, manifest: Manifest) -> bool:
     """Return whether all is known, of its type, and every quantity is text: nothing is left to do.
 
-    One pass in C. What is not plain may still be right; the other functions tell.
+    One pass in C. What is not plain may still be right; the other functions decide.
     """
     try:
         msgspec.convert(manifest, _plain_type(KINDS[kind].wire_type))

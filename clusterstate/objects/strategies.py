@@ -1,4 +1,4 @@
-"""What a write does to the manifests of one kind, beside what it does to those of all kinds.
+"""What a write does to the manifests of one kind and to no other kind's.
 
 Pure, as admission is: a strategy sees the stored and the wanted manifest and knows no database.
 Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, and the strategies in

@@ -118,7 +118,7 @@ def _is_extended(name: str) -> bool:
 
 
 class Extras(msgspec.Struct, frozen=True):
-    """What quotas look at in a pod beside its scheduling class."""
+    """What quotas look at in a pod in addition to its scheduling class."""
 
     terminating: bool = False
     priority_class: str = ""
@@ -139,7 +139,7 @@ NO_EXTRAS: Final = Extras()
 
 
 def extras_of(pod: bytes) -> Extras:
-    """Return what quotas look at in a pod, given as JSON, beside its scheduling class."""
+    """Return what quotas look at in a pod, given as JSON, but for its scheduling class."""
     spec = _decode_extras(pod).spec
     return Extras(_ends(spec.active_deadline_seconds), spec.priority_class_name or "")
 

@@ -10,7 +10,7 @@ from clusterstate.queries.usage import UNJUDGED
 
 
 class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Which controllers have work, as far as one query tells without reading the log.
+    """Which controllers have work, as far as one query finds without reading the log.
 
     ``revisions`` and ``states``: cursor and state of each controller that ever ran, by name.
     """

@@ -92,7 +92,7 @@ def _node_news(
         if verb == changes.DELETED:
             old = _lens(text or previous)
     except msgspec.DecodeError:
-        # The rows tell what is to be done about its taints; the reader judges its labels.
+        # The rows say what is to be done about its taints; the reader judges its labels.
         return NodeNews(name=name, at=at, taints=True, label_keys=frozenset())
     before, after = old.metadata.labels, new.metadata.labels
     keys: frozenset[str] = frozenset()

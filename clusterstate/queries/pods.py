@@ -80,7 +80,7 @@ def _compose_now(
     """Return a pod as it is now: with its eviction to come, which is no part of its version.
 
     Lists and watches are exact as of a revision and leave it out: a timer that is set or moved
-    changes no pod, so that no watch could tell of it.
+    changes no pod, so that no watch could report it.
     """
     slots = pod_overlay(node_name, scheduled_at, unschedulable, eviction)
     if timer is not None:

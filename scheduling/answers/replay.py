@@ -113,7 +113,8 @@ def describe(record: Record) -> Manifest:
 def explain(record: Record) -> Manifest:
     """Return ``describe`` with every node: ``feasible``, ``infeasible``, ``scores``, ``best``.
 
-    ``runtimeClass`` tells what is due to the pod's RuntimeClass (R53), as long as the pod is there.
+    ``runtimeClass`` says which part the pod's RuntimeClass has in it (R53), as long as the pod is
+    there.
 
     ``source`` says where the table is from: ``replayed``, or ``stored`` where history no longer
     reaches back and the table of a pod that was not placed is still kept. ``verified`` says whether

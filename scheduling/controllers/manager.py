@@ -1,7 +1,7 @@
 """Runs the controllers that look at the log once a second, as kube-controller-manager does.
 
 They are passes of a few queries each, so one loop runs all (``scheduling.processes``). In most
-seconds nothing happened, so the pass begins with one query that tells which of them have something
+seconds nothing happened, so the pass begins with one query that finds which of them have something
 to look at. Pods are evicted and bound by loops of their own, and nodes are judged at a pace of
 their own.
 """

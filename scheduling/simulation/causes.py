@@ -2,7 +2,7 @@
 
 Admission merges the class into the pod, so that to the plugins its nodeSelector and its overhead
 are the pod's own (C7); conditions and events therefore speak as Kubernetes does. An explanation
-knows better: the pod's annotation tells what was merged (R53, C9).
+knows better: the pod's annotation says what was merged (R53, C9).
 """
 
 from collections import Counter

@@ -99,7 +99,7 @@ def frameworks_of(simulation: Simulation, base: Base) -> Mapping[str, Framework]
 
 
 # Plugins keep nothing between pods but what they note on a pod's class, so they serve many runs.
-# The configuration is kept beside them, for its id to stay its own.
+# The configuration is kept with them, so that its id is not used again.
 _built: dict[
     tuple[int, int | None], tuple[KubeSchedulerConfiguration, Mapping[str, Framework]]
 ] = {}

@@ -218,7 +218,7 @@ class World:
             self._settle_budget(budget)
 
     def put(self, kind: str, manifest: Manifest) -> None:
-        """Note an object, and tell the snapshot of it."""
+        """Note an object, and apply it to the snapshot."""
         namespace, name = name_of(manifest)
         if not KINDS[kind].namespaced:
             namespace = ""

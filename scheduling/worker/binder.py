@@ -1,4 +1,4 @@
-"""Decisions become actions; those that came too late come back.
+"""Bind what was decided, in batches; a pod whose bind is refused goes back to the queue.
 
 A batch of placed pods is bound by one statement on a connection of its own, in a thread, while the
 runner already decides the next batch on the snapshot that assumes it ("assume, then confirm").
@@ -477,7 +477,7 @@ class Binder:
 
     # --- news ------------------------------------------------------------------------------------
 
-    def tell(self, now: float, most: int | None = None) -> None:
+    def write_records(self, now: float, most: int | None = None) -> None:
         """Record decisions, moves in the queue and events of what happened, the oldest first.
 
         With ``most``: so many of one of them, decisions before moves before events.
@@ -521,7 +521,7 @@ class Binder:
 
     @property
     def has_news(self) -> bool:
-        """Whether ``tell`` has something to record."""
+        """Whether ``write_records`` has something to record."""
         return bool(self._news) or len(self.recorder) > 0 or self._mirror.queue.has_changes
 
 

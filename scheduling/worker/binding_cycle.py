@@ -80,7 +80,7 @@ def _claimed() -> Iterator[Reservation | None]:
             if found is None or found.step not in (BINDING, BOUND):
                 continue  # another task was quicker
             if place + 1 < len(waiting):
-                wake.send_binding()  # one more works beside this one
+                wake.send_binding()  # one more task works at the same time
             yield found
         finally:
             locks.give_back(key)
@@ -176,7 +176,7 @@ memory.when_replaced(_info.cache_clear)
 
 
 class StoredWaitingPod:
-    """A waiting pod as its row tells it (``interface.WaitingPod``)."""
+    """A waiting pod as its row has it (``interface.WaitingPod``)."""
 
     def __init__(self, row: Reservation) -> None:
         self._row = row
@@ -207,7 +207,7 @@ class StoredWaitingPod:
 
 
 class StoredWaitingPods:
-    """The waiting pods as their rows tell them (``interface.WaitingPods``)."""
+    """The waiting pods as their rows have them (``interface.WaitingPods``)."""
 
     def all(self) -> Sequence[StoredWaitingPod]:
         """Return all of them, the longest waiting first. Queries once."""

@@ -112,18 +112,18 @@ def run(
                 if not scheduler.binder.has_news:
                     told_at = moment
                 elif moment >= min(busy_at + _NEWS_AFTER, told_at + _NEWS_AT_LATEST):
-                    scheduler.binder.tell(now, _NEWS_AT_ONCE)
+                    scheduler.binder.write_records(now, _NEWS_AT_ONCE)
                     continue
                 if count:
                     continue
                 wait = _wait_for(scheduler, now, end - time.monotonic())
                 heartbeats.beat(NAME)
                 subscription.wait(min(wait, _NEWS_AFTER) if scheduler.binder.has_news else wait)
-            _tell_the_rest(scheduler, clock)
+            _write_remaining_records(scheduler, clock)
         # What was announced between the last look and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):
             pass
-        _tell_the_rest(scheduler, clock)
+        _write_remaining_records(scheduler, clock)
     except DatabaseError:
         logger.exception("cycle_failed")
         discard()
@@ -190,13 +190,13 @@ def _is_free() -> bool:
     return bool(row and row[0])
 
 
-def _tell_the_rest(scheduler: Scheduler, clock: Callable[[], float]) -> None:
+def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -> None:
     """Write refusals and news before the runner leaves, as many as there is time for."""
     end = time.monotonic() + _LAST_NEWS
     while scheduler.binder.write_refused(clock()) and time.monotonic() < end:
         pass
     while scheduler.binder.has_news and time.monotonic() < end:
-        scheduler.binder.tell(clock(), _NEWS_AT_ONCE)
+        scheduler.binder.write_records(clock(), _NEWS_AT_ONCE)
 
 
 def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:

@@ -5,9 +5,9 @@ and compiled, and keeps a mirror and a queue of its own up to date, so that it c
 few hundredths of a second once the lock is free. It writes nothing.
 
     the log      nodes, pods on nodes, new pods, and what wakes waiting ones: as for who works
-    the rows     what the log does not tell: which pods were refused, by whom, and until when they
+    the rows     what is not in the log: which pods were refused, by whom, and until when they
                  wait. The one who works writes that into ``pending_pod``; rows that were written
-                 since the last look are read again (``bulk.tried_pods`` tells which)
+                 since the last look are read again (``bulk.tried_pods`` finds which)
 
 Between two looks it rests many times as long as a look took, so that following a busy cluster costs
 a few percent of a core; what was not looked at yet is looked at when it takes over (``take_over``).

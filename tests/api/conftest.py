@@ -135,7 +135,7 @@ class Runner:
         self.now += timedelta(seconds=seconds)
         while self.scheduler.cycle(self.now.timestamp()):
             pass
-        self.scheduler.binder.tell(self.now.timestamp())
+        self.scheduler.binder.write_records(self.now.timestamp())
 
 
 @pytest.fixture

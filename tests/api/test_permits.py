@@ -61,7 +61,7 @@ class Runner:
         while self.scheduler.cycle(self.now.timestamp()):
             pass
         self.scheduler.cycle(self.now.timestamp())
-        self.scheduler.binder.tell(self.now.timestamp())
+        self.scheduler.binder.write_records(self.now.timestamp())
 
     def work(self):
         """Do what a worker does, and let the scheduler see it."""

@@ -49,7 +49,7 @@ class Runner:
         self.now += timedelta(seconds=seconds)
         while self.cycle():
             pass
-        self.scheduler.binder.tell(self.now.timestamp())
+        self.scheduler.binder.write_records(self.now.timestamp())
 
     def stages(self):
         found = {}

@@ -29,7 +29,7 @@ def schedule(seed=7):
     scheduler = Scheduler(default_configuration(), lambda: seed)
     scheduler.mirror.load(NOW.timestamp())
     scheduler.cycle(NOW.timestamp())
-    scheduler.binder.tell(NOW.timestamp())
+    scheduler.binder.write_records(NOW.timestamp())
     scheduler.binder.close()
     return scheduler
 

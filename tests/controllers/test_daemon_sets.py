@@ -53,7 +53,7 @@ def schedule():
     while scheduler.cycle(NOW.timestamp()):
         scheduler.binder.settle(NOW.timestamp())
     scheduler.binder.settle(NOW.timestamp())
-    scheduler.binder.tell(NOW.timestamp())
+    scheduler.binder.write_records(NOW.timestamp())
 
 
 def settle(rounds=12):

@@ -50,7 +50,7 @@ def schedule(now: datetime) -> None:
     while scheduler.cycle(now.timestamp()):
         scheduler.binder.settle(now.timestamp())
     scheduler.binder.settle(now.timestamp())
-    scheduler.binder.tell(now.timestamp())
+    scheduler.binder.write_records(now.timestamp())
 
 
 def watch(cursor: int) -> int:

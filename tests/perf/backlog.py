@@ -75,7 +75,7 @@ def _turn(
     bound = _bound() - before
     say("tell what happened")
     told = time.perf_counter()
-    scheduler.binder.tell(time.time())
+    scheduler.binder.write_records(time.time())
     told = time.perf_counter() - told
     return {
         "mode": "backlog",

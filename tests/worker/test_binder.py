@@ -76,7 +76,7 @@ def test_what_was_decided_is_bound_and_leaves_the_queue(worker: Worker, count: i
     assert nodes_of(pod_ids) == ["n1"] * count
     assert load_pending() == []
     assert len(worker.mirror.queue) == 0
-    worker.binder.tell(SECONDS)
+    worker.binder.write_records(SECONDS)
     assert events() == sorted(("Scheduled", name) for name in names)
     assert not worker.binder.has_news
 

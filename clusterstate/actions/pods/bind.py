@@ -4,15 +4,15 @@ The contract between who decides and who writes
 -----------------------------------------------
 A ``Binding`` says which pod goes to which node, what it takes there and what the decision relied on
 (its ``Footprint``, one for each scheduling class), and with which others it stands or falls. The
-answer tells of each pod that was not bound why (``Refused``), so that its scheduler knows whether
+answer says of each pod that was not bound why (``Refused``), so that its scheduler knows whether
 to follow the log, to decide again or to give the pod up.
 
-``bind_pods`` checks what one scheduler beside foreign placements needs: that the pod still is what
-it was decided as (its class, and with it the amounts, ports and labels), that its node's rules have
-not changed (``placement_revision``), and that no other process bound pods meanwhile (the row of
-``binder``; see the package). Several schedulers beside each other need the last replaced by the
-rest of the footprint: amounts taken from what is left on the node, and a stamp for each counter and
-node fact that was read. No caller knows how any of this is locked.
+``bind_pods`` checks what one scheduler needs while clients place pods, too: that the pod still is
+what it was decided as (its class, and with it the amounts, ports and labels), that its node's rules
+have not changed (``placement_revision``), and that no other process bound pods meanwhile (the row
+of ``binder``; see the package). Several schedulers at a time need the last replaced by the rest of
+the footprint: amounts taken from what is left on the node, and a stamp for each counter and node
+fact that was read. No caller knows how any of this is locked.
 
 *Groups.* A batch is decided in sequence, each pod assuming the ones before it. A binding that
 ``leans`` may hold only because of others of its group: it is bound together with all of the group
@@ -97,7 +97,7 @@ def _bind_statement(*, leaning: bool) -> str:
 
     ``leaning``: some pods are bound only if all of their group can be. Whether all can must not
     change any more once it was asked, so the rows are locked first, in the order of their ids.
-    Revisions are then taken in the order of the decisions, so that the log tells of no pod before
+    Revisions are then taken in the order of the decisions, so that the log has no pod before
     one it leans on; the answer also has the pods that were locked and not bound.
     """
     gate = f"""

@@ -1,4 +1,4 @@
-"""The kinds beside pods, nodes and namespaces: classes, budgets, leases, events, workloads.
+"""All kinds but pods, nodes and namespaces: classes, budgets, leases, events, workloads.
 
 A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
 pkg/apis/{apps,coordination,core,node,policy,scheduling}/validation/validation.go, v1.36.

@@ -230,7 +230,7 @@ def _label_keys(keys: list[str], selector: Manifest | None, path: str) -> Errors
 
 
 def _stated_twice(keys: list[str], selector: Manifest, path: str) -> Errors:
-    """Return the keys that the selector names beside the expression made from ``keys``.
+    """Return the keys that the selector names outside the expression made from ``keys``.
 
     By now each key of ``matchLabelKeys`` has been merged into the selector, so that finding it
     once is right and finding it again means that the user's own selector names it too.

@@ -18,7 +18,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the one option."""
         parser.add_argument(
-            "--list", action="store_true", help="tell what is stored twice, and compare nothing"
+            "--list", action="store_true", help="list what is stored twice, and compare nothing"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

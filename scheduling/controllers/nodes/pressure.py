@@ -2,8 +2,8 @@
 
 Agents report what their nodes and pods use; each report is judged once. ``pressure_rules`` ranks
 the node's pods as the kubelet does. The outcome, the pressures and the next victims by name, is
-kept beside the report, for all to read (``actions.usage`` has set the node's condition, and so its
-taint, when the report came); while a node is under pressure for longer than its grace
+kept in the row of the report, for all to read (``actions.usage`` has set the node's condition, and
+so its taint, when the report came); while a node is under pressure for longer than its grace
 period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays (C24).
 """
 

@@ -223,7 +223,7 @@ def _without_ended(
 def _beside_surge(
     daemon_set: Manifest, running: Sequence[OwnedPod], hash_: str, now: datetime
 ) -> list[OwnedPod]:
-    """Return what to delete where an update starts new daemons beside the old ones."""
+    """Return what to delete where an update starts new daemons before the old ones end."""
     new = [one for one in running if one.labels.get(HASH_LABEL) == hash_]
     old = [one for one in running if one.labels.get(HASH_LABEL) != hash_]
     gone = [*new[1:], *old[1:]]
@@ -301,7 +301,7 @@ def _replace(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: A
 
 
 def _surge(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: Any) -> None:
-    """Start new daemons beside old ones, and end the old ones whose successor is available."""
+    """Start new daemons before old ones end, and end the old ones whose successor is available."""
     started = 0
     ailing: list[str] = []
     healthy: list[str] = []

@@ -23,7 +23,7 @@ class ReplicaSet(msgspec.Struct, kw_only=True):
     """A ReplicaSet as a plan sees it; a plan changes copies of its own.
 
     ``replicas`` is what it is asked for; ``present``, ``ready``, ``available`` and ``terminating``
-    count its pods, as its status tells.
+    count its pods, as its status says.
     """
 
     name: str

@@ -243,7 +243,7 @@ class _Planner:
         return moments.after(document.parse_time(self._started), seconds)
 
     def _end(self, type_: str, reason: str, message: str) -> None:
-        """Tell what comes of the Job, and that it has come when no pod runs any more."""
+        """Set the conditions of what becomes of the Job; the last one when no pod runs any more."""
         self._plan.delete = self._active
         self._set(_INTERIM[type_], "True", reason, message)
         leaving = [one for one in self._pods if one.is_leaving and not one.phase_is_final]

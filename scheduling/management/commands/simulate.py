@@ -55,7 +55,7 @@ class Command(BaseCommand):
             "--explain",
             choices=("none", "summary", "full"),
             default="summary",
-            help="how much -o json tells about plain pods (default: %(default)s)",
+            help="how much -o json prints about plain pods (default: %(default)s)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

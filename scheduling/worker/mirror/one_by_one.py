@@ -57,7 +57,7 @@ class SingleChanges(WarmState):
                 self.queue.move_on_event(event, now, seen=True)
 
     def _is_arrival(self, change: Change) -> bool:
-        """Whether a change tells of a pod on a known node that was on none."""
+        """Whether a change puts a pod on a known node that was on none."""
         return (
             change.kind == "Pod"
             and change.node_name is not None
@@ -113,7 +113,7 @@ class SingleChanges(WarmState):
             self.snapshot.remove_node(change.name)
             self._move(Resource.NODE, Action.DELETE, now, old=old)
             return
-        if change.text is None:  # trimmed while it was read; a later change tells the rest
+        if change.text is None:  # trimmed while it was read; a later change has the rest
             return
         if change.name in self._left_out_nodes:
             return

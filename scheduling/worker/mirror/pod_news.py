@@ -37,7 +37,7 @@ class Sorted(msgspec.Struct, frozen=True):
     ``same``: pods on nodes, as known. ``came``: to known nodes, unknown before. ``left``: known on
     nodes and not assumed, deleted or finished now. ``waiting``: on no node, and unknown. ``rest``:
     numbers of all changes of the other pods, in order: of one that was assumed and is gone, an
-    earlier change may tell that it was bound. ``first``: by the number of a pod's last change, of
+    earlier change may say that it was bound. ``first``: by the number of a pod's last change, of
     its first.
     """
 

@@ -1,7 +1,7 @@
 """Pods that were refused before a restart: they go on waiting, unless something happened since.
 
 A refused pod's row says up to which revision the refusal had read the log. The pod waits where its
-row says, and what the log tells since then moves it as it would have moved it in the queue.
+row says, and every later change in the log moves it as it would have moved it in the queue.
 Where the log is too long, or trimmed, or another configuration is in force, the pod is tried again.
 """
 
@@ -33,12 +33,12 @@ _LOOKED_THROUGH = 1_000_000
 
 
 class RefusedPods(WarmState):
-    """Puts pods into the queue at the places that their rows tell."""
+    """Puts pods into the queue at the places that are in their rows."""
 
     def _restore_pods(
         self, rows: Iterable[tuple[WaitingPod, PendingPod]], revision: int, now: float
     ) -> int:
-        """Add pods to the queue at the places that their rows tell.
+        """Add pods to the queue at the places that are in their rows.
 
         Returns how many go on waiting because a refusal still holds.
         """
@@ -140,7 +140,7 @@ class RefusedPods(WarmState):
                     Resource.NODE, Action.DELETE, old=old or _node_of(change.text)
                 )
             new = _node_of(change.text)
-            if new is None:  # trimmed while it was read; a later change tells the rest
+            if new is None:  # trimmed while it was read; a later change has the rest
                 return None
             # Unchanged documents are not repeated.
             same = change.previous_document_id == change.document_id

@@ -120,7 +120,7 @@ class WarmState:
     def _noting_failures(self, which: Which | str, manifest: bytes = b"") -> Iterator[None]:
         """Note what fails inside, and go on without it.
 
-        ``which`` is the object, or its kind, when ``manifest`` tells the rest.
+        ``which`` is the object, or its kind, when ``manifest`` has the rest.
         """
         try:
             yield
