@@ -123,8 +123,9 @@ ServiceSpec: allocateLoadBalancerNodePorts clusterIP clusterIPs externalIPs ipFa
   ipFamilyPolicy ports selector type
 StatefulSet: apiVersion kind metadata spec status
 StatefulSetOrdinals: start
-StatefulSetSpec: minReadySeconds ordinals podManagementPolicy replicas revisionHistoryLimit
-  selector serviceName template updateStrategy
+StatefulSetPersistentVolumeClaimRetentionPolicy: whenDeleted whenScaled
+StatefulSetSpec: minReadySeconds ordinals persistentVolumeClaimRetentionPolicy podManagementPolicy
+  replicas revisionHistoryLimit selector serviceName template updateStrategy
 StatefulSetUpdateStrategy: rollingUpdate type
 Subject: apiGroup kind name namespace
 Taint: effect key timeAdded value
@@ -488,7 +489,6 @@ ScaleIOPersistentVolumeSource: fsType gateway protectionDomain readOnly secretRe
   storageMode storagePool system volumeName
 SecretReference: name namespace
 ServiceBackendPort: name number
-StatefulSetPersistentVolumeClaimRetentionPolicy: whenDeleted whenScaled
 StorageClass: allowVolumeExpansion allowedTopologies apiVersion kind metadata mountOptions
   parameters provisioner reclaimPolicy volumeBindingMode
 StorageOSPersistentVolumeSource: fsType readOnly secretRef volumeName volumeNamespace

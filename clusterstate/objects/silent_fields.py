@@ -83,9 +83,6 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("StatefulSetSpec", "volumeClaimTemplates"): Silent(
         "claims are made of them, and no controller here binds a claim to a volume"
     ),
-    ("StatefulSetSpec", "persistentVolumeClaimRetentionPolicy"): Silent(
-        "claims are kept", unless=({"whenDeleted": "Retain", "whenScaled": "Retain"},)
-    ),
     ("JobSpec", "scheduling"): Silent("pods are placed one by one and not as a group"),
 }
 

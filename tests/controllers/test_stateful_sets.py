@@ -5,6 +5,7 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
+from scheduling.controllers import garbage
 from scheduling.controllers.workloads import follower
 from tests.controllers.agents import make_agent, pods, report, run_all
 from tests.controllers.support import NOW, after
@@ -214,3 +215,69 @@ def test_what_is_ready_for_too_short_a_time_holds_up_the_next():
     assert sorted(images()) == ["db-0"]
     follower.follow(after(10))
     assert sorted(images()) == ["db-0", "db-1"]
+
+
+CLAIM = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+def claims():
+    found = [decode_object(one) for one in list_page("PersistentVolumeClaim", "default").items]
+    return {
+        one["metadata"]["name"]: [
+            owner["kind"] for owner in one["metadata"].get("ownerReferences") or ()
+        ]
+        for one in found
+    }
+
+
+def turn_over():
+    for _ in range(6):
+        follower.follow(NOW)
+        run_all()
+        garbage.follow(NOW)
+
+
+def retain(deleted, scaled):
+    return {"whenDeleted": deleted, "whenScaled": scaled}
+
+
+def test_claims_go_with_the_pods_that_are_scaled_away():
+    make_agent("n")
+    policy = retain("Retain", "Delete")
+    make_set(
+        replicas=3, volumeClaimTemplates=[CLAIM], podManagementPolicy="Parallel",
+        persistentVolumeClaimRetentionPolicy=policy,
+    )  # fmt: skip
+    turn_over()
+    assert claims() == {f"data-db-{ordinal}": [] for ordinal in range(3)}
+    edit(replicas=1)
+    follower.follow(NOW)
+    assert claims()["data-db-2"] == ["Pod"]
+    turn_over()
+    assert claims() == {"data-db-0": []}
+    edit(replicas=2)
+    turn_over()
+    assert claims() == {"data-db-0": [], "data-db-1": []}
+    assert len(pods()) == 2
+
+
+def test_claims_go_with_the_set_or_stay_as_the_policy_says():
+    make_agent("n")
+    policy = retain("Delete", "Retain")
+    make_set(replicas=2, volumeClaimTemplates=[CLAIM], persistentVolumeClaimRetentionPolicy=policy)
+    turn_over()
+    assert claims() == {"data-db-0": ["StatefulSet"], "data-db-1": ["StatefulSet"]}
+    edit(replicas=1)
+    turn_over()
+    assert len(claims()) == 2
+    edit(persistentVolumeClaimRetentionPolicy=retain("Retain", "Retain"))
+    turn_over()
+    assert claims()["data-db-0"] == []
+    edit(persistentVolumeClaimRetentionPolicy=policy)
+    turn_over()
+    objects.delete("StatefulSet", "default", "db", now=NOW)
+    turn_over()
+    assert claims() == {}

@@ -81,7 +81,7 @@ _STEPS: Final = (
         "statefulset-controller",
         "StatefulSet",
         stateful_sets.sync,
-        ("ControllerRevision",),
+        ("ControllerRevision", "PersistentVolumeClaim"),
     ),
     _Step("job", "job-controller", "Job", jobs.sync, before=jobs.release),
 )

@@ -1,8 +1,9 @@
 """What a StatefulSet wants of its pods now, one ordinal after the other, and its status.
 
 Pure. Rules: pkg/controller/statefulset (``stateful_set_control.go``, ``stateful_set_utils.go``),
-v1.36. Claims are created by their templates and never deleted (the default of
-``persistentVolumeClaimRetentionPolicy``).
+v1.36. Claims are created by their templates. ``persistentVolumeClaimRetentionPolicy`` says whose
+they are, and so with whom the garbage collector deletes them: the set's, a pod's that is scaled
+away, or nobody's.
 """
 
 from collections.abc import Sequence
@@ -234,6 +235,35 @@ def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
 def claim_name(owner: Manifest, claim: Manifest, ordinal: int) -> str:
     """Return the name of the claim that the pod of an ordinal has by a template."""
     return f"{claim['metadata']['name']}-{owner['metadata']['name']}-{ordinal}"
+
+
+def keeper_of_claims(owner: Manifest, pod: OwnedPod) -> str:
+    """Return with what a pod's claims go: ``set``, ``pod``, or empty if they stay for ever.
+
+    Rule: ``updateClaimOwnerRefForSetAndPod`` of stateful_set_utils.go.
+    """
+    policy = owner["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
+    replicas = owner["spec"].get("replicas")
+    first, ordinal = first_ordinal(owner), ordinal_of(owner, pod)
+    wanted = range(first, first + (1 if replicas is None else int(replicas)))
+    if ordinal not in wanted and policy.get("whenScaled") == "Delete":
+        return "pod"
+    return "set" if policy.get("whenDeleted") == "Delete" else ""
+
+
+def owners_of_claim(
+    claim: Manifest, owner: Manifest, pod: OwnedPod, wanted: Manifest | None
+) -> list[Manifest]:
+    """Return the owners of a claim with ``wanted`` for what the set and the pod said before.
+
+    A claim that something else controls is left as it is.
+    """
+    present: list[Manifest] = claim["metadata"].get("ownerReferences") or []
+    mine = (owner["metadata"]["uid"], pod.uid)
+    others = [one for one in present if one.get("uid") not in mine]
+    if wanted is None or any(one.get("controller") for one in others):
+        return others
+    return [*others, wanted]
 
 
 def claims_for(owner: Manifest, ordinal: int) -> list[Manifest]:

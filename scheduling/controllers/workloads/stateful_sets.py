@@ -1,11 +1,15 @@
 """StatefulSets: carries out what ``stateful_set_rules`` plans for their pods."""
 
+from collections.abc import Iterable
+from functools import partial
+
 from clusterstate.actions import objects
 from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import revisions
 from scheduling.controllers.workloads import stateful_set_rules as rules
-from scheduling.controllers.workloads.hands import Hands, pod_of
+from scheduling.controllers.workloads.hands import Hands, pod_of, reference
+from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL
 
 _CLAIM = "PersistentVolumeClaim"
@@ -34,6 +38,7 @@ def sync(hands: Hands, owner: Manifest) -> None:
         if _have_claims(hands, owner, ordinal)
     ]
     hands.create(owner, wanted)
+    _give_claims(hands, owner, pods)
     hands.remove(owner, plan.delete[: rules.BURST])
     live = {one.labels.get(HASH_LABEL, "") for one in pods} | {current}
     revisions.truncate(hands, owner, history, live)
@@ -41,15 +46,55 @@ def sync(hands: Hands, owner: Manifest) -> None:
     hands.look_again(plan.due_at)
 
 
+def _give_claims(hands: Hands, owner: Manifest, pods: Iterable[OwnedPod]) -> None:
+    """Say in the claims of all pods with whom they go, before a pod that is too many goes."""
+    claims = {one["metadata"]["name"]: one for one in hands.world.owners[_CLAIM]}
+    for pod in pods:
+        ordinal = rules.ordinal_of(owner, pod)
+        if ordinal is None:
+            continue
+        wanted = {"": None, "set": reference(owner), "pod": _reference_to(pod)}[
+            rules.keeper_of_claims(owner, pod)
+        ]
+        for template in owner["spec"].get("volumeClaimTemplates") or ():
+            claim = claims.get(rules.claim_name(owner, template, ordinal))
+            if claim is not None and not claim["metadata"].get("deletionTimestamp"):
+                owners = rules.owners_of_claim(claim, owner, pod, wanted)
+                if owners != (claim["metadata"].get("ownerReferences") or []):
+                    hands.write(claim, partial(_owned, owners=owners))
+
+
+def _owned(claim: Manifest, owners: list[Manifest]) -> Manifest:
+    kept = {key: value for key, value in claim["metadata"].items() if key != "ownerReferences"}
+    return {**claim, "metadata": {**kept, **({"ownerReferences": owners} if owners else {})}}
+
+
+def _reference_to(pod: OwnedPod) -> Manifest:
+    return {
+        "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid,
+        "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+
+
 def _have_claims(hands: Hands, owner: Manifest, ordinal: int) -> bool:
-    """Create the claims of a pod that are not there; False, and an event, if one is refused."""
+    """Create the claims of a pod that are not there.
+
+    False if one is refused, with an event, or belongs to a former pod, with which it is about to
+    go.
+    """
+    present = {one["metadata"]["name"]: one for one in hands.world.owners[_CLAIM]}
     for claim in rules.claims_for(owner, ordinal):
+        name = claim["metadata"]["name"]
+        known = (present.get(name) or {}).get("metadata") or {}
+        owners = known.get("ownerReferences") or ()
+        if known.get("deletionTimestamp") or any(one.get("kind") == "Pod" for one in owners):
+            hands.retry()
+            return False
         try:
             objects.create(_CLAIM, hands.world.namespace, claim, now=hands.now)
         except AlreadyExists:
             continue
         except StatusError as error:
-            name = claim["metadata"]["name"]
             text = f"create Claim {name} for Pod failed: {error.message}"
             hands.tell(owner, "Warning", "FailedCreate", text)
             hands.retry()

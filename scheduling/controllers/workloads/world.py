@@ -34,6 +34,8 @@ from scheduling.controllers.workloads.job_rules import JOB_LABEL, TRACKING
 from scheduling.controllers.workloads.pods import OwnedPod
 
 Value = TypeVar("Value")
+_WITHOUT_PODS: Final = ("ControllerRevision", "PersistentVolumeClaim")
+"""Kinds that are read with the workloads; a claim's selector selects volumes."""
 _MOST: Final = 200_000
 """Documents that are remembered; beyond it all are forgotten, and read when they are met again."""
 
@@ -160,7 +162,12 @@ class World:
 
     def _read_pods(self, kinds: set[str]) -> None:
         found = _remembered(_classes, classes_in(self.namespace), _read_classes)
-        selectors = [selector_of(one) for some in self.owners.values() for one in some]
+        selectors = [
+            selector_of(one)
+            for kind, some in self.owners.items()
+            if kind not in _WITHOUT_PODS
+            for one in some
+        ]
         classes = {
             class_id: known
             for class_id, known in found.items()
