@@ -110,7 +110,15 @@ EXTERNAL_CLOUD_PROVIDER = environment.flag("STOWAGE_EXTERNAL_CLOUD_PROVIDER", de
 # Which workload controllers work (kube-controller-manager: --controllers).
 CONTROLLERS = environment.chosen(
     "STOWAGE_CONTROLLERS",
-    ("deployment", "replicaset", "replicationcontroller", "daemonset", "statefulset", "job"),
+    (
+        "deployment",
+        "replicaset",
+        "replicationcontroller",
+        "daemonset",
+        "statefulset",
+        "job",
+        "cronjob",
+    ),
 )
 # How long after its grace period a pod is removed by force when its node's agent does not.
 FORCED_DELETION_MARGIN_SECONDS = environment.number(

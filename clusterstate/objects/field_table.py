@@ -32,6 +32,10 @@ ConfigMap: apiVersion immutable kind metadata
 Container: image name ports resources restartPolicy
 ContainerPort: containerPort hostIP hostPort name protocol
 ControllerRevision: apiVersion data kind metadata revision
+CronJob: apiVersion kind metadata spec status
+CronJobSpec: concurrencyPolicy failedJobsHistoryLimit jobTemplate schedule startingDeadlineSeconds
+  successfulJobsHistoryLimit suspend timeZone
+JobTemplateSpec: metadata spec
 DaemonSet: apiVersion kind metadata spec status
 DaemonSetSpec: minReadySeconds revisionHistoryLimit selector template updateStrategy
 DaemonSetUpdateStrategy: rollingUpdate type
@@ -386,9 +390,6 @@ CoreV1EndpointPort: appProtocol name port protocol
 CoreV1ResourceClaim: name request
 Counter: value
 CounterSet: counters name
-CronJob: apiVersion kind metadata spec status
-CronJobSpec: concurrencyPolicy failedJobsHistoryLimit jobTemplate schedule startingDeadlineSeconds
-  successfulJobsHistoryLimit suspend timeZone
 CrossVersionObjectReference: apiVersion kind name
 Device: allNodes allowMultipleAllocations attributes bindingConditions bindingFailureConditions
   bindsToNode capacity consumesCounters name nodeAllocatableResources nodeName nodeSelector taints
@@ -445,7 +446,6 @@ IngressServiceBackend: name port
 IngressSpec: defaultBackend ingressClassName rules tls
 IngressTLS: hosts secretName
 JobSchedulingConfiguration: disruptionMode resourceClaims schedulingConstraints schedulingPolicy
-JobTemplateSpec: metadata spec
 LocalVolumeSource: fsType path
 MetricIdentifier: name selector
 MetricSpec: containerResource external object pods resource type

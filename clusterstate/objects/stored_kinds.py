@@ -82,7 +82,6 @@ STORED_KINDS: Final = (
         categories=("all",),
         subresources=("status",),
         counts_generation=True,
-        not_done="no controller here starts the Jobs of a CronJob",
     ),
     Kind(
         name="HorizontalPodAutoscaler",

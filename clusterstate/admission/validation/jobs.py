@@ -4,7 +4,6 @@ Rules: pkg/apis/batch/validation/validation.go, pkg/apis/autoscaling/validation/
 the schedule format of robfig/cron (``ParseStandard``), v1.36.
 """
 
-import re
 import zoneinfo
 from collections.abc import Callable
 from functools import lru_cache
@@ -28,6 +27,7 @@ from clusterstate.admission.validation.metadata import (
 )
 from clusterstate.admission.validation.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.pods import validate_pod_template
+from clusterstate.objects.cron import BOUNDS, DESCRIPTORS, EVERY
 from clusterstate.objects.meta import Manifest
 
 _MODES: Final = ("Indexed", "NonIndexed")
@@ -114,46 +114,18 @@ def _job(new: Manifest, old: Manifest | None) -> Errors:
 
 # Cron jobs ------------------------------------------------------------------------------------
 
-_DESCRIPTORS: Final = {
-    "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly",
-}  # fmt: skip
-_MONTHS: Final = [
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-]
-_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-_BOUNDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
-    (0, 59, {}),
-    (0, 23, {}),
-    (1, 31, {}),
-    (1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
-    (0, 6, {name: number for number, name in enumerate(_DAYS)}),
-)
-"""Lowest and highest value of each field, and the names of values."""
-_EVERY: Final = re.compile(r"@every ([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")
-
 
 @lru_cache(maxsize=1024)
 def schedule_problem(schedule: str) -> str:
     """Return what keeps a text from being a schedule of cron's five fields, empty if nothing."""
     text = schedule.strip()
     if text.startswith("@"):
-        known = text in _DESCRIPTORS or _EVERY.fullmatch(text)
+        known = text in DESCRIPTORS or EVERY.fullmatch(text)
         return "" if known else f"unrecognized descriptor: {text}"
     parts = text.split()
-    if len(parts) != len(_BOUNDS):
+    if len(parts) != len(BOUNDS):
         return f"expected exactly 5 fields, found {len(parts)}: {parts}"
-    for part, (low, high, names) in zip(parts, _BOUNDS, strict=True):
+    for part, (low, high, names) in zip(parts, BOUNDS, strict=True):
         for item in part.split(","):
             if problem := _item_problem(item, low, high, names):
                 return problem

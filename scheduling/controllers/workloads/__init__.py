@@ -12,6 +12,8 @@ what is wanted out), and a module that carries them out::
     daemon_sets        daemon_set_rules      a pod on each node where it belongs
     stateful_sets      stateful_set_rules    pods with names and an order
     jobs               job_rules             pods that end, as often as asked for
+                       job_policy_rules      what a failure means, and when enough is done
+    cron_jobs          cron_job_rules        Jobs, whenever a schedule comes round
     revisions          revision_rules        former templates, kept to be brought back
     hands              what all of them do: create and delete pods, adopt, write statuses, tell
     world              a namespace's workloads and their pods, as they are now

@@ -18,6 +18,7 @@ from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
 from scheduling.controllers.workloads import (
+    cron_jobs,
     daemon_sets,
     deployments,
     jobs,
@@ -83,6 +84,7 @@ _STEPS: Final = (
         stateful_sets.sync,
         ("ControllerRevision", "PersistentVolumeClaim"),
     ),
+    _Step("cronjob", "cronjob-controller", "CronJob", cron_jobs.sync, ("Job",)),
     _Step("job", "job-controller", "Job", jobs.sync, before=jobs.release),
 )
 """In the order in which they work."""

@@ -34,6 +34,7 @@ COMPONENTS: Final = {
     "DaemonSet": "daemonset-controller",
     "StatefulSet": "statefulset-controller",
     "Job": "job-controller",
+    "CronJob": "cronjob-controller",
 }
 _LONGEST_WAIT: Final = 64.0
 _RETRY_SECONDS: Final = 8.0

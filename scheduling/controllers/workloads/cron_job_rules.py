@@ -1,0 +1,168 @@
+"""Which Job a CronJob starts now, which it ends or forgets, and its status.
+
+Pure. Rules: pkg/controller/cronjob (``cronjob_controllerv2.go``, ``utils.go``), v1.36.
+"""
+
+import zoneinfo
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects import document, moments
+from clusterstate.objects.cron import Schedule
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.job_rules import finished
+
+SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+_MANY: Final = 100
+"""Starts that are missed in a row beyond which somebody should look at the clocks."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What to do now. ``start`` is the time for which a Job is to be started.
+
+    ``delete`` are Jobs; ``events`` as elsewhere. ``due_at`` is when to look again.
+    """
+
+    status: Manifest
+    start: datetime | None = None
+    delete: list[Manifest]
+    events: list[tuple[str, str, str]]
+    due_at: datetime | None = None
+
+
+def job_name(cron_job: Manifest, at: datetime) -> str:
+    """Return the name of the Job of a time: equal for all who start it, so that one can."""
+    return f"{cron_job['metadata']['name']}-{int(at.timestamp()) // 60}"
+
+
+def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
+    """Return the Job of a time (``getJobFromTemplate2``)."""
+    template = cron_job["spec"]["jobTemplate"]
+    given = template.get("metadata") or {}
+    zone = cron_job["spec"].get("timeZone")
+    local = at.astimezone(zoneinfo.ZoneInfo(zone) if zone else UTC)
+    stamp = local.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            **({"labels": given["labels"]} if given.get("labels") else {}),
+            "annotations": {**(given.get("annotations") or {}), SCHEDULED: stamp},
+            "name": job_name(cron_job, at),
+            "namespace": cron_job["metadata"]["namespace"],
+            "ownerReferences": [owner],
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan:
+    """Return what to do for a CronJob, whose own Jobs these are."""
+    spec, before = cron_job["spec"], cron_job.get("status") or {}
+    running = [one for one in jobs if not finished(one) and not _is_leaving(one)]
+    made = Plan(status={}, delete=[], events=[])
+    known = {one.get("uid"): one for one in before.get("active") or ()}
+    for one in jobs:
+        if finished(one) and one["metadata"]["uid"] in known:
+            text = f"Saw completed job: {one['metadata']['name']}, condition: {finished(one)}"
+            made.events.append(("Normal", "SawCompletedJob", text))
+    _forget(made, cron_job, jobs)
+    last, late = before.get("lastScheduleTime"), None
+    if not cron_job["metadata"].get("deletionTimestamp") and not spec.get("suspend"):
+        late = _schedule(made, cron_job, running, now)
+    if made.start is not None:
+        last = document.format_time(made.start)
+        if spec.get("concurrencyPolicy") == "Replace":
+            made.delete += running
+            running = []
+    elif late is not None:
+        made.events.append(late)
+    succeeded = [
+        at
+        for one in jobs
+        if finished(one) == "Complete" and (at := (one.get("status") or {}).get("completionTime"))
+    ]
+    status = {
+        "active": [reference_to(one) for one in running],
+        "lastScheduleTime": last,
+        "lastSuccessfulTime": max(
+            [*succeeded, *filter(None, [before.get("lastSuccessfulTime")])], default=None
+        ),
+    }
+    made.status = {key: value for key, value in status.items() if value}
+    return made
+
+
+def _schedule(
+    made: Plan, cron_job: Manifest, running: Sequence[Manifest], now: datetime
+) -> tuple[str, str, str] | None:
+    """Set what to start, if it is time, and when it is time again; return why it is not started."""
+    spec, status = cron_job["spec"], cron_job.get("status") or {}
+    schedule = Schedule(spec["schedule"], spec.get("timeZone"))
+    text = status.get("lastScheduleTime") or cron_job["metadata"]["creationTimestamp"]
+    earliest, patience = document.parse_time(text), spec.get("startingDeadlineSeconds")
+    if patience is not None:
+        earliest = max(earliest, moments.after(now, -patience))
+    made.due_at = schedule.after(now)
+    at = schedule.latest(earliest, now)
+    if at is None:
+        return None
+    if at == document.parse_time(text) and status.get("lastScheduleTime"):
+        return None
+    if _is_long_overdue(schedule, earliest, now):
+        note = (
+            "too many missed start times. Set or decrease .spec.startingDeadlineSeconds "
+            "or check clock skew"
+        )
+        made.events.append(("Warning", "TooManyMissedTimes", note))
+    if running and spec.get("concurrencyPolicy") == "Forbid":
+        note = (
+            "Not starting job because prior execution is running and concurrency policy is Forbid"
+        )
+        return ("Normal", "JobAlreadyActive", note)
+    made.start = at
+    return None
+
+
+def _is_long_overdue(schedule: Schedule, earliest: datetime, now: datetime) -> bool:
+    at: datetime | None = earliest
+    for _ in range(_MANY + 1):
+        assert at is not None
+        at = schedule.after(at)
+        if at is None or at > now:
+            return False
+    return True
+
+
+def _forget(made: Plan, cron_job: Manifest, jobs: Sequence[Manifest]) -> None:
+    """Note the oldest Jobs beyond the limits of history (``cleanupFinishedJobs``)."""
+    for outcome, field in (
+        ("Complete", "successfulJobsHistoryLimit"),
+        ("Failed", "failedJobsHistoryLimit"),
+    ):
+        limit = cron_job["spec"].get(field)
+        ended = [one for one in jobs if finished(one) == outcome and not _is_leaving(one)]
+        ended.sort(key=lambda one: ((one.get("status") or {}).get("startTime") or "",
+                                    one["metadata"]["name"]))  # fmt: skip
+        if limit is not None and len(ended) > limit:
+            made.delete += ended[: len(ended) - limit]
+
+
+def _is_leaving(job: Manifest) -> bool:
+    return bool(job["metadata"].get("deletionTimestamp"))
+
+
+def reference_to(job: Manifest) -> Manifest:
+    """Return how a CronJob names a Job that runs."""
+    metadata = job["metadata"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "uid": metadata["uid"],
+        "resourceVersion": metadata.get("resourceVersion") or "",
+    }

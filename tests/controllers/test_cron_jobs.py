@@ -1,0 +1,50 @@
+"""CronJobs in the database: Jobs are started once for each time, and forgotten."""
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object, get_manifest
+from scheduling.controllers.workloads import follower
+from tests.controllers.agents import make_agent, pods, report, run_all
+from tests.controllers.support import NOW, after
+
+pytestmark = pytest.mark.django_db
+
+
+def jobs():
+    return [decode_object(one) for one in list_page("Job", "default").items]
+
+
+def test_a_schedule_starts_a_job_each_time_and_keeps_the_last():
+    make_agent("n")
+    template = {"spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"}}
+    manifest = {
+        "apiVersion": "batch/v1", "kind": "CronJob",
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {
+            "schedule": "@every 60s", "successfulJobsHistoryLimit": 1,
+            "jobTemplate": {"spec": {"template": template}},
+        },
+    }  # fmt: skip
+    objects.create("CronJob", "default", manifest, now=NOW)
+    follower.follow(NOW)
+    assert jobs() == []
+    for minute in (1, 2, 3):
+        now = after(60 * minute)
+        for _ in range(2):
+            follower.follow(now)
+            run_all(now=now)
+        status = get_manifest("CronJob", "default", "c")["status"]
+        (running,) = status["active"]
+        assert running["name"] in [one["metadata"]["name"] for one in jobs()]
+        for pod in pods():
+            if pod["status"]["phase"] == "Running":
+                report(pod["metadata"]["name"], "Succeeded", ready=False, now=now)
+        for _ in range(3):
+            follower.follow(now)
+    status = get_manifest("CronJob", "default", "c")["status"]
+    assert "active" not in status
+    assert {"lastSuccessfulTime", "lastScheduleTime"} <= status.keys()
+    assert len(jobs()) == 1
+    assert jobs()[0]["metadata"]["ownerReferences"][0]["kind"] == "CronJob"
