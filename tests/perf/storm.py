@@ -33,57 +33,65 @@ def run(*, nodes: int, waiting: int, classes: int, say: Callable[[str], None]) -
     Raises:
         ServiceError: the service refuses something, or an easy pod is not bound in ten minutes.
     """
+    shape = {"mode": "storm", "nodes": nodes, "waiting": waiting, "classes": classes}
     with scratch.running({}, say) as service:
-        client, easy, results = _quiet(service, nodes, say)
-
-        say(f"{waiting} pods of {classes} classes that fit nowhere")
-        cpu = service.cpu_seconds()
-        began = time.perf_counter()
-        client.create(_PODS, "Pod", [_stuck(number, classes) for number in range(waiting)])
-        posted = time.perf_counter() - began
-        after = easy.seconds()
-        results.append(_result("just posted", [after]) | {"post_seconds": round(posted, 3)})
-        results.append(_result("while they are written", easy.several(_PROBES, every=0.05)))
-        scratch.until(
-            lambda: _told(service) >= waiting, seconds=_LONGEST, what="all pods refused", every=0.5
-        )
-        results.append(
-            {
-                "what": "all are told why",
-                "seconds": round(time.perf_counter() - began, 3),
-                "cpu_seconds": round(service.cpu_seconds() - cpu, 2),
-            }
-        )
-        results.append(_result("all wait", easy.several(_PROBES)))
-
-        say(f"kill -9 of the scheduler, {_KILLS} times")
-        results.append(_killed(service, easy))
-        results.append(_result("after the restart", easy.several(_PROBES, every=0.05)))
-
-        say("a node that fits one class")
-        results.append(_fitting(service, client, easy, classes))
-        shape = {"mode": "storm", "nodes": nodes, "waiting": waiting, "classes": classes}
-        return [shape | result for result in results]
+        quiet = _quiet(service, nodes, say)
+        results = storm(service, waiting=waiting, classes=classes, kills=_KILLS, say=say)
+        return [shape | result for result in [quiet, *results]]
 
 
-def _quiet(
-    service: Scratch, nodes: int, say: Callable[[str], None]
-) -> tuple[Client, "_Easy", list[dict[str, Any]]]:
+def storm(
+    service: Scratch, *, waiting: int, classes: int, kills: int, say: Callable[[str], None]
+) -> list[Any]:
+    """Return the results of one storm on a service that has nodes."""
+    client = service.client()
+    easy = _Easy(client, "beside-storm")
+    results: list[dict[str, Any]] = []
+    say(f"{waiting} pods of {classes} classes that fit nowhere")
+    cpu = service.cpu_seconds()
+    began = time.perf_counter()
+    client.create(_PODS, "Pod", [_stuck(number, classes) for number in range(waiting)])
+    posted = time.perf_counter() - began
+    after = easy.seconds()
+    results.append(_result("just posted", [after]) | {"post_seconds": round(posted, 3)})
+    results.append(_result("while they are written", easy.several(_PROBES, every=0.05)))
+    scratch.until(
+        lambda: _refused(service) >= waiting, seconds=_LONGEST, what="all pods refused", every=0.5
+    )
+    results.append(
+        {
+            "what": "all are refused",
+            "seconds": round(time.perf_counter() - began, 3),
+            "cpu_seconds": round(service.cpu_seconds() - cpu, 2),
+        }
+    )
+    results.append(_result("all wait", easy.several(_PROBES)))
+
+    say(f"kill -9 of the scheduler, {kills} times")
+    results.append(_killed(service, easy, kills))
+    results.append(_result("after the restart", easy.several(_PROBES, every=0.05)))
+
+    say("a node that fits one class")
+    results.append(_fitting(service, client, easy))
+    return results
+
+
+def _quiet(service: Scratch, nodes: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Create the nodes and measure easy pods before anything else happens."""
     client = service.client()
     say(f"{nodes} nodes")
     client.create("/api/v1/nodes", "Node", [node(number) for number in range(nodes)])
-    easy = _Easy(client)
+    easy = _Easy(client, "quiet")
     for _ in range(_PROBES):  # the first ones wait for caches and connections
         easy.seconds()
-    return client, easy, [_result("quiet", easy.several(_PROBES))]
+    return _result("quiet", easy.several(_PROBES))
 
 
-def _killed(service: Scratch, easy: "_Easy") -> dict[str, Any]:
-    """Kill the scheduler that works several times, each time when another one stands by."""
+def _killed(service: Scratch, easy: "_Easy", kills: int) -> dict[str, Any]:
+    """Kill the scheduler that works so many times, each time when another one stands by."""
     seconds: list[float] = []
     cpu: list[float] = []
-    for _ in range(_KILLS):
+    for _ in range(kills):
         (successor, *_) = scratch.until(
             lambda: sorted(service.standing_by()), seconds=_LONGEST, what="a scheduler standing by"
         )
@@ -98,7 +106,7 @@ def _killed(service: Scratch, easy: "_Easy") -> dict[str, Any]:
     }
 
 
-def _fitting(service: Scratch, client: Client, easy: "_Easy", classes: int) -> dict[str, Any]:
+def _fitting(service: Scratch, client: Client, easy: "_Easy") -> dict[str, Any]:
     """Add a node with room for all pods of the first class, and see them bound."""
     manifest = node(0)
     manifest["metadata"]["name"] = "bench-fitting"
@@ -126,36 +134,42 @@ def _fitting(service: Scratch, client: Client, easy: "_Easy", classes: int) -> d
 
 
 def aftermath(*, nodes: int, burst: int, say: Callable[[str], None]) -> list[Any]:
-    """Return how long easy pods wait before a burst of pods that fit, and until all of it is told.
+    """Return how long easy pods wait after a burst of pods that fit.
 
     Raises:
         ServiceError: the service refuses something, or takes longer than ten minutes.
     """
+    shape = {"mode": "aftermath", "nodes": nodes, "burst": burst}
     with scratch.running({}, say) as service:
-        client, easy, results = _quiet(service, nodes, say)
-        say(f"{burst} pods of 100 classes that fit")
-        began = time.perf_counter()
-        client.create(_PODS, "Pod", [_small(number) for number in range(burst)])
-        posted = time.perf_counter() - began
-        scratch.until(
-            lambda: _unbound(service) == 0, seconds=_LONGEST, what="all pods bound", every=0.1
-        )
-        bound = time.perf_counter() - began
-        seconds: list[float] = []
-        while _events(service) < burst:
-            seconds += easy.several(5, every=0.02)
-        told = time.perf_counter() - began
-        results.append(
-            _result("while the burst is told", seconds or [0.0])
-            | {
-                "post_seconds": round(posted, 3),
-                "bound_seconds": round(bound, 3),
-                "told_seconds": round(told, 3),
-            }
-        )
-        results.append(_result("afterwards", easy.several(_PROBES, every=0.02)))
-        shape = {"mode": "aftermath", "nodes": nodes, "burst": burst}
-        return [shape | result for result in results]
+        quiet = _quiet(service, nodes, say)
+        return [shape | result for result in [quiet, *after_burst(service, burst=burst, say=say)]]
+
+
+def after_burst(service: Scratch, *, burst: int, say: Callable[[str], None]) -> list[Any]:
+    """Return what ``aftermath`` measures, on a service that has nodes with room for the burst."""
+    client = service.client()
+    easy = _Easy(client, "beside-burst")
+    say(f"{burst} pods of 100 classes that fit")
+    began = time.perf_counter()
+    client.create(_PODS, "Pod", [_small(number) for number in range(burst)])
+    posted = time.perf_counter() - began
+    scratch.until(
+        lambda: _unbound(service) == 0, seconds=_LONGEST, what="all pods bound", every=0.1
+    )
+    bound = time.perf_counter() - began
+    seconds: list[float] = []
+    while _events(service) < burst:
+        seconds += easy.several(5, every=0.02)
+    written = time.perf_counter() - began
+    return [
+        _result("while the burst's events are written", seconds or [0.0])
+        | {
+            "post_seconds": round(posted, 3),
+            "bound_seconds": round(bound, 3),
+            "events_seconds": round(written, 3),
+        },
+        _result("afterwards", easy.several(_PROBES, every=0.02)),
+    ]
 
 
 def _small(number: int) -> Manifest:
@@ -182,14 +196,15 @@ def _events(service: Scratch) -> int:
 class _Easy:
     """Pods that fit on every node, posted one at a time and watched until they are bound."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, name: str) -> None:
         self._client = client
+        self._name = name
         self._count = 0
 
     def seconds(self) -> float:
         """Return how long the next one takes from its POST to when a GET shows its node."""
         self._count += 1
-        name = f"easy-{self._count}"
+        name = f"{self._name}-{self._count}"
         manifest = pod(self._count, cpu="1m")
         manifest["metadata"] |= {"name": name, "namespace": _NAMESPACE}
         began = time.perf_counter()
@@ -225,7 +240,7 @@ def _stuck(number: int, classes: int) -> Manifest:
     return manifest
 
 
-def _told(service: Scratch) -> int:
+def _refused(service: Scratch) -> int:
     (row,) = service.query(
         "SELECT count(*) FROM pod WHERE node_name = '' AND unschedulable IS NOT NULL"
     )

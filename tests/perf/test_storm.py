@@ -1,0 +1,42 @@
+"""The benches of a storm and of a burst, small, on one service: every question gets an answer."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.perf import scratch, storm
+from tests.perf.scratch import Scratch
+
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock, pytest.mark.timeout(300)]
+NODES = 10
+WAITING, CLASSES = 60, 3
+BURST = 200
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Scratch]:
+    with scratch.running({}, quiet) as started:
+        yield started
+
+
+def test_a_burst_and_a_storm_are_answered_in_full(service: Scratch) -> None:
+    assert storm._quiet(service, NODES, quiet)["easy_pods"] > 0
+
+    during, afterwards = storm.after_burst(service, burst=BURST, say=quiet)
+    assert storm._unbound(service) == 0
+    assert storm._events(service) == BURST
+    assert 0 < during["post_seconds"] <= during["bound_seconds"] <= during["events_seconds"]
+    assert afterwards["easy_pods"] > 0
+
+    results = storm.storm(service, waiting=WAITING, classes=CLASSES, kills=1, say=quiet)
+    by_name = {result["what"]: result for result in results}
+    assert by_name["all are refused"]["cpu_seconds"] > 0
+    assert by_name["after kill -9"]["easy_pods"] == 1
+    # The node takes every pod of its class, and the other classes go on waiting.
+    assert by_name["a node for one class"]["pods"] == WAITING // CLASSES
+    assert storm._on(service, "bench-fitting") == WAITING // CLASSES
+    assert storm._unbound(service) == WAITING - WAITING // CLASSES
