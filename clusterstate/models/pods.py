@@ -44,8 +44,9 @@ class Pod(models.Model):
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
     ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
     JSON text of the False one. ``bound_at`` is when it was bound to its node, which no agent can
-    tell otherwise. ``eviction`` is since when a NoExecute taint evicts the pod, and by
-    when it has to end. They and ``node_name`` fill the slots of the document.
+    tell otherwise. ``arrival_revision`` is the revision at which a client, and not the scheduler,
+    put it there: the node's admission judges it once. ``eviction`` is since when a NoExecute taint
+    evicts the pod, and by when it has to end. They and ``node_name`` fill the document's slots.
 
     No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay keeps its place in
     every index (measured: evictions cost half). Terminating pods are found by ``TerminatingPod``.
@@ -66,6 +67,7 @@ class Pod(models.Model):
     scheduler_name = models.TextField()
     scheduled_at = models.DateTimeField(null=True)
     bound_at = models.DateTimeField(null=True)
+    arrival_revision = models.BigIntegerField(null=True)
     unschedulable = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text
     nominated_node_name = models.TextField(default="")
     created_at = models.DateTimeField()

@@ -9,15 +9,18 @@ from clusterstate import sql
 
 
 def load_arrivals(follower: str) -> list[int]:
-    """Return the pods created on a node that were not admitted there, the oldest first.
+    """Return the pods that clients put on a node and that the node did not admit yet, oldest first.
 
-    Those that came after the follower's cursor, and those whose node does not exist. Queries once;
-    looks at all pods.
+    These are the pods that came after the follower's cursor, created there or bound by a Binding,
+    and the pods whose node does not exist. Queries once; looks at all pods.
     """
     rows = sql.fetch(
-        "SELECT p.id FROM pod p WHERE p.bound_at = p.created_at AND p.phase = 'Pending'"
+        # A web process of an earlier version writes no arrival_revision.
+        "SELECT p.id FROM pod p CROSS JOIN LATERAL (SELECT coalesce(p.arrival_revision,"
+        "        CASE WHEN p.bound_at = p.created_at THEN p.revision END) AS revision) a"
+        " WHERE a.revision IS NOT NULL AND p.phase = 'Pending'"
         " AND p.deletion_at IS NULL AND p.node_name <> ''"
-        " AND (p.revision > coalesce("
+        " AND (a.revision > coalesce("
         "        (SELECT c.revision FROM controller_cursor c WHERE c.name = %s), 0)"
         "      OR NOT EXISTS (SELECT 1 FROM node n WHERE n.name = p.node_name))"
         " ORDER BY p.id",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
+from clusterstate.actions.pods.bind import Binding, Refused, bind_pod, bind_pods
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
 from scheduling.engine.queue import Backoff
@@ -229,6 +229,46 @@ def test_what_came_while_no_worker_ran_is_judged_by_the_next(mirror: Mirror) -> 
     assert failures() == {"missed": "OutOfcpu", "homeless": "OutOfcpu"}
 
 
+@pytest.mark.parametrize("takes_over", [False, True], ids=["a restart", "a standby"])
+def test_what_clients_bound_while_no_worker_ran_is_judged_by_the_next(
+    mirror: Mirror, takes_over: bool
+) -> None:
+    """R102: a Binding says no more about room than ``spec.nodeName`` does."""
+    come("known", "60")
+    judged(mirror)
+    for name, cpu in (("fits", "3"), ("missed", "2"), ("decided", "1")):
+        create_pod(pod_manifest(name, containers=asks(cpu)), now=NOW)
+    mirror.refresh(NOW.timestamp())
+    (decided,) = (one for one in load_pending() if one.name == "decided")
+    bind_pods([Binding(decided.id, "n1")], snapshot_revision=mirror.cursor, now=after(1))
+    bind_pod("default", "fits", "n1", now=after(1))
+    bind_pod("default", "missed", "n1", now=after(1))
+    if takes_over:
+        mirror.refresh(NOW.timestamp())
+        mirror.arrivals.clear()  # the worker that should judge these pods is killed before it does
+        mirror.take_over(NOW.timestamp())
+    else:
+        mirror = Mirror({}, Backoff())
+        mirror.load(NOW.timestamp())
+    judged(mirror)
+    assert failures() == {"missed": "OutOfcpu"}
+
+
+def test_a_client_that_binds_elsewhere_than_was_assumed_is_judged(mirror: Mirror) -> None:
+    """The decision was about another node."""
+    make_node("n2", now=after(1))
+    come("there", "64", node="n2")
+    create_pod(pod_manifest("p", containers=asks("1")), now=NOW)
+    judged(mirror)
+    (waiting,) = load_pending()
+    row = mirror.snapshot.row_of("n1")
+    assert row is not None
+    mirror.snapshot.assume(waiting.id, mirror.info(waiting.class_id), row)
+    bind_pod("default", "p", "n2", now=after(2))
+    judged(mirror)
+    assert failures() == {"p": "OutOfcpu"}
+
+
 def test_who_was_accepted_once_is_not_asked_again_by_a_restart(mirror: Mirror) -> None:
     """R79: a label that goes later does not end a pod, nor does a worker that starts anew."""
 
@@ -243,6 +283,29 @@ def test_who_was_accepted_once_is_not_asked_again_by_a_restart(mirror: Mirror) -
     come("p", **ELSEWHERE)
     judged(mirror)
     label(None)
+    again = Mirror({}, Backoff())
+    again.load(NOW.timestamp())
+    judged(again)
+    assert failures() == {}
+
+
+def test_what_is_written_to_an_accepted_pod_later_asks_the_node_no_more(mirror: Mirror) -> None:
+    """R79: the node is asked when a pod comes."""
+
+    def label(disk: str) -> None:
+        def change(manifest: dict[str, Any]) -> dict[str, Any]:
+            return {**manifest, "metadata": {**manifest["metadata"], "labels": {"disk": disk}}}
+
+        objects.update("Node", "", "n1", change, now=NOW)
+
+    def note(manifest: dict[str, Any]) -> dict[str, Any]:
+        return {**manifest, "metadata": {**manifest["metadata"], "annotations": {"a": "b"}}}
+
+    label("ssd")
+    come("p", **ELSEWHERE)
+    judged(mirror)
+    label("hdd")
+    objects.update("Pod", "default", "p", note, now=NOW)
     again = Mirror({}, Backoff())
     again.load(NOW.timestamp())
     judged(again)

@@ -80,9 +80,10 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
     inserted AS (
         INSERT INTO pod (id, uid, namespace, name, class_id, document_id, revision, node_name,
                          phase, priority, scheduler_name, scheduled_at, bound_at, unschedulable,
-                         nominated_node_name, created_at)
+                         nominated_node_name, created_at{", arrival_revision" if placed else ""})
         SELECT id, uid, namespace, name, class_id, document_id, revision, node_name, 'Pending',
                priority, scheduler_name, placed_at, placed_at, unschedulable, '', %s::timestamptz
+               {", CASE WHEN node_name <> '' THEN revision END" if placed else ""}
         FROM (SELECT *, CASE WHEN node_name <> '' THEN %s::timestamptz END AS placed_at
               FROM numbered) n),
     queued AS (

@@ -56,7 +56,8 @@ _UPDATE = f"""
             node_name = n.node_name, phase = n.phase, scheduled_at = n.scheduled_at,
             unschedulable = n.unschedulable, nominated_node_name = n.nominated_node_name,
             deletion_at = n.deletion_at, eviction = n.eviction::tstzrange,
-            bound_at = CASE n.place WHEN 1 THEN %s::timestamptz ELSE p.bound_at END
+            bound_at = CASE n.place WHEN 1 THEN %s::timestamptz ELSE p.bound_at END,
+            arrival_revision = CASE n.place WHEN 1 THEN n.revision ELSE p.arrival_revision END
         FROM numbered n WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
         {returning_versions()}, n.place, n.ungated, n.actor_id, n.cause),
     superseded AS (

@@ -179,9 +179,10 @@ class SingleChanges(WarmState):
         self._leave_queue(pod_id)
         if change.phase != "Pending":
             self._drop_arrival(pod_id)
+        elif (known is None or assumed) and not terminating:
+            # A client put the pod there: this worker assumed it on no node, or on another one.
+            self.arrivals[pod_id] = None
         if known is None:
-            if change.phase == "Pending" and not terminating:
-                self.arrivals[pod_id] = None
             self._move(Resource.ASSIGNED_POD, Action.ADD, now, new=info.pod)
         elif known.info is not info:
             action = diff_pod(known.info.pod, info.pod)
