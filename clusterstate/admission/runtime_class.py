@@ -80,13 +80,16 @@ def find(request: Request) -> Manifest | None:
     """Return the pod's RuntimeClass, ``None`` if it names none, or a missing one it may wait for.
 
     Raises:
-        Forbidden: the class is missing, and pods do not wait.
+        Forbidden: the class is missing, and pods do not wait, or this one names its node: a pod
+            that waits has a scheduling gate, and only a pod without gates may have a node.
     """
-    name = (request.manifest.get("spec") or {}).get("runtimeClassName")
+    spec = request.manifest.get("spec") or {}
+    name = spec.get("runtimeClassName")
     if name is None:
         return None
     runtime_class = request.context.runtime_class(name)
-    if runtime_class is None and not request.context.settings.wait_for_runtime_class:
+    waits = request.context.settings.wait_for_runtime_class and not spec.get("nodeName")
+    if runtime_class is None and not waits:
         raise request.forbidden(f'pod rejected: RuntimeClass "{name}" not found')
     return runtime_class
 

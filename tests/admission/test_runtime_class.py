@@ -98,6 +98,13 @@ def test_an_unknown_class_may_be_waited_for():
     assert resumed["spec"]["nodeSelector"] == {"kubernetes.io/os": "windows"}
 
 
+def test_who_names_a_node_does_not_wait_for_a_class():
+    """R50, R54: a gate would keep the node's name from being accepted, in words about the gate."""
+    known = _known(KATA, wait_for_runtime_class=True)
+    with pytest.raises(Forbidden, match='pod rejected: RuntimeClass "windows" not found'):
+        create(pod({"runtimeClassName": "windows", "nodeName": "n1"}), known)
+
+
 def test_what_came_from_the_class_is_noted():
     """C7, R53: the explanation can name the RuntimeClass as the cause."""
     manifest = pod({"runtimeClassName": "windows", "nodeSelector": {"gpu": "yes"}})

@@ -261,6 +261,7 @@ def test_scaling_a_deployment(kubectl):
     assert field(kubectl, "deployment/web", "{.spec.replicas}") == "3"
     kubectl.says("image updated", "set", "image", "deployment/web", "web=example.com/web:2")
     kubectl.says(r"^web +\S+/3 ", "get", "deployments", "--no-headers")
+    kubectl.says(r"^deployment.web +\d +<none> +<none>$", "get", "selections", "--no-headers")
 
 
 def test_types_are_explained(kubectl):
