@@ -37,7 +37,19 @@ from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api import auth, connections, errors, health, metrics, pulse, routes, urls, waiting, watch
+from api import (
+    auth,
+    connections,
+    errors,
+    health,
+    metrics,
+    pulse,
+    routes,
+    state_metrics,
+    urls,
+    waiting,
+    watch,
+)
 from api.batches import KEY, Batch, Deferred
 from api.budget import SMALL_BYTES, Budget
 from api.hub import hub
@@ -407,6 +419,9 @@ class Application:
             body = text.encode()
             length = (b"content-length", str(len(body)).encode())
             await _reply(send, code, [*_PLAIN_TEXT, length], body)
+            return
+        if scope["path"].rstrip("/") == state_metrics.PATH:
+            await self._long(state_metrics.serve, scope, receive, send)
             return
         query = scope["query_string"]
         if query and scope["method"] == "GET":

@@ -1,0 +1,199 @@
+"""Metrics of objects: what kube-state-metrics would tell of them."""
+
+import gzip
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from clusterstate.actions import bootstrap, objects
+from clusterstate.actions.pods.create import create_pod
+from clusterstate.queries import state_metrics
+from clusterstate.queries.state_families import FAMILIES
+from clusterstate.queries.state_metrics import Selection
+from tests.api.conftest import make_token
+from tests.api.serve import Server, request, serving
+from tests.clock import NOW
+from tests.controllers.support import bind, make_node, make_pod, pod_manifest
+from tests.metrics.state_names import LABELS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def told(name: str, **selection: object) -> dict[tuple[str, ...], float]:
+    """Return a metric's values by the values of its labels, without uids."""
+    text, after = f"# TYPE {name} gauge\n", 0
+    while True:
+        last, lines = state_metrics.page(FAMILIES[name], Selection(**selection), after)  # type: ignore[arg-type]
+        text += lines
+        if last is None:
+            break
+        after = last
+    (family,) = text_string_to_metric_families(text)
+    return {
+        tuple(value for label, value in sample.labels.items() if label != "uid"): sample.value
+        for sample in family.samples
+    }
+
+
+def create(
+    kind: str, api_version: str, name: str, namespace: str = "default", **more: object
+) -> None:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    manifest = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **more}
+    objects.create(kind, namespace, manifest, now=NOW)
+
+
+def test_names_and_labels_are_those_of_kube_state_metrics() -> None:
+    ours = {name: sorted(label for label, _ in one.labels) for name, one in FAMILIES.items()}
+    assert ours == {name: sorted(labels.split()) for name, labels in LABELS.items()}
+
+
+def test_r147_the_overhead_of_a_pod_is_a_metric() -> None:
+    """R147: the metrics ``kube_pod_overhead_*`` of the seed's kata-fc pod (R142, R143)."""
+    bootstrap.add_missing(now=NOW)
+    create(
+        "RuntimeClass", "node.k8s.io/v1", "kata-fc", "",
+        handler="kata-fc", overhead={"podFixed": {"memory": "120Mi", "cpu": "250m"}},
+    )  # fmt: skip
+    make_pod("test-pod", runtimeClassName="kata-fc")
+    make_pod("plain")
+    assert told("kube_pod_overhead_cpu_cores") == {("default", "test-pod"): 0.25}
+    assert told("kube_pod_overhead_memory_bytes") == {("default", "test-pod"): 120 * 1024**2}
+    assert told("kube_pod_runtimeclass_name_info") == {("default", "test-pod", "kata-fc"): 1}
+
+
+def test_pods_with_their_phase_node_and_requests() -> None:
+    bootstrap.add_missing(now=NOW)
+    make_node("n1")
+    amounts = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2", "ephemeral-storage": "1e3"}
+    resources = {"requests": amounts, "limits": {**amounts, "cpu": "2"}}
+    pod_id = make_pod("p", containers=[{"name": "c", "image": "i", "resources": resources}])
+    scheduled = ("default", "p")
+    assert told("kube_pod_status_scheduled")[*scheduled, "true"] == 0
+    bind(pod_id, "n1")
+    assert told("kube_pod_status_scheduled") == {
+        (*scheduled, "true"): 1, (*scheduled, "false"): 0, (*scheduled, "unknown"): 0,
+    }  # fmt: skip
+    phases = told("kube_pod_status_phase")
+    assert phases.pop(("default", "p", "Pending")) == 1
+    assert list(phases.values()) == [0, 0, 0, 0]
+    assert told("kube_pod_container_resource_requests") == {
+        ("default", "p", "c", "n1", "cpu", "core"): 1.5,
+        ("default", "p", "c", "n1", "memory", "byte"): 1024**3,
+        ("default", "p", "c", "n1", "nvidia_com_gpu", "integer"): 2,
+        ("default", "p", "c", "n1", "ephemeral_storage", "byte"): 1000,
+    }
+    assert told("kube_pod_container_resource_limits")["default", "p", "c", "n1", "cpu", "core"] == 2
+    (info,) = told("kube_pod_info")
+    assert info == ("default", "p", "", "", "n1", "", "", "", "false")
+    assert told("kube_pod_created") == {("default", "p"): int(NOW.timestamp())}
+
+
+def test_nodes_with_their_taints_and_amounts() -> None:
+    bootstrap.add_missing(now=NOW)
+    make_node("n1", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}])
+    make_node("n2")
+    taints = {key for key in told("kube_node_spec_taint") if key[1] == "a"}
+    assert taints == {("n1", "a", "b", "NoSchedule")}
+    amounts = told("kube_node_status_allocatable")
+    assert amounts["n2", "cpu", "core"] == 64
+    assert amounts["n2", "memory", "byte"] == 256 * 1024**3
+    assert told("kube_node_spec_unschedulable") == {("n1",): 0, ("n2",): 0}
+    assert {key[0] for key in told("kube_node_info")} == {"n1", "n2"}
+
+
+def test_workloads_and_quotas_with_their_numbers() -> None:
+    bootstrap.add_missing(now=NOW)
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    selector = {"matchLabels": {"a": "b"}}
+    spec = {"selector": selector, "template": template}
+    create("Deployment", "apps/v1", "d", spec={**spec, "replicas": 3})
+    create("DaemonSet", "apps/v1", "ds", spec=spec)
+    job = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    create("Job", "batch/v1", "j", spec={"template": job, "parallelism": 2})
+    create("ResourceQuota", "v1", "q", spec={"hard": {"pods": "5", "requests.cpu": "2500m"}})
+    assert told("kube_deployment_spec_replicas") == {("default", "d"): 3}
+    assert told("kube_deployment_status_replicas") == {("default", "d"): 0}
+    assert told("kube_daemonset_status_desired_number_scheduled") == {("default", "ds"): 0}
+    assert told("kube_job_spec_parallelism") == {("default", "j"): 2}
+    quota = told("kube_resourcequota")
+    assert quota["default", "q", "requests.cpu", "hard"] == 2.5
+    assert quota["default", "q", "pods", "hard"] == 5
+    assert quota["default", "q", "pods", "used"] == 0
+
+
+def test_every_metric_can_be_told() -> None:
+    """Each statement is one that PostgreSQL takes, for a shard and for some namespaces too."""
+    for name in FAMILIES:
+        told(name)
+        told(name, namespaces=("a", "b"), shard=1, shards=3)
+
+
+def test_shards_and_namespaces_divide_what_is_told(monkeypatch) -> None:
+    bootstrap.add_missing(now=NOW)
+    create("Namespace", "v1", "other", "")
+    for number in range(12):
+        namespace = "other" if number > 7 else "default"
+        create_pod(pod_manifest(f"p{number}", metadata={"namespace": namespace}), now=NOW)
+    monkeypatch.setattr(state_metrics, "AT_ONCE", 5)
+    everything = told("kube_pod_created")
+    assert len(everything) == 12
+    parts = [told("kube_pod_created", shard=shard, shards=3) for shard in range(3)]
+    assert sum(len(part) for part in parts) == 12
+    assert {key for part in parts for key in part} == everything.keys()
+    assert {key[1] for key in told("kube_pod_created", namespaces=("other",))} == {
+        "p8", "p9", "p10", "p11",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+def chunked(body: bytes) -> bytes:
+    parts = []
+    while True:
+        size, _, body = body.partition(b"\r\n")
+        if not int(size, 16):
+            return b"".join(parts)
+        parts.append(body[: int(size, 16)])
+        body = body[int(size, 16) + 2 :]
+
+
+def scrape(server: Server, path: str, token: str, **headers: str) -> tuple[int, bytes]:
+    with server.connect() as connection:
+        connection.sendall(request("GET", path, token, connection="close", **headers))
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    head, _, body = received.partition(b"\r\n\r\n")
+    encoded = b"transfer-encoding: chunked" in head.lower()
+    return int(head.split()[1]), chunked(body) if encoded else body
+
+
+def test_a_scrape_is_streamed_to_those_who_may_and_says_what_is_wrong(server, settings) -> None:
+    bootstrap.add_missing(now=NOW)
+    make_node("n1")
+    make_pod("p")
+    monitor = make_token("prometheus", ["system:monitoring"])
+    code, body = scrape(server, "/metrics/state", monitor)
+    assert code == 200
+    families = {one.name: one for one in text_string_to_metric_families(body.decode())}
+    assert sorted(families) == sorted(LABELS)
+    assert families["kube_pod_created"].samples[0].labels["pod"] == "p"
+    code, body = scrape(server, "/metrics/state?resources=nodes", monitor, accept_encoding="gzip")
+    names = {one.name for one in text_string_to_metric_families(gzip.decompress(body).decode())}
+    assert names == {name for name in LABELS if name.startswith("kube_node_")}
+    settings.METRICS_OPEN = True
+    assert scrape(server, "/metrics/state", "")[0] == 401
+    assert scrape(server, "/metrics/state", make_token("somebody", []))[0] == 403
+    for query, named in (
+        ("resources=things", b"resources"), ("shard=2&totalShards=2", b"shard"),
+        ("totalShards=0", b"totalShards"), ("only=pods", b"only"),
+    ):  # fmt: skip
+        code, body = scrape(server, f"/metrics/state?{query}", monitor)
+        assert (code, named in body) == (400, True), body
