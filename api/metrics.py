@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from api import auth, clock, errors, exposition
+from api import auth, clock, errors, exposition, room
 from api.routes import Route, split, verb
 from clusterstate import aside, progress
 from clusterstate.access.rules import Attributes
@@ -264,6 +264,14 @@ def _followers() -> Iterator[str]:
     )
 
 
+def _disk() -> Iterator[str]:
+    free = room.free()
+    if free is not None:  # nobody here can see the disk of another server
+        yield exposition.gauge(
+            "stowage_disk_free_bytes", "Room that is left where the embedded database lies.", free
+        )
+
+
 def text() -> str:
     """Return what a scrape is told. Queries.
 
@@ -275,7 +283,7 @@ def text() -> str:
     """
     actions.add()
     parts = [exposition.totals(queries.totals()), exposition.gauges(queries.gauges())]
-    for ask in (_timers, _followers, _queue, _loops):
+    for ask in (_timers, _followers, _queue, _loops, _disk):
         parts += ask()
     return "".join(parts)
 

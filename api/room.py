@@ -10,7 +10,6 @@ import os
 import time
 
 from django.conf import settings
-from prometheus_client import Gauge
 
 from api import errors
 
@@ -46,10 +45,11 @@ class _Room:
 
 
 _room = _Room()
-if settings.DATABASE_FOLDER is not None:
-    Gauge(
-        "stowage_disk_free_bytes", "Room that is left where the embedded database lies."
-    ).set_function(lambda: _room.free() or 0)
+
+
+def free() -> int | None:
+    """Return the free bytes where the embedded database lies, ``None`` if not to be known."""
+    return _room.free()
 
 
 def require() -> None:
