@@ -92,16 +92,19 @@ class Adder:
 
     def __init__(self) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin, also again after ``close``."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Add the rest, and end."""
         self._stop.set()
-        self._thread.join(_LAST_SECONDS)
+        if self._thread is not None:
+            self._thread.join(_LAST_SECONDS)
 
     def _run(self) -> None:
         turn = 0

@@ -180,7 +180,8 @@ def test_a_restored_backup_leaves_the_counters() -> None:
 
 def test_the_last_figures_are_added_when_a_process_ends() -> None:
     adder = actions.Adder()
-    adder.start()
-    apiserver.watch_events.of("", "v1", "pods").add(4)
-    adder.close()
-    assert events() == 4
+    for turn in (1, 2):  # a server may start again in the same process
+        adder.start()
+        apiserver.watch_events.of("", "v1", "pods").add(4)
+        adder.close()
+        assert events() == 4 * turn
