@@ -26,7 +26,7 @@ from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import controller_state
+from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
 from clusterstate.queries.objects import get_object
 from clusterstate.queries.usage import usage_of
@@ -234,7 +234,7 @@ class ZonesViewSet(OwnViewSet):
 
     def list(self, request: Request) -> Response:
         """Return a ZoneList: state, taints per second, and how many are left at once."""
-        kept = controller_state("node-lifecycle")
+        kept = stored_state("node-lifecycle")
         items = [
             {
                 "metadata": {"name": name},

@@ -17,7 +17,7 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import actors, changes, sql
-from clusterstate.actions import aside, events
+from clusterstate.actions import aside, controller_state, events
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.clauses import log_versions, returning_versions
 from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS, finish_deletions
@@ -25,7 +25,7 @@ from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects import document, moments
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import controller_state
+from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, FIGURES, TAINT, DueTaint, Figures
 from clusterstate.queries.stays import BOUND_AT, Place, Stay
 
@@ -510,40 +510,6 @@ def record(news: Sequence[Occurrence], *, now: datetime) -> None:
 def count_evictions(lateness: Sequence[float]) -> None:
     """Add evictions to the figures that `/metrics` shows, by how late each was, in seconds."""
     with transaction.atomic():
-        figures = msgspec.convert(state(FIGURES), Figures)
+        figures = msgspec.convert(stored_state(FIGURES), Figures)
         figures.add(lateness)
-        set_state(FIGURES, msgspec.to_builtins(figures))
-
-
-# Cursors --------------------------------------------------------------------------------------
-
-
-def cursor(name: str) -> int | None:
-    """Return up to which revision a controller has acted, ``None`` if it never did."""
-    row = sql.fetch_one("SELECT revision FROM controller_cursor WHERE name = %s", (name,))
-    return None if row is None else row[0]
-
-
-def set_cursor(name: str, revision: int) -> None:
-    """Remember up to which revision a controller has acted."""
-    sql.run(
-        "INSERT INTO controller_cursor (name, revision, state)"
-        " VALUES (%s::text, %s::bigint, '{}'::jsonb)"
-        " ON CONFLICT (name) DO UPDATE SET revision = excluded.revision",
-        (name, revision),
-    )
-
-
-def state(name: str) -> dict[str, Any]:
-    """Return what a controller keeps between passes, empty if nothing."""
-    return controller_state(name)
-
-
-def set_state(name: str, kept: dict[str, Any]) -> None:
-    """Remember what a controller keeps between passes."""
-    sql.run(
-        "INSERT INTO controller_cursor (name, revision, state)"
-        " VALUES (%s::text, 0, %s::text::jsonb)"
-        " ON CONFLICT (name) DO UPDATE SET state = excluded.state",
-        (name, msgspec.json.encode(kept).decode()),
-    )
+        controller_state.set_state(FIGURES, msgspec.to_builtins(figures))

@@ -69,7 +69,8 @@ class Eviction(Pod):
 class ControllerCursor(models.Model):
     """Up to which revision a controller has acted on the log, and what it keeps between passes.
 
-    Written in the transaction of what the controller wrote, so that neither runs ahead.
+    Written after what the controller wrote, in a transaction of its own: after a crash between the
+    two the controller does the same work again, which must do no harm.
     """
 
     name = models.TextField(primary_key=True)

@@ -61,7 +61,7 @@ def pending_work(names: Sequence[str]) -> PendingWork:
     )
 
 
-def controller_state(name: str) -> dict[str, Any]:
+def stored_state(name: str) -> dict[str, Any]:
     """Return what a controller keeps between passes, empty if nothing. Queries once."""
     row = sql.fetch_one("SELECT state::text FROM controller_cursor WHERE name = %s", (name,))
     return {} if row is None else msgspec.json.decode(row[0])

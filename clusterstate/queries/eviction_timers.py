@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate import sql
-from clusterstate.queries.controllers import controller_state
+from clusterstate.queries.controllers import stored_state
 
 TAINT: Final = "taint"
 
@@ -159,5 +159,5 @@ def timer_totals(now: datetime) -> TimerTotals:
     return TimerTotals(
         waiting={TAINT: 0, DURING_EXECUTION: 0} | {cause: number for cause, number in rows},  # noqa: C416
         overdue_seconds=overdue,
-        figures=msgspec.convert(controller_state(FIGURES), Figures),
+        figures=msgspec.convert(stored_state(FIGURES), Figures),
     )

@@ -10,6 +10,7 @@
     garbage            dependents of owners that are gone
     namespace_defaults what every namespace has: an account, the certificate authority
     runtime_classes    the gate of pods that wait for their RuntimeClass
+    quotas             the status of ResourceQuotas
     manager            runs those that need a look once a second
 
 A ``rules`` module is pure: state and time in, verdict out, with the Kubernetes file that it

@@ -22,7 +22,7 @@ from functools import partial
 import structlog
 
 from clusterstate import changes, dependents, locks, memory
-from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions import aside, controller_state, objects
 from clusterstate.actions.aside import Which
 from clusterstate.dependents import Dependent, Key
 from clusterstate.objects.errors import Conflict, NotFound, StatusError
@@ -141,7 +141,7 @@ def follow(now: datetime) -> int:
             if not done:
                 break
         if (graph := _remembered()) is not None:
-            evictions.set_cursor(NAME, graph.cursor)
+            controller_state.set_cursor(NAME, graph.cursor)
         if total:
             logger.info("garbage_collected", count=total)
         return total

@@ -20,7 +20,7 @@ import structlog
 from django.conf import settings
 
 from clusterstate import changes, memory
-from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions import aside, controller_state, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects.addresses import FIRST
 from clusterstate.objects.errors import AlreadyExists, NotFound, StatusError
@@ -51,7 +51,7 @@ def has_work(seen: PendingWork) -> bool:
 
 def follow(now: datetime) -> int:
     """Make what namespaces lack; return how many objects were made or changed."""
-    cursor, mark = evictions.cursor(NAME), changes.watermark()
+    cursor, mark = controller_state.cursor(NAME), changes.watermark()
     authority = _authority()
     everywhere = cursor is None or _published != [authority]
     if not everywhere and cursor is not None and mark <= cursor:
@@ -72,7 +72,7 @@ def follow(now: datetime) -> int:
         made = sum(parts)
         if made:
             logger.info("namespaces_completed", objects=made)
-    evictions.set_cursor(NAME, mark)
+    controller_state.set_cursor(NAME, mark)
     _published[:] = [authority]
     return made
 

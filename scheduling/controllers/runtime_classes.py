@@ -12,7 +12,7 @@ from datetime import datetime
 import structlog
 
 from clusterstate import changes
-from clusterstate.actions import aside, events, evictions
+from clusterstate.actions import aside, controller_state, events
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.admission import runtime_class
@@ -28,14 +28,14 @@ NAME = "runtime-classes"
 
 def follow(now: datetime) -> int:
     """Remove the RuntimeClass gate from pods whose RuntimeClass now exists; return how many."""
-    cursor = evictions.cursor(NAME)
+    cursor = controller_state.cursor(NAME)
     mark = changes.watermark()
     if cursor is not None and mark <= cursor:
         return 0
     resumed = 0
     if cursor is None or changed_namespaces(cursor, mark, ("RuntimeClass",)) != []:
         resumed = _resume_all(now)
-    evictions.set_cursor(NAME, mark)
+    controller_state.set_cursor(NAME, mark)
     return resumed
 
 

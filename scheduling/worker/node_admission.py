@@ -25,7 +25,7 @@ import numpy as np
 import structlog
 
 from clusterstate import wake
-from clusterstate.actions import aside, evictions
+from clusterstate.actions import aside, controller_state
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.matching import EmptyTerm
 from scheduling.engine.snapshot import Snapshot
@@ -83,7 +83,7 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
             snapshot.remove_pod(pod_id)
         logger.info("arrivals_failed", count=len(failed))
     mirror.arrivals.clear()
-    evictions.set_cursor(ADMISSION, mirror.cursor)
+    controller_state.set_cursor(ADMISSION, mirror.cursor)
     return len(failed)
 
 

@@ -5,7 +5,7 @@ import pytest
 from django.db import DatabaseError, connection
 
 from clusterstate import sql
-from clusterstate.actions import evictions, objects, usage
+from clusterstate.actions import controller_state, objects, usage
 from clusterstate.queries.lists import list_page
 from scheduling.controllers import garbage, manager, namespace_defaults, runtime_classes
 from scheduling.controllers.budgets import statuses
@@ -76,6 +76,6 @@ def test_nobody_looks_when_nothing_happened():
 def test_a_budget_that_waits_for_the_time_is_looked_at_then():
     while _looked(NOW):
         pass
-    evictions.set_state(statuses.NAME, {"default": after(10).isoformat()})
+    controller_state.set_state(statuses.NAME, {"default": after(10).isoformat()})
     assert _looked(after(9)) == []
     assert _looked(after(10)) == [statuses.NAME]

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api import health, metrics
 from clusterstate import aside as reads
 from clusterstate import changes, memory, sql
-from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions import aside, controller_state, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.objects import decode_object, find_object
@@ -146,7 +146,7 @@ def test_an_indigestible_pod_holds_up_no_eviction() -> None:
     mark = changes.watermark()
     assert timer("beside") == timer("elsewhere") == 10
     assert kept("evictions") == [("Pod", "bad")]
-    assert evictions.cursor("evictions") >= mark
+    assert controller_state.cursor("evictions") >= mark
     assert evict(11) == ["beside", "elsewhere"]
     assert len(told_of("bad")) == 1
 
@@ -231,7 +231,7 @@ def test_a_budget_that_cannot_be_counted_leaves_the_others() -> None:
     statuses.follow(NOW)
     assert expected("a") == expected("c") == 0
     assert kept("disruption") == [("PodDisruptionBudget", "bad")]
-    assert evictions.cursor("disruption") is not None
+    assert controller_state.cursor("disruption") is not None
 
 
 def test_an_owner_that_cannot_be_served_leaves_the_others() -> None:
@@ -248,7 +248,7 @@ def test_readyz_and_metrics_tell_of_it_and_the_service_stays_ready() -> None:
     manager.run(NOW)
     assert list(health._followers()) == [health.Part("followers", needed=False)]
     aside.put("evictions", aside.pod(make_pod("p")), ValueError("x"), now=NOW)
-    evictions.set_cursor("disruption", changes.watermark() - 1)
+    controller_state.set_cursor("disruption", changes.watermark() - 1)
     sql.run("UPDATE change SET at = %s::timestamptz", (after(-3600),))
     (part,) = health._followers()
     assert part.problem.startswith("evictions goes on without 1 object; disruption is 36")
@@ -267,9 +267,9 @@ def test_a_follower_to_whom_nothing_of_note_happens_does_not_seem_to_lag() -> No
     timers.follow(NOW)
     make_pod("unbound")
     timers.follow(after(1))
-    assert evictions.cursor("evictions") < changes.watermark()
+    assert controller_state.cursor("evictions") < changes.watermark()
     timers.follow(after(12))
-    assert evictions.cursor("evictions") == changes.watermark()
+    assert controller_state.cursor("evictions") == changes.watermark()
 
 
 def test_the_manager_sweeps_what_changed() -> None:

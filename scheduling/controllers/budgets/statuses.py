@@ -14,14 +14,14 @@ import msgspec
 import structlog
 
 from clusterstate import changes, locks
-from clusterstate.actions import aside, evictions, objects
+from clusterstate.actions import aside, controller_state, objects
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
 from clusterstate.objects.errors import NotFound
 from clusterstate.objects.labels import Selector, selector_from_label_selector
 from clusterstate.objects.meta import Manifest, OwnerReference
 from clusterstate.objects.pod import LabelSelector, Pod
-from clusterstate.queries.controllers import PendingWork
+from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.namespaces import budget_namespaces, changed_namespaces
 from clusterstate.queries.objects import decode_object, find_object
@@ -53,8 +53,8 @@ def _due(recheck: Mapping[str, str], now: datetime) -> list[str]:
 
 
 def _pass(now: datetime) -> int:
-    cursor = evictions.cursor(NAME)
-    recheck = evictions.state(NAME)
+    cursor = controller_state.cursor(NAME)
+    recheck = stored_state(NAME)
     mark = changes.watermark()
     if cursor is None or (found := changed_namespaces(cursor, mark, FOLLOWED)) is None:
         namespaces = budget_namespaces()
@@ -75,9 +75,9 @@ def _pass(now: datetime) -> int:
         if at is not None:
             recheck[namespace] = at.isoformat()
     if namespaces:
-        evictions.set_state(NAME, recheck)
+        controller_state.set_state(NAME, recheck)
     if cursor is None or mark > cursor:
-        evictions.set_cursor(NAME, mark)
+        controller_state.set_cursor(NAME, mark)
     return written
 
 

@@ -6,8 +6,9 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 
-from clusterstate.actions import aside, evictions
+from clusterstate.actions import aside, controller_state, evictions
 from clusterstate.actions.evictions import Fired
+from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import DueTaint, is_execution_due
 from scheduling.controllers.evictions.judgement import broken, plans
 from scheduling.controllers.evictions.timers import NAME
@@ -45,13 +46,13 @@ def fire_executions(now: datetime) -> Fired:
         return evictions.fire_executions(now=now, limit=BATCH, judge=broken)
     with transaction.atomic():
         # The token bucket is a row, so that the limit survives a restart.
-        kept = evictions.state(NAME)
+        kept = stored_state(NAME)
         burst = max(1.0, rate)
         elapsed = now.timestamp() - kept.get("at", 0.0)
         tokens = min(burst, kept.get("tokens", burst) + max(0.0, elapsed) * rate)
-        evictions.set_state(NAME, {"tokens": tokens, "at": now.timestamp()})
+        controller_state.set_state(NAME, {"tokens": tokens, "at": now.timestamp()})
     fired = evictions.fire_executions(now=now, limit=int(tokens + 1e-6), judge=broken)
     spent = len(fired.evicted)
-    evictions.set_state(NAME, {"tokens": tokens - spent, "at": now.timestamp()})
+    controller_state.set_state(NAME, {"tokens": tokens - spent, "at": now.timestamp()})
     evictions.spread_executions(now=now, rate=rate)
     return fired

@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 
 from clusterstate import changes, memory
-from clusterstate.actions import aside, evictions
+from clusterstate.actions import aside, controller_state, evictions
 from clusterstate.queries.eviction_news import NodeNews, eviction_news
 from clusterstate.queries.eviction_timers import DURING_EXECUTION, TAINT
 from clusterstate.queries.nodes import evicting_nodes
@@ -43,7 +43,7 @@ def follow(now: datetime) -> int:
     """Bring the timers up to date with the log; return how many timers were dropped or written."""
     total = 0
     while True:
-        cursor = evictions.cursor(NAME)
+        cursor = controller_state.cursor(NAME)
         news = None if cursor is None else eviction_news(cursor)
         if news is None:
             return total + replan_everything(now)
@@ -53,7 +53,7 @@ def follow(now: datetime) -> int:
         total += replan_nodes([one.name for one in news.nodes if one.taints], now)
         total += _replan_labels(news.nodes, now)
         total += _replan_pods(news.pod_ids, now)
-        evictions.set_cursor(NAME, news.cursor)
+        controller_state.set_cursor(NAME, news.cursor)
         if not news.more:
             return total
 
@@ -82,7 +82,7 @@ def replan_everything(now: datetime) -> int:
         chosen = set(part)
         mine = [place for place in places if place.node_name in chosen]
         total += _replan_places(mine, part, {}, now)
-    evictions.set_cursor(NAME, cursor)
+    controller_state.set_cursor(NAME, cursor)
     logger.info("timers_stated", timers=total, nodes=len(nodes), revision=cursor)
     return total
 

@@ -19,7 +19,7 @@ import structlog
 from django.conf import settings
 
 from clusterstate import locks, memory
-from clusterstate.actions import aside, evictions, heartbeats, objects
+from clusterstate.actions import aside, controller_state, evictions, heartbeats, objects
 from clusterstate.actions.aside import Which
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.actor import NODE_LIFECYCLE, acts_as
@@ -27,6 +27,7 @@ from clusterstate.objects.errors import NotFound
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.node import Node, NodeCondition, Taint
 from clusterstate.objects.node_taints import BY_CONDITION, UNSCHEDULABLE
+from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.nodes import node_revisions, nodes_by_id
 from scheduling.controllers.nodes.lifecycle_rules import (
     Looked,
@@ -122,7 +123,7 @@ def run(now: datetime) -> int:
 
 
 def _pass(now: datetime) -> int:
-    kept = evictions.state(NAME)
+    kept = stored_state(NAME)
     nodes = _nodes(now)
     signs = {one.looked.node.metadata.name: one.sign for one in nodes}
     heard_at = heartbeats.note(signs, now=now)
@@ -139,7 +140,7 @@ def _pass(now: datetime) -> int:
         "waiting": list(result.waiting),
     }
     # Tokens are spent before the taints are written: a crash between loses some, and gives none.
-    evictions.set_state(NAME, state)
+    controller_state.set_state(NAME, state)
     before = {one.looked.node.metadata.name: one for one in nodes} if result.changes else {}
     written = 0
     news: list[Occurrence] = []
@@ -162,7 +163,7 @@ def _pass(now: datetime) -> int:
     if lost:
         heartbeats.mark_pods_not_ready(lost, now=now)
     if list(result.unready) != state["unready"]:
-        evictions.set_state(NAME, {**state, "unready": list(result.unready)})
+        controller_state.set_state(NAME, {**state, "unready": list(result.unready)})
     if news:
         evictions.record(news, now=now)
     if written:

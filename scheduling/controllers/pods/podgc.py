@@ -17,13 +17,13 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 
-from clusterstate.actions import aside, evictions
+from clusterstate.actions import aside, controller_state
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.pods.status import with_condition
 from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork
+from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.leftovers import (
     POD_GC,
     Leftover,
@@ -58,7 +58,7 @@ def has_work(seen: PendingWork, now: datetime) -> bool:
 
 def collect(now: datetime) -> int:
     """Remove the pods that no agent looks after; return how many."""
-    kept = evictions.state(NAME)
+    kept = stored_state(NAME)
     missed = _missed(kept, now)
     quarantine = timedelta(seconds=settings.POD_GC_QUARANTINE_SECONDS)
     gone = [name for name, since in missed.items() if now - since >= quarantine]
@@ -79,7 +79,7 @@ def collect(now: datetime) -> int:
     }
     if counted_at is not None:
         state["counted_at"] = counted_at.isoformat()
-    evictions.set_state(NAME, state)
+    controller_state.set_state(NAME, state)
     if done:
         logger.info("pods_collected", count=done)
     return done

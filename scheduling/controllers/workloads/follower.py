@@ -9,12 +9,12 @@ import structlog
 from django.conf import settings
 
 from clusterstate import changes, locks, memory
-from clusterstate.actions import aside, evictions
+from clusterstate.actions import aside, controller_state
 from clusterstate.actions.aside import Which
 from clusterstate.objects import document
 from clusterstate.objects.actor import acting, controller
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork
+from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
 from scheduling.controllers.workloads import (
@@ -120,8 +120,8 @@ def follow(now: datetime) -> int:
 
 
 def _pass(now: datetime) -> int:
-    cursor = evictions.cursor(NAME)
-    kept: dict[str, Any] = evictions.state(NAME)
+    cursor = controller_state.cursor(NAME)
+    kept: dict[str, Any] = stored_state(NAME)
     before = dict(kept)
     mark = changes.watermark()
     kinds = [step.kind for step in _at_work()]
@@ -150,9 +150,9 @@ def _pass(now: datetime) -> int:
             kept[namespace] = done[0].isoformat()
     kept = {name: at for name, at in kept.items() if name in present}
     if kept != before:
-        evictions.set_state(NAME, kept)
+        controller_state.set_state(NAME, kept)
     if cursor is None or mark > cursor:
-        evictions.set_cursor(NAME, mark)
+        controller_state.set_cursor(NAME, mark)
     return len(chosen)
 
 
