@@ -23,8 +23,8 @@ from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.delete import finish_deletions
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import NotFound
-from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, KINDS
+from clusterstate.objects.kind import SHARED_TABLE, Kind
+from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import find_object
 
@@ -44,13 +44,12 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
         "SELECT id FROM pod WHERE namespace = %s AND deletion_at <= %s::timestamptz", (name, now)
     )
     finish_deletions([id_ for (id_,) in due], now=now)
-    namespaced = [kind for kind in ALL_KINDS if kind.namespaced]
-    for kinds in ([KINDS["Pod"]], [kind for kind in namespaced if kind.name != "Pod"]):
-        for kind in kinds:
-            if not _is_empty(kind, name):
-                delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
-        if not all(_is_empty(kind, name) for kind in kinds):
-            _tell(name, [kind for kind in namespaced if not _is_empty(kind, name)], now)
+    for is_turn in (lambda kind: kind.name == "Pod", lambda kind: True):
+        for kind in filter(is_turn, _present(name)):
+            delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
+        left = _present(name)
+        if any(map(is_turn, left)):
+            _tell(name, left, now)
             return False
 
     def finalize(manifest: Manifest) -> Manifest:
@@ -123,8 +122,13 @@ def _condition(type_: str, reason: str, message: str) -> Manifest:
     return {"type": type_, "status": "True", "reason": reason, "message": message}
 
 
-def _is_empty(kind: Kind, namespace: str) -> bool:
-    found = sql.fetch_one(
-        f"SELECT 1 FROM {kind.rows} t WHERE t.namespace = %s LIMIT 1", (namespace,)
-    )
-    return found is None
+def _present(namespace: str) -> list[Kind]:
+    """Return the kinds of which a namespace has objects, in the order of the registry."""
+    own = [kind for kind in ALL_KINDS if kind.namespaced and not kind.is_shared]
+    parts = [
+        f"SELECT {kind.code} WHERE EXISTS (SELECT 1 FROM {kind.table} WHERE namespace = %s)"
+        for kind in own
+    ]
+    parts.append(f"SELECT DISTINCT kind::int FROM {SHARED_TABLE} WHERE namespace = %s")
+    codes = {code for (code,) in sql.fetch(" UNION ALL ".join(parts), (namespace,) * len(parts))}
+    return [kind for kind in ALL_KINDS if kind.namespaced and kind.code in codes]
