@@ -118,6 +118,7 @@ CONTROLLERS = environment.chosen(
         "statefulset",
         "job",
         "cronjob",
+        "horizontalpodautoscaler",
     ),
 )
 # How long after its grace period a pod is removed by force when its node's agent does not.

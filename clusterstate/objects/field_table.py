@@ -51,6 +51,9 @@ EventsV1Event: action apiVersion deprecatedCount deprecatedFirstTimestamp deprec
   deprecatedSource eventTime kind metadata note reason regarding related reportingController
   reportingInstance series type
 EventsV1EventSeries: count lastObservedTime
+CrossVersionObjectReference: apiVersion kind name
+HorizontalPodAutoscaler: apiVersion kind metadata spec status
+HorizontalPodAutoscalerSpec: maxReplicas minReplicas scaleTargetRef
 Job: apiVersion kind metadata spec status
 JobSpec: activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions
   managedBy manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy
@@ -390,7 +393,6 @@ CoreV1EndpointPort: appProtocol name port protocol
 CoreV1ResourceClaim: name request
 Counter: value
 CounterSet: counters name
-CrossVersionObjectReference: apiVersion kind name
 Device: allNodes allowMultipleAllocations attributes bindingConditions bindingFailureConditions
   bindsToNode capacity consumesCounters name nodeAllocatableResources nodeName nodeSelector taints
 DeviceAttribute: bool bools int ints string strings version versions
@@ -430,9 +432,8 @@ HPAScalingPolicy: periodSeconds type value
 HPAScalingRules: policies selectPolicy stabilizationWindowSeconds tolerance
 HTTPIngressPath: backend path pathType
 HTTPIngressRuleValue: paths
-HorizontalPodAutoscaler: apiVersion kind metadata spec status
 HorizontalPodAutoscalerBehavior: scaleDown scaleUp
-HorizontalPodAutoscalerSpec: behavior maxReplicas metrics minReplicas scaleTargetRef
+HorizontalPodAutoscalerSpec: behavior metrics
 IPBlock: cidr except
 ISCSIPersistentVolumeSource: chapAuthDiscovery chapAuthSession fsType initiatorName iqn
   iscsiInterface lun portals readOnly secretRef targetPortal

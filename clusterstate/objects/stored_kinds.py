@@ -95,7 +95,8 @@ STORED_KINDS: Final = (
         short_names=("hpa",),
         categories=("all",),
         subresources=("status",),
-        not_done="nothing here measures the use of pods, or scales by it",
+        not_done="nothing here measures the use of pods: the target is kept between minReplicas and"
+        " maxReplicas, and no more",
     ),
     # The network.
     Kind(

@@ -14,6 +14,7 @@ what is wanted out), and a module that carries them out::
     jobs               job_rules             pods that end, as often as asked for
                        job_policy_rules      what a failure means, and when enough is done
     cron_jobs          cron_job_rules        Jobs, whenever a schedule comes round
+    autoscalers        autoscaler_rules      targets within their bounds; nobody measures
     revisions          revision_rules        former templates, kept to be brought back
     hands              what all of them do: create and delete pods, adopt, write statuses, tell
     world              a namespace's workloads and their pods, as they are now

@@ -18,6 +18,7 @@ from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
 from scheduling.controllers.workloads import (
+    autoscalers,
     cron_jobs,
     daemon_sets,
     deployments,
@@ -56,6 +57,13 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 _STEPS: Final = (
+    _Step(
+        "horizontalpodautoscaler",
+        "horizontal-pod-autoscaler",
+        "HorizontalPodAutoscaler",
+        autoscalers.sync,
+        autoscalers.TARGETS,
+    ),
     _Step(
         "deployment",
         "deployment-controller",

@@ -35,6 +35,7 @@ COMPONENTS: Final = {
     "StatefulSet": "statefulset-controller",
     "Job": "job-controller",
     "CronJob": "cronjob-controller",
+    "HorizontalPodAutoscaler": "horizontal-pod-autoscaler",
 }
 _LONGEST_WAIT: Final = 64.0
 _RETRY_SECONDS: Final = 8.0

@@ -34,7 +34,7 @@ from scheduling.controllers.workloads.job_rules import JOB_LABEL, TRACKING
 from scheduling.controllers.workloads.pods import OwnedPod
 
 Value = TypeVar("Value")
-_WITHOUT_PODS: Final = ("ControllerRevision", "PersistentVolumeClaim")
+_WITHOUT_PODS: Final = ("ControllerRevision", "HorizontalPodAutoscaler", "PersistentVolumeClaim")
 """Kinds that are read with the workloads; a claim's selector selects volumes."""
 _MOST: Final = 200_000
 """Documents that are remembered; beyond it all are forgotten, and read when they are met again."""

@@ -1,0 +1,32 @@
+"""HorizontalPodAutoscalers: carries out what ``autoscaler_rules`` plans for their targets."""
+
+from typing import Final
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads import autoscaler_rules as rules
+from scheduling.controllers.workloads.hands import Hands
+
+TARGETS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+"""The kinds that have a number of replicas."""
+
+
+def sync(hands: Hands, autoscaler: Manifest) -> None:
+    """Keep the target's size within the bounds, and say why it is not measured."""
+    named = autoscaler["spec"].get("scaleTargetRef") or {}
+    target = None
+    if named.get("kind") in TARGETS:
+        target = next(
+            (
+                one
+                for one in hands.world.owners[named["kind"]]
+                if one["metadata"]["name"] == named.get("name")
+            ),
+            None,
+        )
+    plan = rules.plan(autoscaler, target, now=hands.now)
+    for type_, reason, message in plan.events:
+        hands.tell(autoscaler, type_, reason, message)
+    if target is not None and plan.replicas is not None:
+        size = plan.replicas
+        hands.write(target, lambda one: {**one, "spec": {**one["spec"], "replicas": size}})
+    hands.write_status(autoscaler, plan.status)
