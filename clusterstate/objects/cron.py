@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from clusterstate.objects import moments
+
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 BOUNDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
@@ -37,6 +39,8 @@ DESCRIPTORS: Final = {
 EVERY: Final = re.compile(r"@every ([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_PAUSE: Final = 292 * 366 * 86400.0
+"""Seconds that Go's durations can hold, about 292 years."""
 _LONGEST_SEARCH: Final = 5 * 366
 """Days after which a schedule counts as one that never comes, such as the 30th of February."""
 
@@ -65,14 +69,15 @@ class Schedule:
         self._every: timedelta | None = None
         if text.startswith("@every"):
             found = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-            self._every = timedelta(seconds=max(1, int(found)))
+            self._every = timedelta(seconds=max(1, int(min(found, _LONGEST_PAUSE))))
         else:
             self._fields = _fields(DESCRIPTORS.get(text, text))
 
     def after(self, moment: datetime) -> datetime | None:
         """Return when it comes next after a moment, in UTC; ``None``: never."""
         if self._every is not None:
-            return (moment + self._every).replace(microsecond=0).astimezone(UTC)
+            following = moments.after(moment.replace(microsecond=0), self._every.total_seconds())
+            return None if moments.is_never(following) else following
         start = moment.astimezone(self._zone)
         for ahead in range(_LONGEST_SEARCH):
             day = start.date() + timedelta(days=ahead)

@@ -143,6 +143,8 @@ def test_too_many_failed_indexes_fail_the_job():
         ([{"succeededIndexes": "0-2", "succeededCount": 1}], "3", False),
         ([{"succeededIndexes": "0"}, {"succeededCount": 1}], "3", True),
         ([{"succeededCount": 0}], "", False),
+        ([{"succeededIndexes": "0-2000000000", "succeededCount": 2}], "1,3", True),
+        ([{"succeededIndexes": "0-2000000000"}], "0-3", False),
     ],
 )
 def test_enough_indexes_make_the_job_a_success(rules, succeeded, enough):

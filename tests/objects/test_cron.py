@@ -39,6 +39,12 @@ def test_a_day_that_does_not_exist_never_comes():
     )
 
 
+def test_a_pause_that_no_clock_outlives_never_ends():
+    endless = Schedule("@every 99999999999999999999h99999999h")
+    assert endless.after(at("9990-01-01T00:00:00")) is None
+    assert endless.latest(at("2026-03-01T00:00:00"), at("2226-03-01T00:00:00")) is None
+
+
 def test_a_zone_moves_the_day_and_its_summer_time_the_hour():
     daily = Schedule("30 2 * * *", "Europe/Berlin")
     assert daily.after(at("2026-03-27T12:00:00")) == at("2026-03-28T01:30:00")

@@ -111,7 +111,7 @@ class _Conditions:
     """The conditions of an autoscaler; a change of status has its time."""
 
     def __init__(self, present: list[Manifest] | tuple[()], now: datetime) -> None:
-        self._kept = {one["type"]: one for one in present}
+        self._kept = {one.get("type") or "": one for one in present}
         self._now = document.format_time(now)
 
     def all(self) -> list[Manifest]:

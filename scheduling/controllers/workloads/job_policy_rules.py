@@ -119,11 +119,13 @@ def fails_index(spec: Manifest, pod: OwnedPod, namespace: str) -> bool:
 
 def parse_indexes(text: str) -> set[int]:
     """Return the indexes of a text like ``0,3-5``."""
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+    return {one for first, last in _spans(text) for one in range(first, last + 1)}
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Return the first and the last index of each part: a part may have a billion."""
+    parts = (part.partition("-") for part in text.split(",") if part)
+    return [(int(first), int(last or first)) for first, _, last in parts]
 
 
 def format_indexes(indexes: Collection[int]) -> str:
@@ -145,11 +147,15 @@ def success(spec: Manifest, succeeded: Collection[int]) -> str:
     completions = spec.get("completions") or 0
     for number, rule in enumerate(policy.get("rules") or ()):
         wanted, count = rule.get("succeededIndexes"), rule.get("succeededCount")
-        among = set(succeeded)
+        there = len(succeeded)
         if wanted is not None:
-            required = {one for one in parse_indexes(wanted) if one < completions}
-            among &= required
-            count = len(required) if count is None else count
-        if succeeded and count is not None and len(among) >= count:
+            spans = [
+                (first, min(last, completions - 1))
+                for first, last in _spans(wanted)
+                if first < completions
+            ]
+            there = sum(any(a <= one <= b for a, b in spans) for one in succeeded)
+            count = sum(b - a + 1 for a, b in spans) if count is None else count
+        if succeeded and count is not None and there >= count:
             return f"Matched rules at index {number}"
     return ""
