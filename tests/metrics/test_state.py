@@ -7,7 +7,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from clusterstate.actions import bootstrap, objects
-from clusterstate.actions.pods.create import create_pod
 from clusterstate.queries import state_metrics
 from clusterstate.queries.state_families import FAMILIES
 from clusterstate.queries.state_metrics import Selection
@@ -15,6 +14,7 @@ from tests.api.conftest import make_token
 from tests.api.serve import Server, request, serving
 from tests.clock import NOW
 from tests.controllers.support import bind, make_node, make_pod, pod_manifest
+from tests.creating import create_pod
 from tests.metrics.state_names import LABELS
 
 pytestmark = pytest.mark.django_db(transaction=True)
