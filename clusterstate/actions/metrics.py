@@ -17,7 +17,7 @@ from clusterstate.metrics import families
 
 logger = structlog.get_logger(__name__)
 
-EVERY_SECONDS: Final = 2.0
+EVERY_SECONDS = 2.0
 """What others counted may be missing from a scrape for so long."""
 GAUGES_EVERY: Final = 5
 """A process without anything to add says each time so many periods have passed that it is alive."""

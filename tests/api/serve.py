@@ -9,6 +9,7 @@ from typing import Any
 
 import uvicorn
 
+from clusterstate.actions import metrics
 from tests.waiting import until
 
 
@@ -71,7 +72,12 @@ def status_of(found: tuple[int, dict[str, str], bytes]) -> tuple[int, Any]:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """Run the server until the end of the block."""
+    """Run the server until the end of the block; once in a process, whose lanes end with it.
+
+    It adds what it counted when it is scraped and when it ends, and not by itself: its thread would
+    write in the middle of other tests, and count what they count.
+    """
+    metrics.EVERY_SECONDS = 24 * 3600.0
     config = uvicorn.Config(
         "api.asgi:application", interface="asgi3", http="api.protocol:Protocol",
         loop="api.protocol:loop", ws="none", host="127.0.0.1", port=0, log_level="warning",
