@@ -2,14 +2,13 @@
 
     interning, requirements   manifests -> classes: everything a pod asks for, parsed once
     snapshot                  the cluster as columns, kept up to date by deltas
-    cycle                     one pod, or a batch, through the extension points
-    class_cache               which way a pod is decided: the lines below, in this order
-    fast_lane                 runs of pods in one compiled loop
+    cycle                     the reference path: every plugin is asked about every node
+    class_cache               which of the two ways a pod is decided
+    fast_lane                 the other way: runs of pods in one compiled loop
     compiling                 a class becomes a plan, a program and a request (plans, programs)
     statements, slots         what plugins state about other pods, and the counts that this needs
     lines, run                totals of rows by request; what was decided, as columns
-    refusals                  what was said to a sister and still holds
-    class_state               the reference path's answers, from what earlier pods left behind
+    refusals                  why a pod of the class was refused, as long as that still holds
     peers                     who counts whom: terms and counters, filed under what they mean
     row_program               why rows reject a class, and who would have to leave them, in numbers
     budgets, nominations      what the dry run of preemption counts with

@@ -1,24 +1,24 @@
 """Classes of pods compiled: to a plan of the nodes, a program about other pods, and a request.
 
 A class that cannot be compiled goes the reference path: if a plugin looks at more than it can name
-(``plans.Aspected``) or state (``framework.terms``), or if amounts, rules or groups are more than
-the loop has room for.
+(``framework.interface.Aspected``) or state (``framework.terms``), or if amounts, rules or groups
+are more than the loop has room for.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from scheduling.engine.compiled.layout import AMOUNT, SCORED_COLUMNS
 from scheduling.engine.lines import CHECKS, Lines
 from scheduling.engine.plans import Plan, Plans, Profile
 from scheduling.engine.programs import Program, Programs
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.statements import FILTERING
-from scheduling.framework.interface import CycleState, Locality, Plugin
+from scheduling.framework.interface import CycleState, Plugin, looks_at_nodes
 from scheduling.framework.types import PodInfo
 
 _LARGEST_AMOUNT: Final = 2**50
-_NO_LEAST: Final = (0, 0, 0, 0)
-_NO_BALANCE: Final = (0, 0)
+_NO_RESOURCE: Final = (-1, 0, 0)
 
 
 class Compiled:
@@ -28,9 +28,9 @@ class Compiled:
 
     ``pinned``: one node alone can hold its pods, whose row then stands for the plan's number.
 
-    ``key``: what its line says, as the bytes of int64 numbers: the plan's number, weight and amount
-    of cpu and of memory for least allocated, amounts for balance, cpu and memory with defaults,
-    amounts that must be free, their resource columns, and what is accounted for by column.
+    ``key``: what its line says, as the bytes of int64 numbers: the plan's number, cpu and memory
+    with defaults, amounts that must be free, their resource columns, what is accounted for by
+    column, and what NodeResourcesFit and balance score.
     """
 
     __slots__ = ("key", "peer_stamp", "pinned", "plan", "program", "stamp")
@@ -83,7 +83,7 @@ class Compiler:
         self._static = [
             plugin
             for plugin in (() if framework is None else framework.filter_plugins)
-            if framework.facts(plugin).locality is Locality.NODE
+            if looks_at_nodes(plugin)
         ]
         self.pin_plan = Plan(-1, None)
         self.pin_plan.absent = snapshot.node_count - 1
@@ -111,17 +111,11 @@ class Compiler:
         checks = profile.fit.request_checks(info, snapshot)
         if len(checks) > CHECKS:
             return made
-        least: tuple[int, ...] | None = _NO_LEAST
-        balanced: tuple[int, ...] | None = _NO_BALANCE
-        if profile.least is not None:
-            least = profile.least[0].least_allocated_terms(info)
-        if profile.balanced is not None:
-            balanced = profile.balanced[0].balanced_terms(info)
-        if least is None or balanced is None:
-            return made
+        scored = self._scored(info)
+        nonzero = (info.nonzero_cpu, info.nonzero_memory)
         vector = snapshot.request_vector(info).tolist()
-        asked = (*least, *balanced, info.nonzero_cpu, info.nonzero_memory, *vector)
-        if min(asked) < 0 or max(asked) >= _LARGEST_AMOUNT:
+        amounts = (*nonzero, *vector, *scored[AMOUNT::SCORED_COLUMNS])
+        if min(amounts) < 0 or max(amounts) >= _LARGEST_AMOUNT:
             return made
         names_nodes = info.node_affinity_key and snapshot.node_count > 1
         if names_nodes and len(vector) == self._lines.width:
@@ -129,7 +123,7 @@ class Compiler:
             if row is not None:
                 made.pinned, made.plan = True, self.pin_plan
                 made.stamp = self._versions()
-                made.key = self._lines.key(row, asked, checks, vector)
+                made.key = self._lines.key(row, nonzero, checks, vector, scored)
                 return made
         if not wanting:
             made.plan = self._plans.of(info, tuple(aspects))
@@ -150,8 +144,21 @@ class Compiler:
         # Of making the plan some versions may have changed: what was found holds for them too.
         made.stamp = self._versions()
         if len(vector) == self._lines.width and made.plan is not None:
-            made.key = self._lines.key(made.plan.number, asked, checks, vector)
+            made.key = self._lines.key(made.plan.number, nonzero, checks, vector, scored)
         return made
+
+    def _scored(self, info: PodInfo) -> list[int]:
+        """Return what NodeResourcesFit and balance look at, as ``Lines.scored``."""
+        profile, snapshot = self._profile, self._snapshot
+        found: list[int] = []
+        for scores in (
+            () if profile.least is None else profile.least[0].scored(info, snapshot),
+            () if profile.balanced is None else profile.balanced[0].balanced(info, snapshot),
+        ):
+            for one in scores:
+                found += (one.column, one.weight, one.amount)
+            found += _NO_RESOURCE * (self._lines.scored_count - len(scores))
+        return found
 
     def _only_row(self, info: PodInfo, wanting: Sequence[Plugin]) -> int | None:
         """Return the row that alone can hold the class's pods, as far as rules of nodes say.

@@ -3,7 +3,7 @@
 ``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
 for many in order and assumes each decision, so that the next pod sees it (R150). This is the
 reference path: every plugin is asked about every node. ``engine.class_cache`` gives the same
-decisions in other ways, and is asked first where the caller has one.
+decisions, most of them by the fast lane, and is asked first where the caller has one.
 
 Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
 decision is derived from the batch's seed and the pod's number in it, both kept in the decision, so
@@ -112,6 +112,7 @@ def schedule_pod(
     draw: int = 0,
     start: int = 0,
     state: CycleState | None = None,
+    programs: RowPrograms | None = None,
 ) -> Decision:
     """Return where the pod goes, or why nowhere; the snapshot stays as it is.
 
@@ -123,8 +124,9 @@ def schedule_pod(
         draw: number of the decision under the seed.
         start: index in the node order where the search begins, when not all nodes are looked at.
         state: from ``new_state``, for a caller that goes on with it to Reserve and Permit.
+        programs: of this snapshot and framework; they answer Filter while pods are nominated.
     """
-    return _Cycle(snapshot, framework, pod, options, draw, start, state).run()
+    return _Cycle(snapshot, framework, pod, options, draw, start, state, programs).run()
 
 
 def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
@@ -155,8 +157,8 @@ class Shortcut(Protocol):
 
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
-    ) -> Decision | None:
-        """Return the decision that the reference path would make, ``None`` to have it made there.
+    ) -> Decision:
+        """Return the decision of the reference path.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -287,6 +289,7 @@ class _Cycle:
         draw: int,
         start: int,
         state: CycleState | None = None,
+        programs: RowPrograms | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.framework = framework
@@ -297,6 +300,9 @@ class _Cycle:
         self.start = start
         self.next_start = start
         self.state = state or new_state(pod, options, draw)
+        self.programs = programs
+        if programs is not None:
+            self.state.victim_search = programs
 
     def run(self) -> Decision:
         if not self.snapshot.node_count:
@@ -349,15 +355,23 @@ class _Cycle:
         total = self.snapshot.node_count
         if wanted >= len(rows):
             self.next_start = next_start(self.start, len(rows), total)
-            return self.framework.filter(self.state, self.info, self.snapshot, rows)
+            return self._judge(rows)
         order = self.snapshot.ordered_rows()
         if len(rows) != total:
             order = order[np.isin(order, rows)]
         order = np.roll(order, -(self.start % len(order)))
-        filtered = self.framework.filter(self.state, self.info, self.snapshot, order)
+        filtered = self._judge(order)
         cut = enough(filtered.verdict == 0, wanted)
         self.next_start = next_start(self.start, cut, total)
         return Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses)
+
+    def _judge(self, rows: Rows) -> Filtered:
+        """Return what Filter says of rows."""
+        if self.programs is not None and self.snapshot.has_any_nomination:
+            filtered = self.programs.judge(self.state, self.info, rows)
+            if filtered is not None:
+                return filtered
+        return self.framework.filter(self.state, self.info, self.snapshot, rows)
 
     def _placed(
         self, begun: PreFiltered, filtered: Filtered, scores: ScoreTable | None

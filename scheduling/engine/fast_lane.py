@@ -7,11 +7,11 @@ microseconds. So a pod that is like no other costs no more than the arithmetic. 
 about other pods come to is its program (``programs``); a class that only one node can hold has no
 line, its row is judged by itself.
 
-A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit by
-least allocated, NodeResourcesBalancedAllocation, cpu and memory) and on terms that a program
-covers. Pods that are nominated to nodes are counted there, where they count for every pod of the
-run. ``decide`` stops before the first pod of another class, or that fits nowhere. Decisions and
-records are those of the reference path, ``engine.cycle``.
+A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit,
+NodeResourcesBalancedAllocation) and on terms that a program covers. Pods that are nominated to
+nodes are counted there, where they count for every pod of the run. ``decide`` stops before the
+first pod of another class, or that fits nowhere. Decisions and records are those of the reference
+path, ``engine.cycle``.
 
 Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.compiled import arguments
-from scheduling.engine.compiled.layout import BLOCK, FIELDS
+from scheduling.engine.compiled.layout import AMOUNT, BLOCK, COLUMN, FIELDS, WEIGHT
 from scheduling.engine.compiling import Compiled, Compiler
 from scheduling.engine.cycle import Options, PodToPlace, draws
 from scheduling.engine.lines import PARTS, SHORTEST, Lines
@@ -34,11 +34,14 @@ from scheduling.engine.programs import Program, Programs
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.formulas import LEAST
 from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.terms import Strategy
 from scheduling.framework.types import PodInfo
 
 _LONGEST = 1024
 _TRIES = 3
+_NO_RANK: Int32 = np.zeros(0, np.int32)
 _instances = itertools.count()
 
 _loops: ModuleType | None = None
@@ -110,16 +113,17 @@ class FastLane:
         snapshot = self._snapshot
         self._generation = next(_instances)
         self._plans = Plans(snapshot, self._profile)
-        self._lines = Lines(snapshot, self._plans.rows)
+        self._lines = Lines(snapshot, self._plans.rows, self._profile.more_scored)
         self._programs = Programs(snapshot, self._profile.framework)
         self._compiler = Compiler(
             snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
         )
         rows = self._plans.rows
-        self._mirror: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
+        self._mirror: Float64 = np.ones(rows * FIELDS, np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
         self._cursor = -1
+        self._rank: Int32 = _NO_RANK
         self._stamp = self._now()
 
     def _now(self) -> tuple[int, ...]:
@@ -177,10 +181,11 @@ class FastLane:
             return
         lines, profile = self._lines, self._profile
         numbers = np.array([number for number, _ in made])
-        told = np.frombuffer(b"".join([compiled.key for _, compiled in made]), np.int64)
-        told = told.reshape(len(made), -1)
-        plan_of, least_balanced, nonzero, amounts, columns, vectors = np.split(told, PARTS, axis=1)
-        least, balanced = least_balanced[:, :4], least_balanced[:, 4:]
+        written = np.frombuffer(b"".join([compiled.key for _, compiled in made]), np.int64)
+        written = written.reshape(len(made), -1)
+        plan_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
+        vectors = rest[:, : lines.width]
+        resources = rest[:, lines.width :].reshape(len(made), *lines.scored.shape[1:])
         masks, bases, weights = [], [], []
         for plan_number in plan_of[:, 0].tolist():
             plan = self._plans.plans[plan_number]
@@ -202,17 +207,19 @@ class FastLane:
         lines.mask_of[numbers] = np.array(masks, np.uint64)
         lines.base_of[numbers] = bases
         lines.weights[numbers] = weights
-        # Scores that a plan lacks count nothing.
-        scored = np.array(weights) > 0
-        lines.asked[numbers, :2] = least[:, 1::2] * scored[:, :1]
-        lines.asked[numbers, 2:] = balanced * scored[:, 1:]
-        shares = least[:, ::2] * scored[:, :1]
-        summed = shares.sum(axis=1)
-        terms = np.empty((len(made), 9))
+        lines.scored[numbers] = resources
+        terms = np.zeros((len(made), 9))
         for column in range(2):
             terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)
-        terms[:, 2:6] = lines.asked[numbers]
-        terms[:, 6:8] = shares
+            for score, place in ((0, 2), (1, 4)):
+                is_it = resources[:, score, :, COLUMN] == column
+                asked = np.where(is_it, resources[:, score, :, AMOUNT], 0).sum(axis=1)
+                # Scores that a plan lacks count nothing.
+                terms[:, place + column] = np.where(np.array(weights)[:, score] > 0, asked, 0)
+                if score == 0:
+                    shares = np.where(is_it, resources[:, score, :, WEIGHT], 0).sum(axis=1)
+                    terms[:, 6 + column] = shares
+        summed = terms[:, 6:8].sum(axis=1)
         terms[:, 8] = np.divide(1.0, summed, out=np.zeros(len(made)), where=summed > 0)
         lines.terms[numbers] = terms
         lines.witness[numbers] = -1
@@ -288,6 +295,7 @@ class FastLane:
             start=start,
             count=count,
         )
+        self._rank = snapshot.name_rank() if options.tie_break == "first" else _NO_RANK
         done = self._loop(found, ahead, log, filled)
         if done == count:
             self._length = min(2 * self._length, _LONGEST)
@@ -444,9 +452,9 @@ class FastLane:
         pinned = [at for at, line in enumerate(ahead.lines) if line < 0]
         of_class[pinned] = np.arange(len(pinned), dtype=np.int32)
         width = self._lines.numbers.size // 8
-        told = np.frombuffer(b"".join(ahead.pins), np.int64).reshape(len(pinned), width)
-        row, _, nonzero, amounts, columns, vectors = np.split(told, PARTS, axis=1)
-        parts = (row[:, 0], amounts, columns, vectors, nonzero)
+        written = np.frombuffer(b"".join(ahead.pins), np.int64).reshape(len(pinned), width)
+        row, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
+        parts = (row[:, 0], amounts, columns, rest[:, : self._lines.width], nonzero)
         of_pod = of_class[who]
         return arguments.Pins(of_pod, *[np.array(part, np.int64, order="C") for part in parts])
 
@@ -466,7 +474,15 @@ class FastLane:
         assert _loops is not None
         nominations = self._snapshot.nominations
         return (
-            arguments.Mirror(self._mirror, self._odd, self._odd_in),
+            arguments.Mirror(
+                self._mirror,
+                self._odd,
+                self._odd_in,
+                self._profile.more_scored > 0,
+                self._profile.strategy.kind,
+                self._profile.strategy.table,
+                self._rank,
+            ),
             _columns(self._snapshot, arguments.Nodes),
             arguments.Guests(nominations.requested, nominations.pods),
         )
@@ -484,6 +500,8 @@ def _compile() -> None:
     runs._snapshot = snapshot
     runs._profile = Profile.__new__(Profile)
     runs._profile.framework = None
+    runs._profile.more_scored = 0
+    runs._profile.strategy = Strategy(LEAST, np.zeros(101, np.int64))
     runs._clear()
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)

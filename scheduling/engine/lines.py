@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduling.engine.compiled.layout import BLOCK, KINDS, LOW
+from scheduling.engine.compiled.layout import BLOCK, KINDS, LOW, SCORED_COLUMNS
 from scheduling.engine.plans import MOST_GROUPS, Plan
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
@@ -14,8 +14,11 @@ from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt
 CHECKS = 8
 """So many amounts are compared at most."""
 SHORTEST = 16
-PARTS = (1, 7, 9, 9 + CHECKS, 9 + 2 * CHECKS)
-"""Where the parts of a line's key begin: plan, scores, amounts with defaults, checks, vector."""
+PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
+"""Where parts of a line's key begin: plan, amounts with defaults, checks, their columns, vector.
+
+The vector is followed by what scores look at.
+"""
 _PADDING = (-1,) * CHECKS
 _LINE_BYTES = 128 * 2**20
 _WARM_BYTES = 12 * 2**20
@@ -30,13 +33,19 @@ class Lines:
     highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew, as
     with ``anew``, where only ``group`` is as new as the cursor. ``group`` int16 (lines, rows): of
     lines for classes with programs, the group of each row; the plan's, or the program's own.
+    ``scored`` int64 (lines, 2, resources, SCORED_COLUMNS): what NodeResourcesFit and balance score.
+    ``terms`` float64 (lines, 9): cpu and memory that must be free, that are scored, and that are
+    balanced, the weights of scored ones and one over their sum; for rows that are not odd.
     """
 
-    def __init__(self, snapshot: Snapshot, rows: int) -> None:
+    def __init__(self, snapshot: Snapshot, rows: int, more_scored: int) -> None:
         self.rows = rows
+        self.scored_count = more_scored or 2
         blocks = rows // BLOCK
         self.width = snapshot.requested.shape[1]
-        self.numbers = struct.Struct(f"{9 + 2 * CHECKS + self.width}q")
+        self.numbers = struct.Struct(
+            f"{3 + 2 * CHECKS + self.width + 2 * self.scored_count * SCORED_COLUMNS}q"
+        )
         # A stream of requests that never come again should stay in the processor's cache.
         warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
         self.most = max(min(warm, _LINE_BYTES // (rows * 8)), SHORTEST)
@@ -54,7 +63,7 @@ class Lines:
         self.more: Mask = np.zeros(0, np.bool_)
         self.terms: Float64 = np.zeros((0, 9), np.float64)
         self.weights: Int32 = np.zeros((0, 2), np.int32)
-        self.asked: Int64 = np.zeros((0, 4), np.int64)
+        self.scored: Int64 = np.zeros((0, 2, self.scored_count, SCORED_COLUMNS), np.int64)
         self.vectors: Int64 = np.zeros((0, self.width), np.int64)
         self.nonzero: Int64 = np.zeros((0, 2), np.int64)
         self.base_of: Int32 = np.zeros(0, np.int32)
@@ -75,25 +84,28 @@ class Lines:
     def key(
         self,
         number: int,
-        asked: Sequence[int],
+        nonzero: Sequence[int],
         checks: Sequence[tuple[int, int]],
         vector: Sequence[int],
+        scored: Sequence[int],
     ) -> bytes:
         """Return what a line says, as bytes; see ``compiling.Compiled``.
 
         Args:
             number: of the plan, or the row of a pinned class.
-            asked: what scores take in, then cpu and memory with defaults.
+            nonzero: cpu and memory with defaults.
             checks: amounts and columns of what must be free.
             vector: what is accounted for, by column.
+            scored: what scores look at; see ``scored``.
         """
         padding = _PADDING[len(checks) :]
         return self.numbers.pack(
             number,
-            *asked[:8],
+            *nonzero,
             *[amount for amount, _ in checks], *padding,
             *[column for _, column in checks], *padding,
             *vector,
+            *scored,
         )  # fmt: skip
 
     def reserve_groups(self, count: int) -> None:

@@ -7,7 +7,7 @@ in which the labels that their terms look at tell groups of rows apart as well.
 
 from collections.abc import Hashable
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -15,51 +15,39 @@ from scheduling.engine.compiled.layout import BLOCK, LOW, MOST_SHUT
 from scheduling.engine.decision import Rejection
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64
+from scheduling.framework.formulas import LEAST
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
-    Cacheable,
+    Aspected,
     CycleState,
-    Locality,
-    NodeTable,
+    Grouping,
     NormalizeScore,
     Plugin,
     Rows,
     Score,
+    looks_at_nodes,
+    scores_nodes,
 )
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.terms import (
     AffinityTerms,
-    BalancedScore,
+    AllocationScore,
+    BalanceScore,
     CountedFilter,
-    LeastAllocatedScore,
     RequestFilter,
     ScaledScore,
     SpreadTerms,
+    Strategy,
 )
 from scheduling.framework.types import PodInfo
 
+_COMMON = frozenset({"cpu", "memory"})
 MOST_GROUPS = 64
 """Of a plan whose scores are normalised over the groups with feasible rows, which bits tell."""
 MOST_KEYED = 960
 """Of a plan for classes with programs."""
 _PLAN_BYTES = 64 * 2**20
-
-
-@runtime_checkable
-class Aspected(Protocol):
-    """A plugin that can name what it looks at in a pod."""
-
-    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return all that the plugin's answers about a pod depend on, besides the nodes.
-
-        Pods with equal aspects get equal answers from PreFilter, Filter, PreScore, Score,
-        NormalizeScore and ``group_keys`` as long as the snapshot's ``node_version`` stays. A plugin
-        whose locality is not NODE answers for what it says beyond comparing and scoring requests:
-        it must pass every row then. ``None``: more than can be named. The answer itself holds as
-        long as all of the snapshot's versions do.
-        """
-        ...
 
 
 class Plan:
@@ -113,12 +101,17 @@ class Profile:
         self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
         # Plugins that look at nodes alone, and do not say at what in a pod.
         self.by_class = any(
-            not isinstance(plugin, Aspected) and _looks_at_nodes_alone(plugin)
+            not isinstance(plugin, Aspected) and looks_at_nodes(plugin) and scores_nodes(plugin)
             for plugin in plugins.values()
         )
         filters = [plugin.name for plugin in framework.filter_plugins]
         self._order = {name: number for number, name in enumerate(filters)}
         self.scaled = {p.name for p in framework.score_plugins if isinstance(p, ScaledScore)}
+        self.scores_pods = {
+            plugin.name
+            for plugin in framework.pre_score_plugins
+            if isinstance(plugin, AffinityTerms | SpreadTerms)
+        }
         self.termed = {
             plugin.name
             for plugin in framework.filter_plugins
@@ -132,9 +125,15 @@ class Profile:
         self.fit: RequestFilter | None = None
         self.fit_name = ""
         self.after_fit: set[str] = set()
-        self.least: tuple[LeastAllocatedScore, str, int] | None = None
-        self.balanced: tuple[BalancedScore, str, int] | None = None
-        if not all(isinstance(p, Aspected) or _looks_at_nodes_alone(p) for p in plugins.values()):
+        self.least: tuple[AllocationScore, str, int] | None = None
+        self.balanced: tuple[BalanceScore, str, int] | None = None
+        self.strategy = Strategy(LEAST, np.zeros(101, np.int64))
+        # How many resources scores look at, where not only cpu and memory, by LeastAllocated.
+        self.more_scored = 0
+        if not all(
+            isinstance(plugin, Aspected) or (looks_at_nodes(plugin) and scores_nodes(plugin))
+            for plugin in plugins.values()
+        ):
             return
         if framework.profile.percentage_of_nodes_to_score < 100:
             return
@@ -149,15 +148,30 @@ class Profile:
                 self.fit, self.fit_name = plugin, plugin.name
         for scorer in framework.score_plugins:
             weight = framework.weights[scorer.name]
-            if isinstance(scorer, LeastAllocatedScore):
+            if isinstance(scorer, AllocationScore):
                 if self.least is not None:
                     return
                 self.least = scorer, scorer.name, weight
-            elif isinstance(scorer, BalancedScore):
+            elif isinstance(scorer, BalanceScore):
                 if self.balanced is not None:
                     return
                 self.balanced = scorer, scorer.name, weight
+        self._note_scored_resources()
         self.usable = self.fit is not None
+
+    def _note_scored_resources(self) -> None:
+        by_allocation: tuple[str, ...] = ()
+        by_balance: tuple[str, ...] = ()
+        if self.least is not None:
+            self.strategy, by_allocation = self.least[0].strategy, self.least[0].scored_resources
+        if self.balanced is not None:
+            by_balance = self.balanced[0].balanced_resources
+        if (
+            self.strategy.kind != LEAST
+            or not _once_of(by_allocation, _COMMON)
+            or not (_once_of(by_balance, _COMMON) and len(by_balance) in (0, 2))
+        ):
+            self.more_scored = max(len(by_allocation), len(by_balance), 1)
 
     def shuts_first(self, plan: Plan, termed: list[Plugin]) -> bool | None:
         """Return whether what shuts groups of a plan is asked before filters with terms.
@@ -227,7 +241,7 @@ class Plans:
         rows = begun.rows
         plan = Plan(len(self.plans), info)
         plan.absent = snapshot.node_count - len(rows)
-        static = [p for p in framework.filter_plugins if _locality(p) is Locality.NODE]
+        static = [p for p in framework.filter_plugins if looks_at_nodes(p)]
         judged = framework.filter_some(static, state, info, snapshot, rows)
         counts = np.bincount(judged.verdict, minlength=len(judged.statuses)).tolist()
         shut = np.zeros(len(rows), np.int64)
@@ -275,7 +289,7 @@ class Plans:
         skipped: set[str] = set()
         none = np.zeros(0, np.int64)
         for pre in framework.pre_score_plugins:
-            if _score_locality(pre) is Locality.GROUP:
+            if pre.name in profile.scores_pods:
                 skipped.add(pre.name)  # its aspect says that it has nothing to say
                 continue
             status = pre.pre_score(state, info, snapshot, rows[:0], none)
@@ -297,10 +311,11 @@ class Plans:
                 plan.lines.append(0)
             elif profile.balanced is not None and plugin.name == profile.balanced[1]:
                 plan.lines.append(1)
-            elif _score_locality(plugin) is not Locality.NODE:
+            elif not scores_nodes(plugin):
                 return False
             elif isinstance(plugin, NormalizeScore):
-                assert isinstance(plugin, Cacheable)
+                if not isinstance(plugin, Grouping):
+                    return False
                 if keys is not None and plugin.name not in profile.scaled:
                     return False
                 plan.lines.append(-1)
@@ -370,19 +385,6 @@ class Plans:
             setattr(self, name, new)
 
 
-def _looks_at_nodes_alone(plugin: Plugin) -> bool:
-    return (
-        isinstance(plugin, Cacheable)
-        and plugin.filter_locality is Locality.NODE
-        and plugin.score_locality is Locality.NODE
-    )
-
-
-def _locality(plugin: Plugin) -> Locality:
-    assert isinstance(plugin, Cacheable)
-    return plugin.filter_locality
-
-
-def _score_locality(plugin: Plugin) -> Locality:
-    assert isinstance(plugin, Cacheable)
-    return plugin.score_locality
+def _once_of(names: tuple[str, ...], known: frozenset[str]) -> bool:
+    """Return whether all names are known ones, none of them twice."""
+    return known.issuperset(names) and len(set(names)) == len(names)

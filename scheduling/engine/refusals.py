@@ -7,8 +7,8 @@ stamp of what it was read from, and a sister at the same stamp gets the same ans
 Two stamps, the second only where it is proved to be enough:
 
 * *strict*: nothing in the snapshot moved: no row was touched, no version counted up.
-* *loose*: the verdict of no row moved. The class's ``ClassState`` follows the touched rows, which
-  is cheap, and counts when the first rejection of a row becomes another one. It is enough if
+* *loose*: the verdict of no row moved. The diagnosis of the class (``row_program``) follows the
+  touched rows, and counts when the first rejection of a row becomes another one. It is enough if
   filters of single rows reject every node, no pod is nominated anywhere, and PostFilter cannot
   help whatever pods there are: preemption is off for the pod, or has no candidate, or no pod of
   lower priority is on a node.
@@ -18,29 +18,25 @@ tables, and anything of a profile in which a plugin has a say that does not stat
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from scheduling.engine.cycle import Options, PodToPlace
 from scheduling.engine.decision import UNSCHEDULABLE, Decision
+from scheduling.engine.row_program import Diagnosed, RowPrograms
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.interface import Cacheable, Locality
+from scheduling.framework.interface import Cacheable
 from scheduling.framework.runtime import Framework
 from scheduling.framework.sampling import next_start
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
-
-if TYPE_CHECKING:
-    from scheduling.engine.class_state import ClassState
 
 _NEVER = "Never"
 _Stamp = tuple[int, ...]
 
 
 class _Kept(msgspec.Struct, gc=False):
-    """A refusal and what it holds for; ``state`` and ``moves`` are ``None`` and 0 if only strict.
+    """A refusal and what it holds for; ``judged`` and ``moves`` are ``None`` and 0 if only strict.
 
     ``versions`` are those of the loose stamp; ``needs_no_lower``: it holds only as long as no pod
     of lower priority is on a node.
@@ -50,7 +46,7 @@ class _Kept(msgspec.Struct, gc=False):
     preempt: bool
     strict: _Stamp
     versions: _Stamp = ()
-    state: "ClassState | None" = None
+    judged: Diagnosed | None = None
     moves: int = 0
     needs_no_lower: bool = False
 
@@ -58,8 +54,9 @@ class _Kept(msgspec.Struct, gc=False):
 class Refusals:
     """The refusals of one profile over one snapshot, the least recently used forgotten."""
 
-    def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
+    def __init__(self, snapshot: Snapshot, framework: Framework, programs: RowPrograms) -> None:
         self._snapshot = snapshot
+        self._programs = programs
         self.usable = _usable(framework)
         self._sampling = framework.profile.percentage_of_nodes_to_score < 100
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
@@ -70,18 +67,8 @@ class Refusals:
     def __contains__(self, info: PodInfo) -> bool:
         return info.index in self._kept
 
-    def find(
-        self,
-        pod: PodToPlace,
-        options: Options,
-        *,
-        draw: int,
-        start: int,
-        state: "Callable[[PodInfo], ClassState]",
-    ) -> Decision | None:
+    def find(self, pod: PodToPlace, options: Options, *, draw: int, start: int) -> Decision | None:
         """Return the refusal of a pod whose class was refused at this state, ``None`` if unknown.
-
-        ``state`` returns the state of a class, following the snapshot.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -99,7 +86,7 @@ class Refusals:
             return None
         strict = self._strict(pod.info, start)
         if kept.strict != strict:
-            if not self._holds_loosely(kept, pod.info, state):
+            if not self._holds_loosely(kept, pod.info):
                 del self._kept[pod.info.index]
                 return None
             kept.strict = strict
@@ -121,7 +108,6 @@ class Refusals:
         decision: Decision,
         *,
         start: int,
-        state: "ClassState | None",
         most: int,
     ) -> None:
         """Note a decision that was just made, before the snapshot follows it.
@@ -131,7 +117,6 @@ class Refusals:
             options: how it was made.
             decision: of any outcome; only refusals that hold for sisters are kept.
             start: where the search began.
-            state: of the class, following the snapshot, if the decision was made from it.
             most: how many classes to keep.
         """
         nomination = decision.nomination
@@ -147,12 +132,8 @@ class Refusals:
                 self._kept.pop(pod.info.index, None)
             return
         kept = _Kept(decision, options.preempt, self._strict(pod.info, start))
-        if (
-            state is not None
-            and not self._sampling
-            and state.is_shut
-            and not self._snapshot.has_any_nomination
-        ):
+        judged = None if self._sampling else self._programs.following(pod.info)
+        if judged is not None:
             kept.needs_no_lower = (
                 options.preempt
                 and nomination is not None
@@ -160,26 +141,23 @@ class Refusals:
                 and _has_candidates(decision)
             )
             if not kept.needs_no_lower or not self._snapshot.has_pods_below(pod.info.priority):
-                kept.state, kept.moves = state, state.moves
+                kept.judged, kept.moves = judged, judged.moves
                 kept.versions = self._versions(pod.info)
         self._kept[pod.info.index] = kept
         self._kept.move_to_end(pod.info.index)
         while len(self._kept) > most:
             self._kept.popitem(last=False)
 
-    def _holds_loosely(
-        self, kept: _Kept, info: PodInfo, state: "Callable[[PodInfo], ClassState]"
-    ) -> bool:
+    def _holds_loosely(self, kept: _Kept, info: PodInfo) -> bool:
         snapshot = self._snapshot
         if (
-            kept.state is None
+            kept.judged is None
             or kept.versions != self._versions(info)
-            or snapshot.has_any_nomination
             or (kept.needs_no_lower and snapshot.has_pods_below(info.priority))
         ):
             return False
-        now = state(info)
-        return now is kept.state and now.usable and now.moves == kept.moves
+        now = self._programs.following(info)
+        return now is kept.judged and now.moves == kept.moves
 
     def _versions(self, info: PodInfo) -> _Stamp:
         snapshot = self._snapshot
@@ -208,7 +186,7 @@ def _usable(framework: Framework) -> bool:
     if any(plugin.name in framework.third_party for plugin in framework.post_filter_plugins):
         return False
     return all(
-        isinstance(plugin, Cacheable) and plugin.filter_locality is not Locality.UNKNOWN
+        isinstance(plugin, Cacheable)
         for plugin in framework.filter_plugins
         if plugin.name in framework.third_party
     )

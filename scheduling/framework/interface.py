@@ -639,79 +639,63 @@ class PerNodeNormalize(Plugin, Protocol):
 
 
 class Locality(IntEnum):
-    """What a judgement about a row depends on, besides the pod; tells the cache what is stale."""
+    """What a judgement about a row depends on, besides the pod; tells the engine what it may keep.
+
+    A plugin that does not say is asked about every node for every pod.
+    """
 
     NODE = 0
     """The node object alone."""
-    ROW = 1
-    """The node object and the pods on it."""
-    GROUP = 2
-    """Whatever ``group_keys`` returns for the row, and counters of the snapshot."""
-    UNKNOWN = 3
-    """Anything: never cached."""
-
-
-RowFilter = Callable[[int], tuple[Code, tuple[str, ...]] | None]
-"""Judges one row: code and reasons of a rejection, ``None`` when the row passes."""
-RowScore = Callable[[int], int]
-"""Scores one row."""
+    PODS = 1
+    """The pods on this node or on others as well."""
 
 
 @runtime_checkable
-class RowWise(Plugin, Protocol):
-    """A plugin of locality ROW that can also judge one row with plain numbers.
+class Cacheable(Plugin, Protocol):
+    """A plugin that says what its Filter and its raw Score depend on."""
 
-    Arrays of one element cost more than the arithmetic; a cache that follows single changes asks
-    here. The functions must answer as ``filter`` and ``score`` do, and are thrown away when the
-    snapshot's versions change.
+    filter_locality: Locality
+    score_locality: Locality
+
+
+@runtime_checkable
+class Aspected(Plugin, Protocol):
+    """A plugin that can name what it looks at in a pod; classes that are alike there share answers.
+
+    Without it a plugin that depends on nodes alone is asked once for every class.
     """
 
-    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
-        """Return the judge of single rows, ``None`` when every row passes."""
-        ...
+    def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
+        """Return all that the plugin's answers about a pod depend on, besides the nodes.
 
-    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
-        """Return the scorer of single rows, ``None`` when the plugin does not score."""
-        ...
-
-
-@runtime_checkable
-class Involved(Plugin, Protocol):
-    """A plugin of locality GROUP that can tell that it has nothing to say about a class."""
-
-    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
-        """Return whether Filter may reject, and whether Score may differ between nodes.
-
-        The answer holds as long as the snapshot's versions do.
+        Pods with equal aspects get equal answers from PreFilter, Filter, PreScore, Score,
+        NormalizeScore and ``group_keys`` as long as the snapshot's ``node_version`` stays. A plugin
+        whose locality is not NODE answers for what it says beyond comparing and scoring requests:
+        it must pass every row then. ``None``: more than can be named. The answer itself holds as
+        long as all of the snapshot's versions do.
         """
         ...
 
 
 @runtime_checkable
-class Cacheable(Plugin, Protocol):
-    """A plugin whose judgements may be kept from pod to pod of a scheduling class.
-
-    ``filter_locality`` and ``score_locality`` bound what Filter and raw Score depend on. Where
-    one of them is GROUP, or NormalizeScore exists, rows with equal keys get equal results, so it
-    suffices to ask about one row of each group.
-    """
-
-    filter_locality: Locality
-    score_locality: Locality
+class Grouping(Plugin, Protocol):
+    """A plugin with NormalizeScore whose raw scores depend on nodes alone."""
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return keys (int64 over ``rows``) that change only with the snapshot's versions."""
+        """Return keys, int64 over ``rows``: rows with equal keys get equal scores.
+
+        They change only with the snapshot's versions.
+        """
         ...
 
 
-@runtime_checkable
-class Counting(Plugin, Protocol):
-    """A plugin whose groups also depend on pods on the row."""
+def looks_at_nodes(plugin: Plugin) -> bool:
+    """Return whether a plugin says that its Filter depends on the node object alone."""
+    return isinstance(plugin, Cacheable) and plugin.filter_locality is Locality.NODE
 
-    def count_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return keys (int64 over ``rows``) that change when a pod comes to or leaves the row."""
-        ...
+
+def scores_nodes(plugin: Plugin) -> bool:
+    """Return whether a plugin says that its raw Score depends on the node object alone."""
+    return isinstance(plugin, Cacheable) and plugin.score_locality is Locality.NODE

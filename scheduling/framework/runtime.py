@@ -19,13 +19,9 @@ from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Bind,
-    Cacheable,
-    Counting,
     CycleState,
     Filter,
     FilterResult,
-    Involved,
-    Locality,
     NodeTable,
     NormalizeScore,
     Permit,
@@ -44,14 +40,14 @@ from scheduling.framework.interface import (
     QueueSort,
     Reserve,
     Rows,
-    RowWise,
     Score,
     Scores,
     WaitingPods,
     WantsWaitingPods,
+    looks_at_nodes,
 )
 from scheduling.framework.status import SUCCESS, Code, Status
-from scheduling.framework.terms import Relying, RequestFilter
+from scheduling.framework.terms import CountedFilter, Relying, RequestFilter
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
 
 P = TypeVar("P", bound=Plugin)
@@ -216,43 +212,6 @@ def adapted(plugin: Plugin) -> list[Plugin]:
     return found
 
 
-class Facts:
-    """What the cache and preemption ask of a plugin; isinstance on protocols is slow.
-
-    Each is the plugin itself, as one that has the methods, or ``None``; ``locality``: of its
-    filter, ``None`` where it does not say.
-    """
-
-    __slots__ = (
-        "cacheable",
-        "counting",
-        "involved",
-        "locality",
-        "normalizing",
-        "requests",
-        "row_wise",
-    )
-
-    def __init__(self, plugin: Plugin) -> None:
-        self.cacheable = plugin if isinstance(plugin, Cacheable) else None
-        self.counting = plugin if isinstance(plugin, Counting) else None
-        self.involved = plugin if isinstance(plugin, Involved) else None
-        self.normalizing = plugin if isinstance(plugin, NormalizeScore) else None
-        self.requests = plugin if isinstance(plugin, RequestFilter) else None
-        self.row_wise = plugin if isinstance(plugin, RowWise) else None
-        self.locality = None if self.cacheable is None else self.cacheable.filter_locality
-
-    @property
-    def score_locality(self) -> Locality:
-        """What the plugin's scores depend on; it must say so."""
-        assert self.cacheable is not None
-        return self.cacheable.score_locality
-
-    def uninvolved(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Whether the plugin says that it passes every row."""
-        return self.involved is not None and not self.involved.involved(pod, snapshot)[0]
-
-
 class Framework:
     """The plugins of one profile, ready to run.
 
@@ -318,8 +277,11 @@ class Framework:
             plugin for plugin in self.filter_plugins if isinstance(plugin, Relying)
         ]
         self.weights = profile.weights()
-        judging = (*self.filter_plugins, *self.pre_score_plugins, *self.score_plugins)
-        self._facts = {id(plugin): Facts(plugin) for plugin in judging}
+        self._beyond_rows = [
+            plugin.name
+            for plugin in self.filter_plugins
+            if not looks_at_nodes(plugin) and not isinstance(plugin, RequestFilter | CountedFilter)
+        ]
         self._normalize = {
             plugin.name: plugin.normalize
             for plugin in self.score_plugins
@@ -331,10 +293,6 @@ class Framework:
             for form in forms[plugin.name]
             if isinstance(form, PreFilterExtensions)
         ]
-
-    def facts(self, plugin: Plugin) -> Facts:
-        """Return what is known of a plugin that takes part in Filter, PreScore or Score."""
-        return self._facts[id(plugin)]
 
     @property
     def decides_alone(self) -> bool:
@@ -473,16 +431,16 @@ class Framework:
             PluginFailed: a plugin failed.
         """
         filtered = self.filter_alone(state, pod, snapshot, rows)
-        guests = snapshot.nominated_pods(pod.priority, state.pod_key)
-        if not guests:
+        nominated = snapshot.nominated_pods(pod.priority, state.pod_key)
+        if not nominated:
             return filtered
         verdict = filtered.verdict.copy()
         statuses = list(filtered.statuses)
-        concerned = np.flatnonzero(np.isin(rows, np.fromiter(guests, np.intp)))
+        concerned = np.flatnonzero(np.isin(rows, np.fromiter(nominated, np.intp)))
         if not len(concerned):
             return filtered
-        # The judgement with guests comes first: its rejection is the one that is told.
-        judged = self.judge_with_guests(state, pod, snapshot, rows[concerned], guests)
+        # A node must pass with its nominated pods and without; the former rejection is reported.
+        judged = self.judge_with_nominated(state, pod, snapshot, rows[concerned], nominated)
         numbers = {status: number for number, status in enumerate(statuses)}
         for position, status in zip(concerned.tolist(), judged, strict=True):
             if not status.ok:
@@ -497,13 +455,13 @@ class Framework:
         kept = tuple(status for status, is_used in zip(statuses, used, strict=True) if is_used)
         return Filtered(rows, renumbered, kept)
 
-    def judge_with_guests(
+    def judge_with_nominated(
         self,
         state: CycleState,
         pod: PodInfo,
         snapshot: NodeTable,
         rows: Rows,
-        guests: Mapping[int, Sequence[PodInfo]],
+        nominated: Mapping[int, Sequence[PodInfo]],
     ) -> list[Status]:
         """Return what Filter says of rows while the pods nominated to them are counted there.
 
@@ -511,33 +469,22 @@ class Framework:
             state: as PreFilter left it.
             pod: the pod that looks for a node.
             snapshot: the nodes.
-            rows: some of the keys of ``guests``.
-            guests: from ``snapshot.nominated_pods``.
+            rows: some of the keys of ``nominated``.
+            nominated: from ``snapshot.nominated_pods``, by row.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         there = rows.tolist()
-        if self._rows_stand_alone(state, pod, snapshot):
-            together = {row: guests[row] for row in there}
-            with_guests = self._filter_with_guests(state, pod, snapshot, together)
-            return [with_guests.statuses[number] for number in with_guests.verdict.tolist()]
+        # Where no filter looks beyond a row, pods nominated to one do not matter to others.
+        if state.skip_filter.issuperset(self._beyond_rows):
+            together = {row: nominated[row] for row in there}
+            found = self._filter_with_nominated(state, pod, snapshot, together)
+            return [found.statuses[number] for number in found.verdict.tolist()]
         return [
-            self._filter_with_guests(state, pod, snapshot, {row: guests[row]}).status(0)
+            self._filter_with_nominated(state, pod, snapshot, {row: nominated[row]}).status(0)
             for row in there
         ]
-
-    def _rows_stand_alone(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Whether no filter looks beyond a row, so that guests on one do not matter to others."""
-        for plugin in self.filter_plugins:
-            if plugin.name in state.skip_filter:
-                continue
-            facts = self.facts(plugin)
-            if facts.locality in (Locality.NODE, Locality.ROW):
-                continue
-            if facts.locality is None or not facts.uninvolved(pod, snapshot):
-                return False
-        return True
 
     def filter_alone(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -600,18 +547,18 @@ class Framework:
             remaining = np.flatnonzero(verdict == 0)
         return Filtered(rows, verdict, tuple(statuses))
 
-    def _filter_with_guests(
+    def _filter_with_nominated(
         self,
         state: CycleState,
         pod: PodInfo,
         snapshot: NodeTable,
-        guests: Mapping[int, Sequence[PodInfo]],
+        nominated: Mapping[int, Sequence[PodInfo]],
     ) -> Filtered:
-        """Judge rows while their guests are counted there."""
-        # Plugins that skip go on skipping, whatever the guests bring, as upstream.
+        """Judge rows while the pods that are nominated to them are counted there."""
+        # Plugins that skip go on skipping, whatever the nominated pods bring, as upstream.
         own = state.clone()
-        with snapshot.counting_nominated(guests):
-            return self.filter_alone(own, pod, snapshot, np.array(list(guests), np.intp))
+        with snapshot.counting_nominated(nominated):
+            return self.filter_alone(own, pod, snapshot, np.array(list(nominated), np.intp))
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
         """Return the first rejection of one row, or Success; as ``filter`` does.

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from scheduling.framework.arrays import Int64
 from scheduling.framework.interface import Filter, NodeTable
 from scheduling.framework.status import Code
 from scheduling.framework.tables import Counter, Table
@@ -87,21 +88,45 @@ class CountedFilter(Protocol):
         ...
 
 
-@runtime_checkable
-class LeastAllocatedScore(Protocol):
-    """A score of how much cpu and memory stay free."""
+class Strategy(msgspec.Struct, frozen=True):
+    """How a node is scored by what of its resources is taken.
 
-    def least_allocated_terms(self, pod: PodInfo) -> tuple[int, int, int, int] | None:
-        """Return weight and amount of cpu, then of memory; ``None`` if there is more to it."""
+    ``kind``: of ``framework.formulas``. ``table`` int64 (101,): for
+    ``RATIO`` the score of each utilization in percent.
+    """
+
+    kind: int
+    table: Int64
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """A resource that a score looks at: its column, its weight, and what the pod asks for."""
+
+    column: int
+    weight: int
+    amount: int
+
+
+@runtime_checkable
+class AllocationScore(Protocol):
+    """A score of how much of its resources a node has left, such as NodeResourcesFit's."""
+
+    strategy: Strategy
+    scored_resources: tuple[str, ...]
+
+    def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
+        """Return the resources that take part for the class, in the order of the profile."""
         ...
 
 
 @runtime_checkable
-class BalancedScore(Protocol):
-    """A score of how evenly cpu and memory are used."""
+class BalanceScore(Protocol):
+    """A score of how evenly resources are used, such as NodeResourcesBalancedAllocation's."""
 
-    def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
-        """Return amounts of cpu and memory; ``None`` if there is more to it."""
+    balanced_resources: tuple[str, ...]
+
+    def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
+        """Return the resources that take part for the class, in the order of the profile."""
         ...
 
 

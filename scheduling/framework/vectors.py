@@ -4,7 +4,7 @@ Node selectors and taints are evaluated once per distinct label value or taint s
 over the rows by indexing, never once per node.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from clusterstate.objects.matching import (
 from clusterstate.objects.node import Taint
 from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import MAX_NODE_SCORE, NodeTable, Rows, Scores
+from scheduling.framework.terms import Scored
 from scheduling.framework.types import PodInfo
 
 
@@ -130,6 +131,23 @@ def resource_columns(
         return None
     column = table.resource(resource)
     return asked, table.allocatable[:, column], table.requested[:, column]
+
+
+def scored_resources(
+    table: NodeTable,
+    pod: PodInfo,
+    names: Sequence[str],
+    weights: Sequence[int],
+    *,
+    nonzero: bool,
+) -> list[Scored]:
+    """Return the resources of ``names`` that take part for a pod; see ``resource_columns``."""
+    found = []
+    for name, weight in zip(names, weights, strict=True):
+        columns = resource_columns(table, pod, name, nonzero=nonzero)
+        if columns is not None:
+            found.append(Scored(table.resource(name), weight, columns[0]))
+    return found
 
 
 def default_normalize(scores: Scores, *, reverse: bool) -> Scores:

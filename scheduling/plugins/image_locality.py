@@ -6,7 +6,6 @@ Rule: plugins/imagelocality/image_locality.go, v1.36.
 from collections.abc import Hashable
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
@@ -44,9 +43,3 @@ class ImageLocality:
         """Return the images, nothing where no node has any of them."""
         present = pod.container_count and snapshot.has_any_image(pod.images)
         return (pod.container_count, pod.images) if present else ()
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return nothing: scores are local and not normalised."""
-        return []

@@ -49,8 +49,8 @@ class InterPodAffinity:
     """PreFilter, Filter and Score on pods that are already placed."""
 
     name = NAME
-    filter_locality = Locality.GROUP
-    score_locality = Locality.GROUP
+    filter_locality = Locality.PODS
+    score_locality = Locality.PODS
 
     def __init__(self, args: InterPodAffinityArgs = InterPodAffinityArgs()) -> None:  # noqa: B008
         self._hard_weight = args.hard_pod_affinity_weight
@@ -338,37 +338,6 @@ class InterPodAffinity:
             return None
         return ()
 
-    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
-        """Return whether any rule can reject, and whether any preference can be about a pod."""
-        tables = self._tables(pod, snapshot)
-        prefers = bool(tables.scored or self._touching(pod, snapshot))
-        return bool(tables.near or tables.anti or tables.existing), prefers
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return label values, where domains are more than single nodes."""
-        chosen: dict[str, npt.NDArray[np.int64]] = {}
-        for table in self._tables(pod, snapshot).all():
-            column = table.column
-            if column.key not in chosen and not column.single(snapshot.node_version):
-                chosen[column.key] = column.ids[rows].astype(np.int64)
-        return list(chosen.values())
-
-    def count_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return the sums of domains that are single nodes, and which nodes are outside them."""
-        keys: list[npt.NDArray[np.int64]] = []
-        outside: dict[str, npt.NDArray[np.int64]] = {}
-        for table in self._tables(pod, snapshot).all():
-            column = table.column
-            if column.single(snapshot.node_version):
-                keys.append(table.at(rows))
-                if column.key not in outside:
-                    outside[column.key] = (column.ids[rows] < 0).astype(np.int64)
-        return [*keys, *outside.values()]
-
 
 class _Tables:
     """The tables of a class, valid for some versions of the snapshot."""
@@ -388,10 +357,6 @@ class _Tables:
         self.anti = anti
         self.existing = existing
         self.scored = scored
-
-    def all(self) -> tuple[Table, ...]:
-        """Return every table."""
-        return (*self.near, *self.anti, *self.existing, *self.scored)
 
 
 def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) -> Reach:

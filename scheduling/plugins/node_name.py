@@ -6,9 +6,6 @@ plugin matters where placed pods are judged again, as in simulations.
 
 from collections.abc import Hashable
 
-import numpy as np
-import numpy.typing as npt
-
 from scheduling.framework.interface import CycleState, FilterResult, Locality, NodeTable, Rows
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
@@ -27,12 +24,6 @@ class NodeName:
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return the name."""
         return pod.pod.spec.node_name
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return nothing: no score."""
-        return []
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows

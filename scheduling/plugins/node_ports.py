@@ -5,18 +5,13 @@ Rule: plugins/nodeports/node_ports.go and framework/types.go ``HostPortInfo``, v
 
 from collections.abc import Hashable
 
-import numpy as np
-import numpy.typing as npt
-
 from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Locality,
     NodeTable,
     PreFilterResult,
-    RowFilter,
     Rows,
-    RowScore,
 )
 from scheduling.framework.reach import HOST_PORT, Reach
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
@@ -40,7 +35,7 @@ class NodePorts:
     """Filter on host ports in use."""
 
     name = NAME
-    filter_locality = Locality.ROW
+    filter_locality = Locality.PODS
     score_locality = Locality.NODE
 
     def pre_filter(
@@ -62,21 +57,6 @@ class NodePorts:
         """Return nothing for pods without host ports."""
         return None if pod.host_ports else ()
 
-    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
-        """Return the judge of single rows."""
-        if not pod.host_ports:
-            return None
-        taken = self._taken(pod, snapshot).rows.item
-
-        def judge(row: int) -> tuple[Code, tuple[str, ...]] | None:
-            return (Code.UNSCHEDULABLE, (REASON,)) if taken(row) else None
-
-        return judge
-
-    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
-        """Return ``None``: no score."""
-        return None
-
     def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
         """Return the count of pods that have a port that meets one of this pod's."""
         return self._taken(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
@@ -91,9 +71,3 @@ class NodePorts:
 
         reach = Reach((HOST_PORT,))
         return snapshot.counter((NAME, wanted), meets, live_only=False, reach=reach)
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return nothing: no score."""
-        return []

@@ -5,8 +5,6 @@ pod that leaves it as it is, 100 where it removes the widest spread, 50 where it
 plugins/noderesources/balanced_allocation.go, v1.36 (which scores the change, not the result).
 """
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,15 +14,14 @@ from scheduling.framework.interface import (
     CycleState,
     Locality,
     NodeTable,
-    RowFilter,
     Rows,
-    RowScore,
     Scores,
 )
 from scheduling.framework.plugin_args import NodeResourcesBalancedAllocationArgs
 from scheduling.framework.status import SKIP, SUCCESS, Status
+from scheduling.framework.terms import Scored
 from scheduling.framework.types import PodInfo
-from scheduling.framework.vectors import resource_columns
+from scheduling.framework.vectors import resource_columns, scored_resources
 
 NAME = "NodeResourcesBalancedAllocation"
 
@@ -34,14 +31,13 @@ class NodeResourcesBalancedAllocation:
 
     name = NAME
     filter_locality = Locality.NODE
-    score_locality = Locality.ROW
+    score_locality = Locality.PODS
 
     def __init__(
         self,
         args: NodeResourcesBalancedAllocationArgs = NodeResourcesBalancedAllocationArgs(),  # noqa: B008
     ) -> None:
-        self._resources = tuple(resource.name for resource in args.resources)
-        self._of_cpu_and_memory = sorted(self._resources) == ["cpu", "memory"]
+        self.balanced_resources = tuple(resource.name for resource in args.resources)
 
     def pre_score(
         self,
@@ -75,55 +71,21 @@ class NodeResourcesBalancedAllocation:
         self, pod: PodInfo, snapshot: NodeTable
     ) -> list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Return (asked by the pod, allocatable, requested) of the resources that take part."""
-        found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self._resources)
+        found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self.balanced_resources)
         return [columns for columns in found if columns is not None]
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Return whether the pod is scored at all."""
         requests = pod.requests
-        for name in self._resources:  # noqa: SIM110  # any() takes four times as long
+        for name in self.balanced_resources:  # noqa: SIM110  # any() takes four times as long
             if requests.get(name, 0):
                 return True
         return False
 
-    def balanced_terms(self, pod: PodInfo) -> tuple[int, int] | None:
-        """Return amounts of cpu and memory; ``None`` where these are not the resources."""
-        if not self._of_cpu_and_memory:
-            return None
-        return pod.requests.get("cpu", 0), pod.requests.get("memory", 0)
-
-    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
-        """Return ``None``: no filter."""
-        return None
-
-    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
-        """Return the scorer of single rows."""
-        columns = [
-            (asked, allocatable.item, requested.item)
-            for asked, allocatable, requested in self._columns(pod, snapshot)
-        ]
-        half = MAX_NODE_SCORE // 2
-
-        def score(row: int) -> int:
-            after: list[float] = []
-            before: list[float] = []
-            for asked, allocatable, requested in columns:
-                room = allocatable(row)
-                if room:
-                    used = requested(row)
-                    fraction = (used + asked) / room
-                    after.append(min(1.0, fraction))
-                    fraction = used / room
-                    before.append(min(1.0, fraction))
-            return half + (half + _balance_of_row(after) - _balance_of_row(before)) // 2
-
-        return score
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return nothing: scores are local and not normalised."""
-        return []
+    def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
+        """Return the resources whose use is balanced."""
+        weights = [1] * len(self.balanced_resources)
+        return scored_resources(snapshot, pod, self.balanced_resources, weights, nonzero=False)
 
 
 def _fraction(
@@ -167,22 +129,3 @@ def _deviation(fractions: list[Float64], has: list[npt.NDArray[np.bool_]], count
         deviation[pair] = np.abs((highest[pair] - lowest[pair]) / 2)
     deviation[number < 2] = 0.0
     return deviation
-
-
-def _balance_of_row(fractions: list[float]) -> int:
-    return int((1.0 - _deviation_of_row(fractions)) * MAX_NODE_SCORE)
-
-
-def _deviation_of_row(fractions: list[float]) -> float:
-    if len(fractions) < 2:
-        return 0.0
-    if len(fractions) == 2:
-        return abs((fractions[0] - fractions[1]) / 2)
-    total = 0.0
-    for fraction in fractions:
-        total += fraction
-    mean = total / len(fractions)
-    squares = 0.0
-    for fraction in fractions:
-        squares += (fraction - mean) * (fraction - mean)
-    return math.sqrt(squares / len(fractions))

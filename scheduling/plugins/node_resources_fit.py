@@ -9,6 +9,17 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from scheduling.framework.arrays import Int64
+from scheduling.framework.formulas import (
+    LEAST,
+    MOST,
+    RATIO,
+    least_allocated,
+    most_allocated,
+    never,
+    rounded_mean,
+    short,
+    weighted_mean,
+)
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -16,9 +27,7 @@ from scheduling.framework.interface import (
     Locality,
     NodeTable,
     PreFilterResult,
-    RowFilter,
     Rows,
-    RowScore,
     Scores,
 )
 from scheduling.framework.plugin_args import (
@@ -26,9 +35,9 @@ from scheduling.framework.plugin_args import (
     UtilizationShapePoint,
 )
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable
-from scheduling.framework.terms import Rejection
+from scheduling.framework.terms import Rejection, Scored, Strategy
 from scheduling.framework.types import PodInfo
-from scheduling.framework.vectors import resource_columns
+from scheduling.framework.vectors import resource_columns, scored_resources
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
@@ -43,8 +52,8 @@ class NodeResourcesFit:
     """Filter on free resources and pod places; score by a strategy."""
 
     name = NAME
-    filter_locality = Locality.ROW
-    score_locality = Locality.ROW
+    filter_locality = Locality.PODS
+    score_locality = Locality.PODS
 
     def __init__(
         self,
@@ -57,23 +66,19 @@ class NodeResourcesFit:
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         strategy = args.scoring_strategy
         self._resources = strategy.resources
-        self._strategy = strategy
-        weights = {resource.name: resource.weight for resource in strategy.resources}
-        plain = (
-            strategy.type == "LeastAllocated"
-            and weights.keys() <= {"cpu", "memory"}
-            and len(weights) == len(strategy.resources)
-        )
-        self._plain_weights = (weights.get("cpu", 0), weights.get("memory", 0)) if plain else None
+        self.scored_resources = tuple(resource.name for resource in strategy.resources)
         self._round = strategy.type == "RequestedToCapacityRatio"
         self._resource_score: ResourceScore
+        table = np.zeros(101, np.int64)
+        kind = LEAST
         if strategy.type == "MostAllocated":
-            self._resource_score = most_allocated
+            kind, self._resource_score = MOST, most_allocated
         elif strategy.type == "RequestedToCapacityRatio":
-            self._table = utilization_table(strategy.shape)
-            self._resource_score = requested_to_capacity(self._table)
+            table = utilization_table(strategy.shape)
+            kind, self._resource_score = RATIO, requested_to_capacity(table)
         else:
             self._resource_score = least_allocated
+        self.strategy = Strategy(kind, table)
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
@@ -93,15 +98,16 @@ class NodeResourcesFit:
     ) -> FilterResult | None:
         """Reject nodes without room; a request above allocatable cannot be helped by preemption."""
         # One bit per reason, in the order in which Kubernetes lists them.
-        failed = (snapshot.pod_count[rows] + 1 > snapshot.allowed_pods[rows]).astype(np.int64)
+        full = short(1, snapshot.allowed_pods[rows], snapshot.pod_count[rows])
+        failed: Int64 = full.astype(np.int64)
         unresolvable = np.zeros(len(rows), np.bool_)
         reasons = [TOO_MANY_PODS]
         for name, amount, column in self._checked(pod, snapshot):
             allocatable = snapshot.allocatable[rows, column]
-            short = amount > allocatable - snapshot.requested[rows, column]
-            if short.any():
-                failed |= short.astype(np.int64) << len(reasons)
-                unresolvable |= short & (amount > allocatable)
+            lacking = short(amount, allocatable, snapshot.requested[rows, column])
+            if lacking.any():
+                failed |= lacking.astype(np.int64) << len(reasons)
+                unresolvable |= lacking & never(amount, allocatable)
                 reasons.append(f"Insufficient {name}")
         if not failed.any():
             return None
@@ -133,32 +139,6 @@ class NodeResourcesFit:
         pod.memo[key] = checked
         return checked
 
-    def row_filter(self, pod: PodInfo, snapshot: NodeTable) -> RowFilter | None:
-        """Return the judge of single rows."""
-        pods, allowed = snapshot.pod_count.item, snapshot.allowed_pods.item
-        checked = [
-            (
-                f"Insufficient {name}",
-                amount,
-                snapshot.allocatable[:, column].item,
-                snapshot.requested[:, column].item,
-            )
-            for name, amount, column in self._checked(pod, snapshot)
-        ]
-
-        def judge(row: int) -> tuple[Code, tuple[str, ...]] | None:
-            reasons = [TOO_MANY_PODS] if pods(row) + 1 > allowed(row) else []
-            code = Code.UNSCHEDULABLE
-            for reason, amount, allocatable, requested in checked:
-                room = allocatable(row)
-                if amount > room - requested(row):
-                    reasons.append(reason)
-                    if amount > room:
-                        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-            return (code, tuple(reasons)) if reasons else None
-
-        return judge
-
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing beside the requests, unless a feature that is off is asked for."""
         return None if self._has_sidecar_that_is_off(pod) else ()
@@ -179,43 +159,10 @@ class NodeResourcesFit:
                 code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return code, tuple(reasons)
 
-    def least_allocated_terms(self, pod: PodInfo) -> tuple[int, int, int, int] | None:
-        """Return weight and amount of cpu, then of memory; ``None`` where that is not all."""
-        if self._plain_weights is None:
-            return None
-        asked, (cpu, memory) = pod.scored_requests, self._plain_weights
-        return cpu, asked.get("cpu", 0), memory, asked.get("memory", 0)
-
-    def row_score(self, pod: PodInfo, snapshot: NodeTable) -> RowScore | None:
-        """Return the scorer of single rows."""
-        kind, rounded = self._strategy.type, self._round
-        columns = [
-            (weight, asked, allocatable.item, requested.item)
-            for weight, asked, allocatable, requested in self._columns(pod, snapshot)
-        ]
-
-        def score(row: int) -> int:
-            total = weights = 0
-            for weight, asked, allocatable, requested in columns:
-                room = allocatable(row)
-                if room == 0:
-                    continue
-                used = requested(row) + asked
-                if kind == "LeastAllocated":
-                    points = (room - used) * MAX_NODE_SCORE // room if used < room else 0
-                elif kind == "MostAllocated":
-                    points = used * MAX_NODE_SCORE // room if used < room else MAX_NODE_SCORE
-                else:
-                    points = self._table.item(100 if used > room else used * 100 // room)
-                    if points <= 0:
-                        continue
-                total += points * weight
-                weights += weight
-            if not weights:
-                return 0
-            return (2 * total + weights) // (2 * weights) if rounded else total // weights
-
-        return score
+    def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
+        """Return the resources that the strategy looks at."""
+        weights = [resource.weight for resource in self._resources]
+        return scored_resources(snapshot, pod, self.scored_resources, weights, nonzero=True)
 
     def _columns(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int, Int64, Int64]]:
         """Return (weight, asked by the pod, allocatable, requested) of the resources that count."""
@@ -251,11 +198,9 @@ class NodeResourcesFit:
                 weight,
                 skip_zero_scores=self._round,
             )
-        return weighted_mean(total, weights, rounded=self._round)
-
-    def group_keys(self, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> list[Int64]:
-        """Return nothing: scores are local and not normalised."""
-        return []
+        mean = rounded_mean if self._round else weighted_mean
+        scores: Scores = mean(total, np.maximum(weights, 1))
+        return scores
 
 
 def add_resource(
@@ -276,26 +221,6 @@ def add_resource(
         counted = counted & (score > 0)
     total += np.where(counted, score * weight, 0)
     weights += np.where(counted, weight, 0)
-
-
-def weighted_mean(total: Int64, weights: Int64, *, rounded: bool) -> Int64:
-    """Return total over weights, 0 without weights; truncated, or rounded half up (ruling C12)."""
-    divisor = np.maximum(weights, 1)
-    mean: Int64 = (2 * total + divisor) // (2 * divisor) if rounded else total // divisor
-    return mean
-
-
-def least_allocated(requested: Int64, allocatable: Int64) -> Int64:
-    """Return 100 for an empty node, 0 for a full or overcommitted one."""
-    free = np.maximum(allocatable - requested, 0)
-    score: Int64 = free * MAX_NODE_SCORE // allocatable
-    return score
-
-
-def most_allocated(requested: Int64, allocatable: Int64) -> Int64:
-    """Return 100 for a full node, 0 for an empty one."""
-    score: Int64 = np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
-    return score
 
 
 def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
@@ -329,8 +254,7 @@ def requested_to_capacity(table: Int64) -> ResourceScore:
     """Return the function that scores by the table's entry for the utilization."""
 
     def score(requested: Int64, allocatable: Int64) -> Int64:
-        utilization = np.where(requested > allocatable, 100, requested * 100 // allocatable)
-        found: Int64 = table[np.clip(utilization, 0, 100)]
+        found: Int64 = table[np.clip(most_allocated(requested, allocatable), 0, 100)]
         return found
 
     return score

@@ -5,9 +5,6 @@ Rule: plugins/nodeunschedulable/node_unschedulable.go, v1.36.
 
 from collections.abc import Hashable
 
-import numpy as np
-import numpy.typing as npt
-
 from clusterstate.objects.matching import tolerated
 from clusterstate.objects.node import Taint
 from scheduling.framework.interface import CycleState, FilterResult, Locality, NodeTable, Rows
@@ -32,12 +29,6 @@ class NodeUnschedulable:
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return the tolerations."""
         return pod.toleration_key
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return nothing: no score."""
-        return []
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows

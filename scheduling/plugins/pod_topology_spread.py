@@ -98,8 +98,8 @@ class PodTopologySpread:
     """PreFilter, Filter and Score on topology spread constraints."""
 
     name = NAME
-    filter_locality = Locality.GROUP
-    score_locality = Locality.GROUP
+    filter_locality = Locality.PODS
+    score_locality = Locality.PODS
 
     def __init__(
         self,
@@ -497,41 +497,6 @@ class PodTopologySpread:
             return ()
         plan = self._plan(pod, snapshot)
         return None if plan.hard or plan.soft else ()
-
-    def involved(self, pod: PodInfo, snapshot: NodeTable) -> tuple[bool, bool]:
-        """Return whether there are hard constraints, and soft ones or an error to tell."""
-        plan = self._plan(pod, snapshot)
-        return bool(plan.hard), bool(plan.soft or plan.soft_problem)
-
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return label values, where domains are more than single nodes."""
-        plan = self._plan(pod, snapshot)
-        chosen: dict[str, npt.NDArray[np.int64]] = {}
-        for constraints, soft in ((plan.hard, False), (plan.soft, True)):
-            for constraint in constraints:
-                if not self._by_count(constraint, snapshot, soft=soft):
-                    column = snapshot.label_column(constraint.topology_key)
-                    chosen[column.key] = column.ids[rows].astype(np.int64)
-        return list(chosen.values())
-
-    def count_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        """Return the counts of domains that are single nodes, -1 for nodes outside them."""
-        plan, tables = self._plan(pod, snapshot), self._tables(pod, snapshot)
-        keys: list[npt.NDArray[np.int64]] = []
-        for constraints, found, soft in (
-            (plan.hard, tables.hard, False),
-            (plan.soft, tables.soft, True),
-        ):
-            for constraint, (counter, table) in zip(constraints, found, strict=True):
-                if self._by_count(constraint, snapshot, soft=soft):
-                    own = soft and constraint.topology_key == HOSTNAME
-                    counts = counter.rows[rows] if own else table.at(rows)
-                    keys.append(np.where(table.column.ids[rows] >= 0, counts, -1))
-        return keys
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:

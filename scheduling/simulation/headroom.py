@@ -18,6 +18,7 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError
+from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.decision import ERROR, Decision
@@ -37,6 +38,9 @@ from scheduling.simulation.world import Base
 KIND: Final = "Headroom"
 DEFAULT_LIMIT: Final = 10_000
 LARGEST_LIMIT: Final = 1_000_000
+_FIRST_BATCH: Final = 16
+_LARGEST_BATCH: Final = 256
+"""Pods decided between two looks at whether the answer takes too long."""
 
 
 class Headroom(msgspec.Struct, frozen=True):
@@ -135,17 +139,25 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
         gate = framework.pre_enqueue(info)
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
+    batch = _FIRST_BATCH
     while fits < question.limit and gate.ok:
         base.go_on()
-        pod = PodToPlace(("headroom", fits), info)
-        (decision,) = schedule_batch(
-            snapshot, framework, [pod], options, start=start, draw=fits, cache=cache
+        class_cache.warm_for(fits, snapshot.node_count)
+        numbers = range(fits, min(fits + batch, question.limit))
+        pods = [PodToPlace(("headroom", number), info) for number in numbers]
+        decisions = schedule_batch(
+            snapshot, framework, pods, options, start=start, draw=fits, cache=cache
         )
-        start = decision.next_start
-        if not decision.scheduled:
+        placed = [decision for decision in decisions if decision.scheduled]
+        for decision in placed:
+            counts[decision.node_name] = counts.get(decision.node_name, 0) + 1
+        fits += len(placed)
+        if len(placed) < len(pods):
+            # Where one finds no room, no pod after it does.
+            start = decisions[len(placed)].next_start
             break
-        fits += 1
-        counts[decision.node_name] = counts.get(decision.node_name, 0) + 1
+        start = decisions.next_start
+        batch = min(2 * batch, _LARGEST_BATCH)
     status: Manifest = {"fits": fits, "limited": fits >= question.limit}
     status["nodes"] = dict(sorted(counts.items()))
     if not gate.ok:

@@ -9,6 +9,7 @@ from clusterstate.admission.defaults import set_defaults
 from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError
+from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.decision import ERROR, SCHEDULED, Decision
@@ -198,6 +199,7 @@ class _Run:
         name = framework.scheduler_name
         cache = self._caches.get(name)
         if cache is None and self._repeats:
+            class_cache.warm_for(len(self._simulation.pods), snapshot.node_count)
             cache = self._caches[name] = Cache(snapshot, framework)
         (decision,) = schedule_batch(
             snapshot,

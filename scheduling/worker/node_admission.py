@@ -30,6 +30,7 @@ from clusterstate.actions.pods.status import fail_pods
 from clusterstate.objects.matching import EmptyTerm
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import Profile
+from scheduling.framework.formulas import short
 from scheduling.framework.interface import CycleState
 from scheduling.framework.plugin_args import NodeAffinityArgs
 from scheduling.framework.runtime import Framework
@@ -147,7 +148,7 @@ def _lacking(snapshot: Snapshot, record: PodRecord) -> Problem | None:
     """Return what the node has too little of: OutOfcpu, OutOfmemory, OutOfpods ..."""
     row = record.row
     allowed, count = int(snapshot.allowed_pods[row]), int(snapshot.pod_count[row])
-    if count + 1 > allowed:
+    if short(1, allowed, count):
         return _out_of("pods", 1, count, allowed)
     requests = record.info.requests
     names = [name for name in _FIRST if name in requests]
@@ -157,7 +158,7 @@ def _lacking(snapshot: Snapshot, record: PodRecord) -> Problem | None:
             continue
         offered = int(snapshot.allocatable[row, column])
         used = int(snapshot.requested[row, column])
-        if used + amount > offered:
+        if short(amount, offered, used):
             return _out_of(name, amount, used, offered)
     return None
 

@@ -279,11 +279,6 @@ class Quarter:
     ) -> npt.NDArray[np.int64]:
         return 50 * (1 - self._numbers(snapshot, rows) % 2)
 
-    def group_keys(
-        self, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> list[npt.NDArray[np.int64]]:
-        return []
-
 
 @pytest.mark.parametrize("place", [0, None])
 def test_another_packages_rule_about_nodes_alone_is_decided_by_the_loop(

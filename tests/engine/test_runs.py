@@ -261,8 +261,7 @@ def agree(
     single = data.draw(st.booleans())
     worlds = [World(world, more, single=single) for _ in range(3)]
     worlds[1].cache = Uncompiled(Cache(worlds[1].snapshot, worlds[1].framework))
-    limit = data.draw(st.sampled_from([512, 512, 3]))  # 3: lines come and go
-    worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework, limit=limit)
+    worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework)
     placed: list[str] = [str(record.key) for record in worlds[0].snapshot.pods()]
     draw = 0
     for number, (what, which) in enumerate(happenings):

@@ -63,7 +63,7 @@ class Squares(Honest):
 
 
 class Silent(Honest):
-    score_locality = Locality.ROW
+    score_locality = Locality.PODS
 
 
 def test_a_plugin_that_says_the_truth_passes() -> None:

@@ -162,7 +162,7 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
     pods = [shuffle.placed(n, nodes) for n in range(chance.randint(0, 20))]
     snapshot = harness.build_snapshot({**shuffle.world(), "nodes": nodes, "pods": pods})
     framework = harness.kubernetes_framework()
-    cache = Cache(snapshot, framework, limit=chance.choice((2, 512)))
+    cache = Cache(snapshot, framework)
     templates = [read_pod({"pod": shuffle.pod(f"t-{n}", (0, 10))}) for n in range(4)]
     infos = [snapshot.intern(from_pod(template)) for template in templates]
     keys = [record.key for record in snapshot.pods()]

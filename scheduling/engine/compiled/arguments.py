@@ -23,11 +23,20 @@ class Guests(NamedTuple):
 
 
 class Mirror(NamedTuple):
-    """What scores need of the nodes; ``odd``: rows without it, ``odd_in``: how many in a block."""
+    """What scores need of the nodes; ``odd``: rows without it, ``odd_in``: how many in a block.
+
+    ``by_rows``: the profile scores more than cpu and memory by what is free; all rows are odd then.
+    ``strategy`` and ``table``: see ``framework.terms.Strategy``. ``rank``: place of each row's name
+    in the order of names, where the first name breaks ties; else empty.
+    """
 
     fields: Float64
     odd: Mask
     odd_in: Int32
+    by_rows: bool
+    strategy: int
+    table: Int64
+    rank: Int32
 
 
 class Lines(NamedTuple):
@@ -45,7 +54,7 @@ class Lines(NamedTuple):
     more: Mask
     terms: Float64
     weights: Int32
-    asked: Int64
+    scored: Int64
     vectors: Int64
     nonzero: Int64
     base_of: Int32

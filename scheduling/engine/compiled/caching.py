@@ -2,7 +2,7 @@
 
 Numba on its own looks at the file of the loop alone, and would go on with old code after a change
 to a function that the loop calls from another file. Whatever loops call, constants included, must
-stand in this package.
+stand in this package or in ``framework.formulas``.
 """
 
 import fcntl
@@ -16,14 +16,16 @@ from typing import Any, TypeVar
 import numba
 from numba.core.caching import CacheImpl
 
+from scheduling.framework import formulas
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @cache
 def sources() -> bytes:
-    """Return a digest of all sources of this package."""
+    """Return a digest of all sources of this package, and of the formulas."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(formulas.__file__)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.digest()
 

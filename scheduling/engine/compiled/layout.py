@@ -22,6 +22,9 @@ DENSE = 64
 EXCEPTIONS = 192
 """So many rows of a class may differ from their group, or the class needs a line of its own."""
 
+# Columns of ``arguments.Lines.scored``.
+COLUMN, WEIGHT, AMOUNT = range(3)
+SCORED_COLUMNS = 3
 # Columns of ``terms.Terms.form``.
 GROUPS, RULES, WATCHES, PLUGINS, AFFINITY_FIRST, SHUT_FIRST = range(6)
 FORM = 6

@@ -35,6 +35,7 @@ from scheduling.engine.compiled.layout import (
     BY_ROW,
     DENSE,
     EXCEPTIONS,
+    FIELDS,
     GROUPS,
     KEPT,
     KIND,
@@ -57,11 +58,11 @@ from scheduling.engine.compiled.layout import (
 )
 from scheduling.engine.compiled.scoring import (
     count_feasible,
+    has_room,
     mirror_row,
     need,
     row_scores,
     score_block,
-    scores_at,
 )
 from scheduling.engine.compiled.shared import (
     account,
@@ -296,7 +297,7 @@ def decide(
         lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
     )  # fmt: skip
     feasible, cursor, amounts, columns = lines.feasible, lines.cursor, lines.amounts, lines.columns
-    more, terms, weights, asked = lines.more, lines.terms, lines.weights, lines.asked
+    more, terms, weights = lines.more, lines.terms, lines.weights
     mask_of, witness = lines.mask_of, lines.witness
     group, hint, open_rows = plans.group, plans.hint, plans.open_rows
     fields, odd, odd_in = mirror.fields, mirror.odd, mirror.odd_in
@@ -342,7 +343,7 @@ def decide(
         plan = lines.plan_of[c]
         base = plans.bases[lines.base_of[c]]
         totals, tops, ties_in, of = total[c], highest[c], tied[c], kinds[c]
-        term, ask = terms[c], asked[c]
+        term, scored = terms[c], lines.scored[c]
         least_weight, balanced_weight = weights[c, 0], weights[c, 1]
         groups = plans.group_count[plan]
         keyed = plans.keyed[plan]
@@ -384,12 +385,7 @@ def decide(
                     lines.anew[c] = True
                     return pod, MORE_GROUPS, np.uint64(0)
                 simple = not (odd[row] or more[c])
-                fits = (
-                    simple
-                    and term[0] <= fields[block, 320 + at] - fields[block, 256 + at]
-                    and term[1] <= fields[block, 448 + at] - fields[block, 384 + at]
-                    and fields[block, 512 + at] > -1000
-                )
+                fits = simple and has_room(block * (FIELDS * 64) + at, fields, term)
                 now = 0
                 if taken >= 0 and counted.counts[taken + row] > 0:
                     now = TAKEN
@@ -415,10 +411,7 @@ def decide(
                             seen = np.uint64(1) << np.uint64(group[plan, row])
                             if mask_of[c] & seen == np.uint64(0):
                                 anew = True
-                    if odd[row]:
-                        a, b = row_scores(row, term, ask, mirror, nodes)
-                    else:
-                        a, b = scores_at(block, at, fields, term)
+                    a, b = row_scores(row, term, scored, mirror, nodes)
                     new = a * least_weight + b * balanced_weight + base[row]
                 after = int(of_group[row]) if keyed > 0 else 0
                 if new == old and after == before:
@@ -459,7 +452,7 @@ def decide(
                 begin = block * 64
                 part = totals[begin : begin + 64]
                 tops[block], ties_in[block] = score_block(
-                    fields[block], base[begin : begin + 64], term, least_weight, balanced_weight,
+                    block, fields, base[begin : begin + 64], term, least_weight, balanced_weight,
                     part,
                 )  # fmt: skip
                 if not odd_in[block] and not more[c] and taken < 0:
@@ -471,7 +464,7 @@ def decide(
                             continue
                         now = fit_bits(row, amounts[c], columns[c], nodes, guests)
                         if now == 0:
-                            a, b = row_scores(row, term, ask, mirror, nodes)
+                            a, b = row_scores(row, term, scored, mirror, nodes)
                             part[at] = a * least_weight + b * balanced_weight + base[row]
                 for check in range(columns.shape[1]):
                     column = columns[c, check]
@@ -556,12 +549,14 @@ def decide(
             left = draw_below(high[pod], low[pod], ties)
             winner, margin, count = pick_in_groups(
                 (totals, of_group, work.offset, patch_of, patches, room), summits, ties_at, top,
-                ties, left, able, best, picks,
+                ties, left, able, mirror.rank, best, picks,
             )  # fmt: skip
         else:
             top, ties = summit(tops, ties_in)
             left = draw_below(high[pod], low[pod], ties)
-            winner, margin, count = pick(totals, tops, ties_in, top, ties, left, able, best, picks)
+            winner, margin, count = pick(
+                totals, tops, ties_in, top, ties, left, able, mirror.rank, best, picks
+            )
         if margin < 0:
             top = 0
             if t < 0:
@@ -581,7 +576,7 @@ def decide(
         numbers[6] = number
         told.masks[pod] = mask_of[c]
         for at in range(count):
-            a, b = row_scores(picks[at], term, ask, mirror, nodes)
+            a, b = row_scores(picks[at], term, scored, mirror, nodes)
             told.scores[pod, 0, at] = a * least_weight
             told.scores[pod, 1, at] = b * balanced_weight
             if t < 0:

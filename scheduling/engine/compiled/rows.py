@@ -5,8 +5,9 @@ diagnosis with all pods there, the dry run of preemption without some of them
 (``default_preemption.go`` ``SelectVictimsOnNode`` and ``preemption.go``
 ``pickOneNodeForPreemption``, v1.36). ``engine.row_program`` writes the rules of a class as arrays.
 
-It calls nothing but NumPy and is not compiled here: ``row_program.warm`` has it compiled, and a
-process without Numba runs it as plain Python, which is slower and gives the same.
+It calls nothing but NumPy and ``framework.formulas``, and is not compiled here:
+``row_program.warm`` has it compiled, and a process without Numba runs it as plain Python, which is
+slower and gives the same.
 """
 
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
+from scheduling.framework.formulas import never, short
 
 # Kinds of steps, the filters of a profile in their order.
 STATIC = 0
@@ -54,6 +56,9 @@ NO_VICTIMS = -1
 NO_NEED = -2
 """Code of a row that fits the pod although nobody leaves."""
 MOST_CODES = 512
+
+ALL_ROWS = -1
+"""In place of a number of candidates: judge all rows as they are, also after one that passes."""
 
 FEASIBLE = 1
 """Why ``examine`` stopped: a row fits (diagnosis only)."""
@@ -193,8 +198,9 @@ def examine(
     Args:
         rows: the rows, int64.
         begin: position at which to begin; the search goes round.
-        wanted: 0 to judge rows as they are, stopping at the first that passes; else so many
-            candidates are looked for, and on until one violates no budget.
+        wanted: 0 to judge rows as they are, stopping at the first that passes; ``ALL_ROWS`` to
+            judge them all; else so many candidates are looked for, and on until one violates no
+            budget.
         priority: of the pod; pods of lower priority may leave, nominated ones of lower priority do
             not count.
         own: number of the pod's own nomination, -1 without one.
@@ -245,7 +251,7 @@ def examine(
     )
     verdict, codes, code_counts = told.verdict, told.codes, told.counts
     count, checks, total_terms = len(rows), len(amounts), len(term)
-    most = count if wanted else 0
+    most = count if wanted > 0 else 0
     position = np.empty(most, np.int64)
     end = np.empty(most, np.int64)
     violations = np.empty(most, np.int64)
@@ -253,11 +259,11 @@ def examine(
     lower = np.empty(64, np.int32)
     turn = np.empty(64, np.int32)
     left = allowed.copy()
-    # Of each amount, what is left once the pod is there; negative: too little.
-    spare = np.zeros(checks, np.int64)
-    seated = np.zeros(checks, np.int64)
+    # Of each amount's resource, what the pods that stay ask for, and those nominated to the row.
+    used = np.zeros(checks, np.int64)
+    to_come = np.zeros(checks, np.int64)
     gone_weight = np.zeros(total_terms, np.int64)
-    seated_weight = np.zeros(total_terms, np.int64)
+    to_come_weight = np.zeros(total_terms, np.int64)
     why = kinds = last = found = fine = filled = 0
     best = -1
     best_violations = best_priority = best_sum = best_count = best_rank = 0
@@ -276,21 +282,20 @@ def examine(
             kind = nominated_class[number]
             if number != own and priorities[kind] >= priority:
                 if guests == 0:
-                    seated[:] = 0
-                    seated_weight[:] = 0
+                    to_come[:] = 0
+                    to_come_weight[:] = 0
                 guests += 1
                 for check in range(checks):
-                    seated[check] += requests[kind, columns[check]]
+                    to_come[check] += requests[kind, columns[check]]
                 for t in range(total_terms):
-                    seated_weight[t] += seat[peers[kind], t]
+                    to_come_weight[t] += seat[peers[kind], t]
             number = next_nominated[number]
 
         for check in range(checks):
-            column = columns[check]
-            spare[check] = allocatable[row, column] - requested[row, column] - amounts[check]
+            used[check] = requested[row, columns[check]]
         # Pods of lower priority, the newest first: all of them leave to begin with.
         away = 0
-        if wanted:
+        if wanted > 0:
             slot = first_pod[row]
             while slot >= 0:
                 if priorities[class_of[slot]] < priority:
@@ -309,7 +314,7 @@ def examine(
                 slot = lower[which]
                 kind = class_of[slot]
                 for check in range(checks):
-                    spare[check] += requests[kind, columns[check]]
+                    used[check] -= requests[kind, columns[check]]
                 for t in range(total_terms):
                     if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
                         gone_weight[t] += take[peers[kind], t]
@@ -325,7 +330,7 @@ def examine(
                 kind = class_of[slot]
                 away -= 1
                 for check in range(checks):
-                    spare[check] -= requests[kind, columns[check]]
+                    used[check] += requests[kind, columns[check]]
                 for t in range(total_terms):
                     if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
                         gone_weight[t] -= take[peers[kind], t]
@@ -339,17 +344,18 @@ def examine(
                     if what == STATIC:
                         local = int(static[steps[filtering, 1], row])
                     elif what == FIT:
-                        places = allowed_pods[row] - pod_count[row] + away
-                        if places - counting * guests < 1:
+                        pods_there = pod_count[row] - away + counting * guests
+                        if short(1, allowed_pods[row], pods_there):
                             local = 1
                         for check in range(checks):
-                            if spare[check] - counting * seated[check] < 0:
-                                never = amounts[check] > allocatable[row, columns[check]]
-                                local |= (3 if never else 1) << (2 * check + 1)
+                            room = allocatable[row, columns[check]]
+                            if short(amounts[check], room, used[check] + counting * to_come[check]):
+                                bits = 3 if never(amounts[check], room) else 1
+                                local |= bits << (2 * check + 1)
                     elif what == COUNT:
                         t = steps[filtering, 1]
                         here = counts[term[t, OFFSET] + row] - gone_weight[t]
-                        if here + counting * seated_weight[t] > 0:
+                        if here + counting * to_come_weight[t] > 0:
                             local = 1
                     elif what == AFFINITY:
                         near = anti = existing = meant = False
@@ -360,7 +366,7 @@ def examine(
                             here = 0
                             if domain >= 0:
                                 if counted[t, row]:
-                                    change = counting * seated_weight[t] - gone_weight[t]
+                                    change = counting * to_come_weight[t] - gone_weight[t]
                                 here = counts[term[t, OFFSET] + domain] + change
                             if term[t, KIND] == NEAR:
                                 near = True
@@ -387,7 +393,7 @@ def examine(
                                 break
                             change = 0
                             if counted[t, row]:
-                                change = counting * seated_weight[t] - gone_weight[t]
+                                change = counting * to_come_weight[t] - gone_weight[t]
                             before = counts[term[t, OFFSET] + domain]
                             lowest = term[t, LOWEST]
                             if term[t, FROM_ZERO]:
@@ -408,7 +414,7 @@ def examine(
 
             if trial == 0:
                 code = rejection
-                if code or not wanted:
+                if code or wanted <= 0:
                     break
                 # In order of arrival, then by importance: higher priority, longer running; of two
                 # that have not started the later one first (``plugins.default_preemption``).
@@ -466,7 +472,7 @@ def examine(
                 kind = class_of[slot]
                 away += 1
                 for check in range(checks):
-                    spare[check] += requests[kind, columns[check]]
+                    used[check] -= requests[kind, columns[check]]
                 for t in range(total_terms):
                     if term[t, LIVE_ONLY] == 0 or not terminating[slot]:
                         gone_weight[t] += take[peers[kind], t]
@@ -482,6 +488,8 @@ def examine(
             trial += 1
 
         if code == 0:
+            if wanted == ALL_ROWS:
+                continue
             if not wanted:
                 why = FEASIBLE
                 break

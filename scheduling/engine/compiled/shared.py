@@ -9,75 +9,135 @@ from typing import Any
 
 import numpy as np
 
+from scheduling.engine.compiled import arithmetic  # noqa: F401  # formulas for Numba
 from scheduling.engine.compiled.arguments import Guests, Nodes
 from scheduling.engine.compiled.caching import inlined, inner, outer
-from scheduling.engine.compiled.layout import BLOCK, KEPT, LOW
+from scheduling.engine.compiled.layout import AMOUNT, BLOCK, COLUMN, KEPT, LOW, WEIGHT
 from scheduling.framework.arrays import Int32, Int64
+from scheduling.framework.formulas import (
+    LEAST,
+    RATIO,
+    least_allocated,
+    most_allocated,
+    never,
+    rounded_mean,
+    short,
+    weighted_mean,
+)
 
 NOT_FEASIBLE = LOW // 2
 
 
 @inlined
 def fit_bits(row: int, amounts: Int64, columns: Int64, nodes: Nodes, guests: Guests | None) -> int:
-    """Return why NodeResourcesFit rejects the row with its guests, 0 where it fits.
+    """Return why NodeResourcesFit rejects the row, 0 where the pod fits.
 
     Bit 0: too many pods; two bits per amount: too little is free, too little exists. Column -1
-    ends the list.
+    ends the list. ``guests``: pods that are nominated to the row, which count.
     """
-    places = nodes.allowed_pods[row] - nodes.pod_count[row]
+    places = nodes.pod_count[row]
     if guests is not None:
-        places -= guests.pods[row]
-    found = 1 if places < 1 else 0
+        places += guests.pods[row]
+    found = 1 if short(1, nodes.allowed_pods[row], places) else 0
     for check in range(len(columns)):
         column = columns[check]
         if column < 0:
             break
         room = nodes.allocatable[row, column]
-        free = room - nodes.requested[row, column]
+        used = nodes.requested[row, column]
         if guests is not None:
-            free -= guests.requested[row, column]
-        if amounts[check] > free:
-            found |= (3 if amounts[check] > room else 1) << (2 * check + 1)
+            used += guests.requested[row, column]
+        if short(amounts[check], room, used):
+            found |= (3 if never(amounts[check], room) else 1) << (2 * check + 1)
     return found
 
 
-@inlined
-def least_allocated(
-    row: int, weight_cpu: int, cpu: int, weight_memory: int, memory: int, nodes: Nodes
-) -> int:
-    """Return NodeResourcesFit's score of cpu and memory, with integers."""
-    total = 0
-    weights = 0
-    for column in range(2):
-        weight = weight_memory if column else weight_cpu
-        room = nodes.allocatable[row, column]
-        if weight == 0 or room == 0:
+@inner
+def allocation(row: int, scored: Int64, strategy: int, table: Int64, nodes: Nodes) -> int:
+    """Return the score of a row by a strategy, with integers.
+
+    ``scored`` (resources, SCORED_COLUMNS): a column below 0 takes no part.
+    """
+    total = np.int64(0)
+    weights = np.int64(0)
+    for at in range(scored.shape[0]):
+        column = scored[at, COLUMN]
+        if column < 0:
             continue
-        used = nodes.nonzero_requested[row, column] + (memory if column else cpu)
-        if used < room:
-            total += (room - used) * 100 // room * weight
-        weights += weight
-    return total // weights if weights else 0
+        room = nodes.allocatable[row, column]
+        if room == 0:
+            continue
+        if column < 2:
+            used = nodes.nonzero_requested[row, column] + scored[at, AMOUNT]
+        else:
+            used = nodes.requested[row, column] + scored[at, AMOUNT]
+        if strategy == LEAST:
+            points = least_allocated(used, room, 0.0)
+        else:
+            points = most_allocated(used, room)
+            if strategy == RATIO:
+                points = table[points]
+                if points <= 0:
+                    continue
+        total += points * scored[at, WEIGHT]
+        weights += scored[at, WEIGHT]
+    if weights == 0:
+        return 0
+    if strategy == RATIO:
+        return int(rounded_mean(total, weights))
+    return int(weighted_mean(total, weights))
 
 
 @inner
-def evenness(first: float, second: float) -> int:
-    """Return 100 for two equal fractions to 50 for the widest spread."""
-    return int((1.0 - abs((first - second) / 2)) * 100)
+def evenness(deviation: float) -> int:
+    """Return 100 for equal fractions to 50 for the widest spread."""
+    return int((1.0 - deviation) * 100)
 
 
 @inlined
-def balanced(row: int, cpu: int, memory: int, nodes: Nodes) -> int:
-    """Return NodeResourcesBalancedAllocation's score of cpu and memory."""
-    room_cpu, room_memory = nodes.allocatable[row, 0], nodes.allocatable[row, 1]
-    after = 100
-    before = 100
-    if room_cpu != 0 and room_memory != 0:
-        used_cpu, used_memory = nodes.requested[row, 0], nodes.requested[row, 1]
-        after = evenness(
-            min(1.0, (used_cpu + cpu) / room_cpu), min(1.0, (used_memory + memory) / room_memory)
-        )
-        before = evenness(min(1.0, used_cpu / room_cpu), min(1.0, used_memory / room_memory))
+def fraction(row: int, scored: Int64, at: int, with_pod: int, nodes: Nodes) -> float:
+    """Return which part of a resource is taken, at most 1; -1 where the node has none."""
+    column = scored[at, COLUMN]
+    if column < 0 or nodes.allocatable[row, column] == 0:
+        return -1.0
+    used = nodes.requested[row, column] + with_pod * scored[at, AMOUNT]
+    return min(1.0, used / nodes.allocatable[row, column])  # type: ignore[no-any-return]
+
+
+@inlined
+def deviation(row: int, scored: Int64, with_pod: int, nodes: Nodes) -> float:
+    """Return the standard deviation of the fractions; of two half their distance, as upstream."""
+    count = 0
+    total = 0.0
+    first = 0.0
+    last = 0.0
+    for at in range(scored.shape[0]):
+        here = fraction(row, scored, at, with_pod, nodes)
+        if here < 0.0:
+            continue
+        if count == 0:
+            first = here
+        last = here
+        total += here
+        count += 1
+    if count < 2:
+        return 0.0
+    if count == 2:
+        return abs((first - last) / 2)
+    mean = total / count
+    squares = 0.0
+    for at in range(scored.shape[0]):
+        here = fraction(row, scored, at, with_pod, nodes)
+        if here >= 0.0:
+            squares += (here - mean) * (here - mean)
+    return np.sqrt(squares / count)  # type: ignore[no-any-return]
+
+
+@inner
+def balance(row: int, scored: Int64, nodes: Nodes) -> int:
+    """Return NodeResourcesBalancedAllocation's score of a row."""
+    after = evenness(deviation(row, scored, 1, nodes))
+    before = evenness(deviation(row, scored, 0, nodes))
     return 50 + (50 + after - before) // 2
 
 
@@ -115,6 +175,7 @@ def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, in
         ties: int,
         left: int,
         feasible: int,
+        rank: Int32,
         best: Int32,
         picks: Int32,
     ) -> tuple[int, int, int]:
@@ -128,6 +189,7 @@ def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, in
             ties: how many rows have it.
             left: so many of these are passed over.
             feasible: how many rows are feasible, not 0.
+            rank: of each row; the lowest of those with the highest total is picked. Empty: any.
             best: room for the ten best totals.
             picks: room for ten rows; of equal totals the first rows are kept, and the winner.
 
@@ -137,6 +199,13 @@ def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, in
         winner = -1
         for block in range(len(highest)):
             if highest[block] != top:
+                continue
+            if len(rank):
+                totals = block_of(block, source)
+                for at in range(BLOCK):
+                    row = block * BLOCK + at
+                    if totals[at] == top and (winner < 0 or rank[row] < rank[winner]):
+                        winner = row
                 continue
             if left >= tied[block]:
                 left -= tied[block]

@@ -1,0 +1,63 @@
+"""How Numba compiles the functions of ``framework.formulas``, for integers and for floats.
+
+LLVM inlines them. Numba must not: it may give a variable of theirs the name of an array of the
+loop, which then reads elsewhere in memory.
+
+To be imported before a loop that calls them is compiled. Without Numba's compiler
+(NUMBA_DISABLE_JIT=1) the functions run as they stand.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from scheduling.framework import formulas
+
+_OF_NUMBERS = (
+    formulas.short,
+    formulas.never,
+    formulas.least_allocated,
+    formulas.most_allocated,
+    formulas.weighted_mean,
+    formulas.rounded_mean,
+)
+
+
+def _register(function: Callable[..., Any]) -> None:
+    def implementation(*_types: Any) -> Callable[..., Any]:
+        return function
+
+    overload(function, strict=False)(implementation)
+
+
+for _function in _OF_NUMBERS:
+    _register(_function)
+
+
+@overload(formulas.larger, strict=False)
+def _larger(one: Any, other: Any) -> Callable[..., Any]:
+    return lambda one, other: max(other, one)
+
+
+@overload(formulas.smaller, strict=False)
+def _smaller(one: Any, other: Any) -> Callable[..., Any]:
+    return lambda one, other: min(other, one)
+
+
+@overload(formulas.floor_share, strict=False)
+def _floor_share(dividend: Any, divisor: Any, inverse: Any) -> Callable[..., Any]:
+    if isinstance(dividend, types.Float):
+        # A product takes a fraction of the time of a quotient. Half a unit keeps the rounding error
+        # from reaching another integer: below 2**41 it is far smaller.
+        return lambda dividend, divisor, inverse: np.floor((dividend + 0.5) * inverse)
+    return lambda dividend, divisor, inverse: dividend // divisor
+
+
+@overload(formulas.floor_divide, strict=False)
+def _floor_divide(dividend: Any, divisor: Any) -> Callable[..., Any]:
+    if isinstance(dividend, types.Float):
+        return lambda dividend, divisor: np.floor(dividend / divisor)
+    return lambda dividend, divisor: dividend // divisor

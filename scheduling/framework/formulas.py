@@ -1,0 +1,71 @@
+"""The arithmetic of NodeResourcesFit, stated once for arrays over rows and for single rows.
+
+The plugin calls these functions with NumPy arrays, the row judges of the compiled loops with
+integers, and the loop over blocks of rows with floats; ``engine.compiled.arithmetic`` tells Numba
+how. The dry run of preemption and the check of pods that come with a node name call them as well.
+Floats give the integers' results as long as a node has less than 2**41 units of a resource.
+
+Rules: plugins/noderesources/{fit,least_allocated,most_allocated,requested_to_capacity_ratio}.go,
+v1.36 (R66, R104-R111).
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+LEAST, MOST, RATIO = range(3)
+"""Scoring strategies: LeastAllocated, MostAllocated, RequestedToCapacityRatio."""
+MAX_SCORE: Final = 100
+
+
+def short(amount: Any, allocatable: Any, requested: Any) -> Any:
+    """Return where less than ``amount`` is free; of pods' places a pod takes one."""
+    return amount > allocatable - requested
+
+
+def never(amount: Any, allocatable: Any) -> Any:
+    """Return where there would be too little though all pods left."""
+    return amount > allocatable
+
+
+def least_allocated(used: Any, room: Any, inverse: Any = None) -> Any:
+    """Return 100 for a node that is empty with the pod, 0 for a full or overcommitted one.
+
+    ``inverse``: one over the room, which the loop over blocks keeps; others need not give it.
+    """
+    return floor_share(larger(room - used, 0) * MAX_SCORE, room, inverse)
+
+
+def most_allocated(used: Any, room: Any) -> Any:
+    """Return 100 for a full node, 0 for an empty one; this is the utilization in percent."""
+    return floor_divide(smaller(used, room) * MAX_SCORE, room)
+
+
+def weighted_mean(total: Any, weights: Any) -> Any:
+    """Return total over weights, truncated (LeastAllocated, MostAllocated)."""
+    return floor_divide(total, weights)
+
+
+def rounded_mean(total: Any, weights: Any) -> Any:
+    """Return total over weights, rounded half up (RequestedToCapacityRatio; ruling C12)."""
+    return floor_divide(2 * total + weights, 2 * weights)
+
+
+def larger(one: Any, other: Any) -> Any:
+    """Return the larger of two numbers, element by element."""
+    return np.maximum(one, other)
+
+
+def smaller(one: Any, other: Any) -> Any:
+    """Return the smaller of two numbers, element by element."""
+    return np.minimum(one, other)
+
+
+def floor_share(dividend: Any, divisor: Any, inverse: Any) -> Any:
+    """Return the quotient rounded down; ``inverse``: one over the divisor, for floats."""
+    return dividend // divisor
+
+
+def floor_divide(dividend: Any, divisor: Any) -> Any:
+    """Return the quotient rounded down; the divisor is positive."""
+    return dividend // divisor

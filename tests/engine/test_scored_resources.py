@@ -1,0 +1,117 @@
+"""The loop scores by any strategy and any resources, and breaks ties by name, as the plugins do."""
+
+import random
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import pytest
+
+from clusterstate.objects.pod import Pod
+from scheduling.engine import fast_lane
+from scheduling.engine.class_cache import Cache
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.run import Run
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.plugin_args import (
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+)
+from scheduling.framework.runtime import Framework
+from scheduling.plugins.catalogue import build_framework
+from tests.builders import make_node, make_pod
+from tests.engine import lanes
+from tests.harness import kubernetes_profile
+from tests.properties.test_recorded_worlds import told
+
+GPU = "example.com/gpu"
+SHAPE = ((0, 10), (40, 3), (100, 7))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> Iterator[None]:
+    with lanes.only(fast_lane):
+        yield
+
+
+def profile_of(kind: str, resources: dict[str, int], balanced: tuple[str, ...]) -> Framework:
+    """Return the default profile with another strategy and other resources."""
+    profile = kubernetes_profile()
+    shape = tuple(UtilizationShapePoint(utilization=x, score=y) for x, y in SHAPE)
+    strategy = ScoringStrategy(
+        type=kind,
+        resources=tuple(ResourceSpec(name=name, weight=w) for name, w in resources.items()),
+        shape=shape if kind == "RequestedToCapacityRatio" else (),
+    )
+    args = {
+        **profile.args,
+        "NodeResourcesFit": NodeResourcesFitArgs(scoring_strategy=strategy),
+        "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs(
+            resources=tuple(ResourceSpec(name=name) for name in balanced)
+        ),
+    }
+    return build_framework(msgspec.structs.replace(profile, args=args))
+
+
+def world(nodes: int, dice: random.Random) -> Snapshot:
+    snapshot = Snapshot()
+    for number in range(nodes):
+        offer = {"cpu": dice.choice(["2", "4", "16", "0"]), "memory": "8Gi", "pods": "20"}
+        if dice.random() < 0.6:
+            offer[GPU] = dice.choice(["2", "8"])
+        if dice.random() < 0.6:
+            offer["ephemeral-storage"] = dice.choice(["10Gi", "1Gi"])
+        node = make_node(f"n{dice.randrange(10**6)}-{number}")
+        snapshot.set_node(node.with_("status", "allocatable", value=offer).build())
+    return snapshot
+
+
+def pod_of(dice: random.Random) -> Pod:
+    asked = {"cpu": dice.choice(["50m", "200m", "0"]), "memory": dice.choice(["10Mi", "900Mi"])}
+    if dice.random() < 0.5:
+        asked[GPU] = "1"
+    if dice.random() < 0.5:
+        asked["ephemeral-storage"] = "200Mi"
+    return make_pod("p").asks(**asked).build()
+
+
+@pytest.mark.parametrize("tie_break", ["random", "first"])
+@pytest.mark.parametrize(
+    ("kind", "resources", "balanced"),
+    [
+        ("LeastAllocated", {"cpu": 1, "memory": 1}, ("cpu", "memory")),
+        ("LeastAllocated", {"memory": 3}, ("memory", "cpu")),
+        ("LeastAllocated", {"cpu": 1, "memory": 2, GPU: 5}, ("cpu", "memory")),
+        ("LeastAllocated", {"cpu": 1}, ("cpu", "memory", GPU, "ephemeral-storage")),
+        ("MostAllocated", {"cpu": 1, "memory": 1}, ("cpu", "memory")),
+        ("MostAllocated", {GPU: 1, "ephemeral-storage": 2}, ("cpu",)),
+        ("RequestedToCapacityRatio", {"cpu": 2, "memory": 1, GPU: 3}, ("cpu", GPU)),
+    ],
+)
+def test_any_strategy_over_any_resources(
+    kind: str,
+    resources: dict[str, int],
+    balanced: tuple[str, ...],
+    tie_break: Literal["random", "first"],
+) -> None:
+    framework = profile_of(kind, resources, balanced)
+    dice = random.Random(f"{kind} {resources}")
+    pods = [pod_of(dice) for _ in range(6)]
+    order = [dice.randrange(6) for _ in range(120)]
+    seed = dice.randrange(1000)
+    decided = []
+    for cached in (False, True):
+        snapshot = world(70, random.Random(seed))
+        cache = Cache(snapshot, framework) if cached else None
+        infos = [snapshot.intern(from_pod(pod)) for pod in pods]
+        batch = [PodToPlace(f"default/p-{at}", infos[which]) for at, which in enumerate(order)]
+        options = Options(seed=3, tie_break=tie_break, preempt=False)
+        decided.append(schedule_batch(snapshot, framework, batch, options, cache=cache))
+    plain, fast = list(decided[0]), list(decided[1])
+    assert [told(decision) for decision in fast] == [told(decision) for decision in plain]
+    by_loop = sum(len(part) for part in decided[1].parts if isinstance(part, Run))
+    assert by_loop == sum(decision.scheduled for decision in plain) > 60
