@@ -11,6 +11,7 @@
     refusals                  why a pod of the class was refused, as long as that still holds
     peers                     who counts whom: terms and counters, filed under what they mean
     row_program               why rows reject a class, and who would have to leave them, in numbers
+    filter_program            the filters for one class, as arrays
     budgets, nominations      what the dry run of preemption counts with
     compiled                  the loop of the fast lane, and how it is compiled
     decision                  the record of what was decided and why

@@ -29,14 +29,10 @@ from scheduling.engine.decision import (
 from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int64, Mask
-from scheduling.framework.interface import CycleState, Rows
-from scheduling.framework.runtime import (
-    Filtered,
-    Framework,
-    PluginFailed,
-    PreFiltered,
-    ScoreTable,
-)
+from scheduling.framework.interface import CycleState
+from scheduling.framework.node_table import Rows
+from scheduling.framework.outcomes import Filtered, PluginFailed, PreFiltered, ScoreTable
+from scheduling.framework.runtime import Framework
 from scheduling.framework.sampling import feasible_nodes_to_find, next_start
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import (

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.framework.interface import NodeTable
-from scheduling.framework.runtime import Filtered, ScoreTable
+from scheduling.framework.node_table import NodeTable
+from scheduling.framework.outcomes import Filtered, ScoreTable
 from scheduling.framework.status import SUCCESS, Status
 from scheduling.framework.types import Nomination, PodInfo
 

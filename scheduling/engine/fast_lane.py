@@ -35,7 +35,8 @@ from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int32, Mask
 from scheduling.framework.formulas import LEAST
-from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import Strategy
 from scheduling.framework.types import PodInfo
 

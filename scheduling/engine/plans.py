@@ -23,11 +23,11 @@ from scheduling.framework.interface import (
     Grouping,
     NormalizeScore,
     Plugin,
-    Rows,
     Score,
     looks_at_nodes,
     scores_nodes,
 )
+from scheduling.framework.node_table import Rows
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.terms import (

@@ -23,7 +23,8 @@ import msgspec
 
 from scheduling.engine.cycle import Options, PodToPlace
 from scheduling.engine.decision import UNSCHEDULABLE, Decision
-from scheduling.engine.row_program import Diagnosed, RowPrograms
+from scheduling.engine.filter_program import Diagnosed
+from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import Cacheable
 from scheduling.framework.runtime import Framework

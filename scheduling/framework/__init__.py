@@ -1,12 +1,14 @@
 """The plugin contract: what plugins are asked, what they may answer, and in which order.
 
-    status     codes and reasons            types    pods as requirements, records, outcomes
-    tables     label columns and counts     vectors  judgements over rows that plugins share
-    interface  extension points, locality   runtime  running a profile's plugins
+    status     codes and reasons            types       pods as requirements, records, outcomes
+    tables     label columns and counts     node_table  what plugins may read of a snapshot
+    formulas   arithmetic of requests       vectors     judgements over rows that plugins share
+    interface  extension points, locality   terms       rules stated in numbers for the fast lane
+    runtime    running a profile's plugins: binding_points, answers, outcomes, per_node
     configuration, plugin_args, reading, legacy      profiles as values
     events, sampling                                 what wakes pods; how many nodes are looked at
 
 ``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by ``engine.cycle``,
 ``engine.class_cache`` and the binder. It never reads a clock, a database or the network, and knows
-a snapshot only through ``interface.NodeTable``.
+a snapshot only through ``node_table.NodeTable``.
 """

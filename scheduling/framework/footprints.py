@@ -3,7 +3,7 @@
 from typing import Protocol, runtime_checkable
 
 from clusterstate.objects.footprint import Counter, Footprint, counter_id
-from scheduling.framework.interface import NodeTable
+from scheduling.framework.node_table import NodeTable
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import AffinityTerm, PodInfo
 

@@ -3,16 +3,15 @@
 A plugin is any object with a ``name`` and the methods of one or more protocols below; it inherits
 nothing. Judgements about nodes are vectorised: a plugin receives the rows of the node table that
 it must judge and answers with arrays over these rows. Plugins that judge one node at a time are
-wrapped by ``framework.runtime.PerNode`` and then look the same.
+wrapped by ``framework.per_node.PerNode`` and then look the same.
 
-Codes and statuses are in ``status``, pods and results in ``types``, columns in ``tables``.
-This module knows no cluster state: ``NodeTable`` states what plugins may read of a snapshot, and
-``engine.snapshot.Snapshot`` fulfils it. Sources: k8s.io/kube-scheduler ``framework/interface.go``
-and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
+Codes and statuses are in ``status``, pods and results in ``types``, columns in ``tables``, what
+plugins may read of a snapshot in ``node_table``.
+Sources: k8s.io/kube-scheduler ``framework/interface.go`` and
+``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Hashable, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -20,22 +19,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from clusterstate.objects.labels import Selector
-from clusterstate.objects.node import Node, Taint
-from scheduling.framework.reach import Reach
+from clusterstate.objects.node import Node
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code, Status
-from scheduling.framework.tables import Counter, LabelColumn
 from scheduling.framework.types import (
     Diagnosis,
-    DisruptionBudget,
     Nomination,
     PodInfo,
     PodRecord,
     Victims,
 )
 
-Rows = npt.NDArray[np.intp]
-"""Row numbers of the node table, in the order in which nodes are looked at."""
 Scores = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 
@@ -183,151 +177,6 @@ class PreFilterResult(msgspec.Struct, frozen=True):
     """``node_names`` ``None``: all nodes remain; otherwise only these can be feasible."""
 
     node_names: frozenset[str] | None = None
-
-
-class NodeTable(Protocol):
-    """What plugins read of a snapshot. Columns are indexed by row.
-
-    ``allocatable``, ``requested``: int64, shape (rows, resources), cpu in millicores, all others
-    in whole units (bytes for memory). ``nonzero_requested``: int64 (rows, 2), cpu and memory with
-    the scoring defaults of 100m and 200Mi for containers that ask for none.
-    ``allowed_pods``, ``pod_count``: int64 (rows,). ``taint_set``, ``image_set``: int32 ids of
-    ``taint_sets``. ``unschedulable``, ``alive``: bool (rows,).
-    """
-
-    allocatable: npt.NDArray[np.int64]
-    requested: npt.NDArray[np.int64]
-    nonzero_requested: npt.NDArray[np.int64]
-    allowed_pods: npt.NDArray[np.int64]
-    pod_count: npt.NDArray[np.int64]
-    unschedulable: npt.NDArray[np.bool_]
-    alive: npt.NDArray[np.bool_]
-    taint_set: npt.NDArray[np.int32]
-    taint_sets: list[tuple[Taint, ...]]
-    node_version: int
-    peer_version: int
-    workload_version: int
-
-    @property
-    def node_count(self) -> int:
-        """Number of nodes."""
-        ...
-
-    def rows(self) -> Rows:
-        """All live rows, ascending. The caller must not write to it."""
-        ...
-
-    def row_of(self, name: str) -> int | None:
-        """Row of the node, or ``None``."""
-        ...
-
-    def node(self, row: int) -> Node:
-        """The node in ``row``."""
-        ...
-
-    def node_name(self, row: int) -> str:
-        """Name of the node in ``row``."""
-        ...
-
-    def resource(self, name: str) -> int:
-        """Column number of a resource, made on first use."""
-        ...
-
-    def is_counted(self, resource: str) -> bool:
-        """Whether the scheduler counts the resource (others are ignored as in Kubernetes)."""
-        ...
-
-    def label_column(self, key: str) -> LabelColumn:
-        """The interned values of a node label, made on first use and kept up to date."""
-        ...
-
-    def counter(
-        self,
-        key: Hashable,
-        weigh: Callable[[PodInfo], int],
-        *,
-        live_only: bool,
-        reach: Reach | None = None,
-    ) -> Counter:
-        """A weighted count of pods per row, kept up to date; see ``Counter``.
-
-        With ``reach`` only classes within it are asked about; without, every class is.
-        """
-        ...
-
-    def peer_stamp(self, info: PodInfo) -> int:
-        """A number that changes when terms about the class become known."""
-        ...
-
-    def has_term_about(self, info: PodInfo) -> bool:
-        """Whether any known pod carries an affinity term that means pods of this class."""
-        ...
-
-    def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
-        """Topology keys of known required anti-affinity terms that mean pods of this class."""
-        ...
-
-    def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
-        """Topology keys of known required affinity and preferred terms that mean the class."""
-        ...
-
-    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, ``None`` when it is not known."""
-        ...
-
-    def has_any_image(self, images: tuple[str, ...]) -> bool:
-        """Whether some node has one of the images."""
-        ...
-
-    def image_score_column(self, images: tuple[str, ...]) -> npt.NDArray[np.int64]:
-        """Sum over ``images`` of size times spread per row, in bytes; int64 (rows,)."""
-        ...
-
-    def default_selector(self, pod: PodInfo) -> Selector | None:
-        """The selector of the services and controllers of a pod, ``None`` when it has none."""
-        ...
-
-    def request_vector(self, info: PodInfo) -> npt.NDArray[np.int64]:
-        """Requests by resource column, int64 (resources,)."""
-        ...
-
-    def ordered_rows(self) -> Rows:
-        """All live rows, interleaved by zone (R178)."""
-        ...
-
-    def nominated_pods(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
-        """Pods of at least this priority that are nominated to nodes, by row, but for ``key``."""
-        ...
-
-    def counting_nominated(
-        self, nominated: Mapping[int, Sequence[PodInfo]]
-    ) -> AbstractContextManager[None]:
-        """Count nominated pods on their nodes for a while."""
-        ...
-
-    def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
-        """Rows whose pods or capacity changed since a position of the log, ``None`` if unknown."""
-        ...
-
-    def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
-        """The pods on a node, of priority ``below``, the last to arrive first."""
-        ...
-
-    def disruption_budgets(self) -> Sequence[DisruptionBudget]:
-        """All PodDisruptionBudgets."""
-        ...
-
-    def has_pods_below(self, priority: int) -> bool:
-        """Whether any pod of lower priority is on a node."""
-        ...
-
-    def detach(self, record: PodRecord) -> None:
-        """Take a pod off its node in the accounts, to be put back with ``attach``."""
-        ...
-
-    def attach(self, record: PodRecord) -> None:
-        """Put a detached pod back."""
-        ...
 
 
 @runtime_checkable

@@ -6,28 +6,32 @@ which names it: the cycle turns that into an Error decision and goes on with the
 pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.framework.answers import (
+    check_filter_result,
+    check_scores,
+    failed,
+    pair_of,
+    rejection_of,
+    status_of,
+    wrong,
+)
 from scheduling.framework.arrays import Int64
+from scheduling.framework.binding_points import BindingPoints, Meter
 from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
     Bind,
     CycleState,
     Filter,
-    FilterResult,
-    NodeTable,
     NormalizeScore,
     Permit,
-    PerNodeFilter,
-    PerNodeNormalize,
-    PerNodeScore,
     Plugin,
     PostBind,
     PostFilter,
@@ -39,13 +43,15 @@ from scheduling.framework.interface import (
     PreScore,
     QueueSort,
     Reserve,
-    Rows,
     Score,
     Scores,
     WaitingPods,
     WantsWaitingPods,
     looks_at_nodes,
 )
+from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.outcomes import Filtered, PreFiltered, ScoreTable
+from scheduling.framework.per_node import adapted
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.terms import CountedFilter, Relying, RequestFilter
 from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
@@ -57,162 +63,11 @@ _FEW = 64
 """Up to this many rejections a dictionary is faster than sorting an array."""
 
 
-LONGEST_PERMIT_SECONDS = 15 * 60.0
-"""A Permit plugin's longer timeout is cut to this (framework.go ``maxTimeout``)."""
-
-
-class Meter(Protocol):
-    """Told how long plugins take; the feeder owns the clock."""
-
-    def clock(self) -> float:
-        """Return seconds from any start."""
-        ...
-
-    def note(self, plugin: str, point: str, seconds: float) -> None:
-        """Note one call."""
-        ...
-
-
-class PluginFailed(Exception):
-    """A plugin raised, answered Error, or broke the contract; ``status`` says which and how."""
-
-    def __init__(self, status: Status) -> None:
-        super().__init__(status.message)
-        self.status = status
-
-
 class ConfigurationError(ValueError):
     """A profile names a plugin that does not exist or cannot act at the extension point."""
 
 
-class PreFiltered(msgspec.Struct, frozen=True):
-    """Outcome of PreFilter: ``rows`` that remain, and what all others get.
-
-    ``status``: Success, or the rejection of the pod on every node. ``absent``: status of the nodes
-    that are not in ``rows``.
-    """
-
-    status: Status
-    rows: Rows
-    absent: Status
-
-
-class Filtered(msgspec.Struct, frozen=True):
-    """Outcome of Filter over ``rows``.
-
-    ``verdict``: int32 over ``rows``, index into ``statuses``; 0 is Success. ``counted``: how many
-    rows have each status, where that is known already.
-    """
-
-    rows: Rows
-    verdict: npt.NDArray[np.int32]
-    statuses: tuple[Status, ...]
-    counted: tuple[int, ...] = ()
-
-    @property
-    def counts(self) -> Sequence[int]:
-        """How many rows have each status."""
-        if self.counted:
-            return self.counted
-        found: list[int] = np.bincount(self.verdict, minlength=len(self.statuses)).tolist()
-        return found
-
-    @property
-    def feasible(self) -> Rows:
-        """The rows that pass, in the same order."""
-        passing: Rows = self.rows[self.verdict == 0]
-        return passing
-
-    def status(self, position: int) -> Status:
-        """Return the status of ``rows[position]``."""
-        return self.statuses[int(self.verdict[position])]
-
-
-class ScoreTable(msgspec.Struct, frozen=True):
-    """Outcome of Score over ``rows``: int64 matrices, shape (plugins, rows).
-
-    ``skipped``: plugins whose PreScore answered Skip; they have no line and count as 0.
-    """
-
-    rows: Rows
-    plugins: tuple[str, ...]
-    raw: Int64
-    normalized: Int64
-    weighted: Int64
-    total: Int64
-    skipped: tuple[str, ...] = ()
-
-
-class PerNode:
-    """A plugin written for one node at a time, as a plugin over rows."""
-
-    def __init__(self, plugin: PerNodeFilter | PerNodeScore) -> None:
-        self.plugin = plugin
-        self.name = plugin.name
-
-
-class _PerNodeFilter(PerNode):
-    def __init__(self, plugin: PerNodeFilter) -> None:
-        super().__init__(plugin)
-        self._judge = plugin.filter_node
-
-    def filter(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
-    ) -> FilterResult | None:
-        """Ask about each node."""
-        codes = np.zeros(len(rows), np.uint8)
-        reason = np.zeros(len(rows), np.int32)
-        reasons: dict[tuple[str, ...], int] = {}
-        for position, row in enumerate(rows.tolist()):
-            status = self._judge(pod, snapshot.node(row))
-            if status is not None and not status.ok:
-                codes[position] = status.code
-                reason[position] = reasons.setdefault(status.reasons, len(reasons))
-        return FilterResult(codes, reason, tuple(reasons)) if reasons else None
-
-
-class _PerNodeScore(PerNode):
-    def __init__(self, plugin: PerNodeScore) -> None:
-        super().__init__(plugin)
-        self._score = plugin.score_node
-
-    def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Ask for each node's score."""
-        return np.array(
-            [int(self._score(pod, snapshot.node(row))) for row in rows.tolist()], np.int64
-        )
-
-
-class _PerNodeNormalizedScore(_PerNodeScore):
-    def __init__(self, plugin: PerNodeScore, normalize: PerNodeNormalize) -> None:
-        super().__init__(plugin)
-        self._normalize = normalize.normalize_scores
-
-    def normalize(
-        self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
-    ) -> Scores:
-        """Give the plugin its scores by node name."""
-        names = [snapshot.node_name(row) for row in rows.tolist()]
-        by_name = dict(zip(names, scores.tolist(), strict=True))
-        changed = self._normalize(by_name)
-        final = by_name if changed is None else changed
-        return np.array([int(final[name]) for name in names], np.int64)
-
-
-def adapted(plugin: Plugin) -> list[Plugin]:
-    """Return the plugin with its per-node judgements wrapped; others as they are."""
-    found: list[Plugin] = [plugin]
-    if isinstance(plugin, PerNodeFilter) and not isinstance(plugin, Filter):
-        found.append(_PerNodeFilter(plugin))
-    if isinstance(plugin, PerNodeScore) and not isinstance(plugin, Score):
-        if isinstance(plugin, PerNodeNormalize):
-            found.append(_PerNodeNormalizedScore(plugin, plugin))
-        else:
-            found.append(_PerNodeScore(plugin))
-    return found
-
-
-class Framework:
+class Framework(BindingPoints):
     """The plugins of one profile, ready to run.
 
     Args:
@@ -235,7 +90,7 @@ class Framework:
     ) -> None:
         self.profile = profile
         self.scheduler_name = profile.scheduler_name
-        self._meter = meter
+        self.meter = meter
         self.third_party = frozenset(plugins) - BUILT_IN.keys()
         if waiting_pods is not None:
             for plugin in plugins.values():
@@ -331,22 +186,6 @@ class Framework:
         own = any(plugin.name in self.third_party for plugin in self.bind_plugins)
         return own or bool(self.pre_bind_plugins)
 
-    def _call(
-        self, plugin: Plugin, point: str, function: Callable[..., R], *arguments: object
-    ) -> R:
-        if self._meter is None:
-            return _call(plugin, point, function, *arguments)
-        begun = self._meter.clock()
-        try:
-            return _call(plugin, point, function, *arguments)
-        finally:
-            self._meter.note(plugin.name, point, self._meter.clock() - begun)
-
-    def _ask(
-        self, plugin: Plugin, point: str, function: Callable[..., object], *given: object
-    ) -> Status:
-        return _status(plugin, point, self._call(plugin, point, function, *given))
-
     # --- scheduling cycle ------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
@@ -366,7 +205,7 @@ class Framework:
         (plugin,) = self.queue_sort
         key: object = self._call(plugin, "QueueSort", plugin.sort_key, pod, queued_at)
         if not isinstance(key, tuple) or not all(isinstance(part, int | float) for part in key):
-            raise _wrong(plugin, "QueueSort", f"returned {key!r}, wanted a tuple of numbers")
+            raise wrong(plugin, "QueueSort", f"returned {key!r}, wanted a tuple of numbers")
         return key
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> PreFiltered:
@@ -381,8 +220,8 @@ class Framework:
         narrowing: set[str] = set()
         for plugin in self.pre_filter_plugins:
             answer = self._call(plugin, "PreFilter", plugin.pre_filter, state, pod, snapshot)
-            result, told = _pair(plugin, "PreFilter", answer)
-            status = _status(plugin, "PreFilter", told)
+            result, answered = pair_of(plugin, "PreFilter", answer)
+            status = status_of(plugin, "PreFilter", answered)
             if status.code is Code.SKIP:
                 state.skip_filter.add(plugin.name)
                 continue
@@ -393,10 +232,10 @@ class Framework:
                 rejection = rejection or status.by(plugin.name)
                 continue
             if not status.ok:
-                raise _failed(plugin, f'running PreFilter plugin "{plugin.name}": {status.message}')
+                raise failed(plugin, f'running PreFilter plugin "{plugin.name}": {status.message}')
             if result is not None and not isinstance(result, PreFilterResult):
                 kind = type(result).__name__
-                raise _wrong(plugin, "PreFilter", f"returned {kind}, wanted PreFilterResult")
+                raise wrong(plugin, "PreFilter", f"returned {kind}, wanted PreFilterResult")
             if result is not None and result.node_names is not None:
                 narrowing.add(plugin.name)
                 names = result.node_names if names is None else names & result.node_names
@@ -518,7 +357,7 @@ class Framework:
             result = self._call(plugin, "Filter", plugin.filter, state, pod, snapshot, here)
             if result is None:
                 continue
-            _check_filter_result(plugin, result, len(here))
+            check_filter_result(plugin, result, len(here))
             codes = result.codes
             failing = np.flatnonzero(codes)
             if not len(failing):
@@ -537,11 +376,11 @@ class Framework:
                 numbered = base + inverse
                 kinds = {divmod(kind, width): 0 for kind in found.tolist()}
             for code, reason in kinds:
-                status = _told(plugin, result, code, reason)
+                status = rejection_of(plugin, result, code, reason)
                 statuses.append(status)
                 if status.code is Code.ERROR:
                     text = f'running "{plugin.name}" filter plugin: {status.message}'
-                    raise _failed(plugin, text)
+                    raise failed(plugin, text)
             where = failing if remaining is None else remaining[failing]
             verdict[where] = numbered
             remaining = np.flatnonzero(verdict == 0)
@@ -600,13 +439,13 @@ class Framework:
             answer = self._call(
                 plugin, "PostFilter", plugin.post_filter, state, pod, snapshot, diagnosis, self
             )
-            told, verdict = _pair(plugin, "PostFilter", answer)
+            told, verdict = pair_of(plugin, "PostFilter", answer)
             result = told if isinstance(told, Nomination) else None
-            status = _status(plugin, "PostFilter", verdict)
+            status = status_of(plugin, "PostFilter", verdict)
             if status.ok or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return result, status.by(plugin.name)
             if not status.code.rejects:
-                raise _failed(plugin, status.message)
+                raise failed(plugin, status.message)
             if result is not None:
                 nomination = result
             reasons += status.reasons
@@ -629,7 +468,7 @@ class Framework:
         """
         counts = np.ones(len(rows), np.int64) if multiplicity is None else multiplicity
         for plugin in self.pre_score_plugins:
-            status = _status(
+            status = status_of(
                 plugin,
                 "PreScore",
                 self._call(
@@ -639,7 +478,7 @@ class Framework:
             if status.code is Code.SKIP:
                 state.skip_score.add(plugin.name)
             elif not status.ok:
-                raise _failed(plugin, f'running PreScore plugin "{plugin.name}": {status.message}')
+                raise failed(plugin, f'running PreScore plugin "{plugin.name}": {status.message}')
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> ScoreTable:
         """Run Score and NormalizeScore, weigh and add up (R157, R158).
@@ -674,185 +513,24 @@ class Framework:
             PluginFailed: the plugin failed or left the range 0..100 after normalising.
         """
         raw = self._call(plugin, "Score", plugin.score, state, pod, snapshot, rows)
-        _check_scores(plugin, "Score", raw, len(rows))
+        check_scores(plugin, "Score", raw, len(rows))
         final = raw
         normalize = self._normalize.get(plugin.name)
         if normalize is not None:
             final = self._call(
                 plugin, "NormalizeScore", normalize, state, pod, snapshot, rows, raw.copy()
             )
-            _check_scores(plugin, "NormalizeScore", final, len(rows))
+            check_scores(plugin, "NormalizeScore", final, len(rows))
         if len(rows):
             lowest, highest = int(final.min()), int(final.max())
             if lowest < 0 or highest > MAX_NODE_SCORE:
-                wrong = lowest if lowest < 0 else highest
-                raise _failed(
+                outside = lowest if lowest < 0 else highest
+                raise failed(
                     plugin,
-                    f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the '
+                    f'plugin "{plugin.name}" returns an invalid score {outside}, it should in the '
                     f"range of [0, {MAX_NODE_SCORE}] after normalizing",
                 )
         return raw, final
-
-    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run Reserve; the first failure ends it, and the caller must unreserve (R160).
-
-        Raises:
-            PluginFailed: a plugin failed; the caller must unreserve too.
-        """
-        for plugin in self.reserve_plugins:
-            status = self._ask(plugin, "Reserve", plugin.reserve, state, pod, node_name)
-            if not status.ok:
-                return _rejected(plugin, "Reserve", status)
-        return SUCCESS
-
-    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
-        """Run Unreserve of all Reserve plugins, in reverse order (R161).
-
-        It may not fail: what a plugin raises is returned, and the others run all the same.
-        """
-        failures: list[Status] = []
-        for plugin in reversed(self.reserve_plugins):
-            try:
-                self._call(plugin, "Unreserve", plugin.unreserve, state, pod, node_name)
-            except PluginFailed as failure:
-                failures.append(failure.status)
-        return tuple(failures)
-
-    def permit(
-        self, state: CycleState, pod: PodInfo, node_name: str
-    ) -> tuple[Status, dict[str, float]]:
-        """Run Permit (R162): Success, a rejection, or Wait with timeouts in seconds by plugin.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        waits: dict[str, float] = {}
-        for plugin in self.permit_plugins:
-            answer = self._call(plugin, "Permit", plugin.permit, state, pod, node_name)
-            told, timeout = _pair(plugin, "Permit", answer)
-            status = _status(plugin, "Permit", told)
-            if status.code is Code.WAIT:
-                if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
-                    raise _wrong(plugin, "Permit", "timeout is not a number of seconds")
-                waits[plugin.name] = min(float(timeout), LONGEST_PERMIT_SECONDS)
-            elif not status.ok:
-                return _rejected(plugin, "Permit", status), {}
-        if waits:
-            text = f'one or more plugins asked to wait and no plugin rejected pod "{pod!r}"'
-            return Status(Code.WAIT, (text,)), waits
-        return SUCCESS, {}
-
-    # --- binding cycle ---------------------------------------------------------------------------
-
-    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run PreBind; the first that does not succeed ends it (R165).
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        for plugin in self.pre_bind_plugins:
-            status = self._ask(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
-            if not status.ok:
-                return _rejected(plugin, "PreBind", status)
-        return SUCCESS
-
-    def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run Bind until one does not decline (R166); Skip when all do or there is none.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        status = Status(Code.SKIP)
-        for plugin in self.bind_plugins:
-            status = self._ask(plugin, "Bind", plugin.bind, state, pod, node_name)
-            if status.ok:
-                return status.by(plugin.name)
-            if status.code is not Code.SKIP:
-                return _rejected(plugin, "Bind", status)
-        return status
-
-    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
-        """Run PostBind (R167); it is informational, so what a plugin raises is only returned."""
-        failures: list[Status] = []
-        for plugin in self.post_bind_plugins:
-            try:
-                self._call(plugin, "PostBind", plugin.post_bind, state, pod, node_name)
-            except PluginFailed as failure:
-                failures.append(failure.status)
-        return tuple(failures)
-
-
-def _rejected(plugin: Plugin, point: str, status: Status) -> Status:
-    """Return a rejection as the plugin's.
-
-    Raises:
-        PluginFailed: it is none, but an error, or a code that means nothing there.
-    """
-    if status.code.rejects:
-        return status.by(plugin.name)
-    raise _wrong(plugin, point, status.message or f"answered {status.code.wire}")
-
-
-def _failed(plugin: Plugin, text: str) -> PluginFailed:
-    return PluginFailed(Status(Code.ERROR, (text,), plugin.name))
-
-
-def _call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: object) -> R:
-    try:
-        return function(*arguments)
-    except PluginFailed:
-        raise
-    except Exception as cause:
-        text = f'running {point} plugin "{plugin.name}": {type(cause).__name__}: {cause}'
-        raise _failed(plugin, text) from cause
-
-
-def _wrong(plugin: Plugin, point: str, text: str) -> PluginFailed:
-    return _failed(plugin, f'running {point} plugin "{plugin.name}": {text}')
-
-
-def _status(plugin: Plugin, point: str, answer: object) -> Status:
-    if not isinstance(answer, Status):
-        raise _wrong(plugin, point, f"returned {type(answer).__name__}, wanted Status")
-    return answer
-
-
-def _pair(plugin: Plugin, point: str, answer: object) -> tuple[object, object]:
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise _wrong(plugin, point, f"returned {type(answer).__name__}, wanted a pair")
-    return answer
-
-
-def _check_filter_result(plugin: Plugin, result: object, count: int) -> None:
-    if not isinstance(result, FilterResult):
-        raise _wrong(plugin, "Filter", f"returned {type(result).__name__}, wanted FilterResult")
-    for name in ("codes", "reason"):
-        shape = getattr(getattr(result, name), "shape", None)
-        if shape != (count,):
-            raise _wrong(plugin, "Filter", f"{name} has shape {shape}, wanted {(count,)}")
-        kind = getattr(result, name).dtype
-        if kind.kind not in "iu":
-            raise _wrong(plugin, "Filter", f"{name} is {kind}, wanted integers")
-
-
-def _told(plugin: Plugin, result: FilterResult, code: int, reason: int) -> Status:
-    """Return a rejection as the result states it; ``reason`` is an index into its reasons."""
-    try:
-        reasons = result.reasons[reason]
-        told = Code(code)
-    except (IndexError, ValueError) as cause:
-        raise _wrong(plugin, "Filter", f"code {code} with reason {reason}: {cause}") from cause
-    if not isinstance(reasons, tuple):
-        raise _wrong(plugin, "Filter", "reasons must be tuples of texts")
-    return Status(told, reasons, plugin.name)
-
-
-def _check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None:
-    shape = getattr(scores, "shape", None)
-    if not isinstance(scores, np.ndarray) or shape != (count,):
-        raise _wrong(plugin, point, f"scores have shape {shape}, wanted {(count,)}")
-    if scores.dtype.kind not in "iu":
-        raise _wrong(plugin, point, f"scores are {scores.dtype}, wanted int64")
 
 
 def _go_list(names: Iterable[str]) -> str:

@@ -12,7 +12,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from scheduling.framework.arrays import Int64
-from scheduling.framework.interface import Filter, NodeTable
+from scheduling.framework.interface import Filter
+from scheduling.framework.node_table import NodeTable
 from scheduling.framework.status import Code
 from scheduling.framework.tables import Counter, Table
 from scheduling.framework.types import PodInfo

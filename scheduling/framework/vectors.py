@@ -18,7 +18,8 @@ from clusterstate.objects.matching import (
 )
 from clusterstate.objects.node import Taint
 from scheduling.framework.arrays import Mask
-from scheduling.framework.interface import MAX_NODE_SCORE, NodeTable, Rows, Scores
+from scheduling.framework.interface import MAX_NODE_SCORE, Scores
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.terms import Scored
 from scheduling.framework.types import PodInfo
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduling.framework import configuration
+from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.interface import Plugin, WaitingPods
 from scheduling.framework.plugin_args import (
@@ -21,7 +22,7 @@ from scheduling.framework.plugin_args import (
     PodTopologySpreadArgs,
     RawArgs,
 )
-from scheduling.framework.runtime import ConfigurationError, Framework, Meter
+from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
 from scheduling.plugins.default_binder import BindFunction, DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption

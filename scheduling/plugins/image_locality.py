@@ -7,14 +7,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from scheduling.framework.interface import (
-    MAX_NODE_SCORE,
-    CycleState,
-    Locality,
-    NodeTable,
-    Rows,
-    Scores,
-)
+from scheduling.framework.interface import MAX_NODE_SCORE, CycleState, Locality, Scores
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.types import PodInfo
 
 NAME = "ImageLocality"

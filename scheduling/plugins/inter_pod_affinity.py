@@ -16,11 +16,10 @@ from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Locality,
-    NodeTable,
     PreFilterResult,
-    Rows,
     Scores,
 )
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.plugin_args import InterPodAffinityArgs
 from scheduling.framework.reach import Reach, term_anchors
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable

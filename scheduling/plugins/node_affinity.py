@@ -17,11 +17,10 @@ from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Locality,
-    NodeTable,
     PreFilterResult,
-    Rows,
     Scores,
 )
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.plugin_args import NodeAffinityArgs
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduling.framework.types import PodInfo

@@ -6,7 +6,8 @@ plugin matters where placed pods are judged again, as in simulations.
 
 from collections.abc import Hashable
 
-from scheduling.framework.interface import CycleState, FilterResult, Locality, NodeTable, Rows
+from scheduling.framework.interface import CycleState, FilterResult, Locality
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 

@@ -5,14 +5,8 @@ Rule: plugins/nodeports/node_ports.go and framework/types.go ``HostPortInfo``, v
 
 from collections.abc import Hashable
 
-from scheduling.framework.interface import (
-    CycleState,
-    FilterResult,
-    Locality,
-    NodeTable,
-    PreFilterResult,
-    Rows,
-)
+from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.reach import HOST_PORT, Reach
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.tables import Counter

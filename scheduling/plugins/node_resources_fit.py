@@ -25,11 +25,10 @@ from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Locality,
-    NodeTable,
     PreFilterResult,
-    Rows,
     Scores,
 )
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.plugin_args import (
     NodeResourcesFitArgs,
     UtilizationShapePoint,

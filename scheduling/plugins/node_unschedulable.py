@@ -7,7 +7,8 @@ from collections.abc import Hashable
 
 from clusterstate.objects.matching import tolerated
 from clusterstate.objects.node import Taint
-from scheduling.framework.interface import CycleState, FilterResult, Locality, NodeTable, Rows
+from scheduling.framework.interface import CycleState, FilterResult, Locality
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 

@@ -32,11 +32,10 @@ from scheduling.framework.interface import (
     CycleState,
     FilterResult,
     Locality,
-    NodeTable,
     PreFilterResult,
-    Rows,
     Scores,
 )
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.reach import Reach, anchors
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, error

@@ -15,14 +15,8 @@ from clusterstate.objects.matching import (
     tolerated,
 )
 from clusterstate.objects.node import Taint
-from scheduling.framework.interface import (
-    CycleState,
-    FilterResult,
-    Locality,
-    NodeTable,
-    Rows,
-    Scores,
-)
+from scheduling.framework.interface import CycleState, FilterResult, Locality, Scores
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import by_taint_set, default_normalize

@@ -16,7 +16,8 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.interface import CycleState, Locality, Rows
+from scheduling.framework.interface import CycleState, Locality
+from scheduling.framework.node_table import Rows
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import default_normalize
 

@@ -22,7 +22,7 @@ from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.decision import ERROR, Decision
-from scheduling.framework.runtime import PluginFailed
+from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import (
     API_VERSION,
     GROUP,

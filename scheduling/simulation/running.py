@@ -14,7 +14,8 @@ from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.decision import ERROR, SCHEDULED, Decision
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.types import Candidate, PodInfo, PodRecord
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import causes

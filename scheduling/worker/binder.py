@@ -42,7 +42,8 @@ from clusterstate.queries.pods import pods_by_id
 from scheduling.engine import reliance
 from scheduling.engine.decision import ERROR, Decision
 from scheduling.engine.queue import PendingPod
-from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.worker import measuring
 from scheduling.worker.mirror import Mirror

@@ -26,7 +26,8 @@ from clusterstate.queries.loading import load_classes
 from clusterstate.reservations import BINDING, BOUND, WAITING, Reservation
 from scheduling.engine.requirements import from_class
 from scheduling.framework.interface import CycleState
-from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework

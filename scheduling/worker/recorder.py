@@ -25,7 +25,7 @@ from clusterstate.decisions import Turn
 from scheduling.engine.decision import SCHEDULED, UNSCHEDULABLE, Decision, Decisions, Run
 from scheduling.engine.record import pack, pack_table
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.runtime import Filtered
+from scheduling.framework.outcomes import Filtered
 
 logger = structlog.get_logger(__name__)
 

@@ -36,7 +36,8 @@ from scheduling.engine.cycle import PodToPlace
 from scheduling.engine.decision import ERROR, UNSCHEDULABLE, Decision, Rejection
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import CycleState
-from scheduling.framework.runtime import Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import Diagnosis, FitError, PodInfo
 from scheduling.worker.binder import Binder

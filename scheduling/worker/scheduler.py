@@ -42,7 +42,8 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration, Profi
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import Plugin
-from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins.catalogue import build_plugins
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
@@ -74,7 +75,7 @@ _SLOW_AGAIN = 60.0
 
 
 class SlowPlugins:
-    """Names plugins that keep everybody waiting (``framework.runtime.Meter``)."""
+    """Names plugins that keep everybody waiting (``framework.binding_points.Meter``)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

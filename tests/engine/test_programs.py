@@ -20,13 +20,8 @@ from scheduling.engine.record import pack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.interface import (
-    CycleState,
-    FilterResult,
-    Locality,
-    NodeTable,
-    Rows,
-)
+from scheduling.framework.interface import CycleState, FilterResult, Locality
+from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo

@@ -14,7 +14,8 @@ from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import PluginUse, Profile
 from scheduling.framework.interface import FilterResult, PreFilterResult
-from scheduling.framework.runtime import ConfigurationError, Framework, PluginFailed
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduling.framework.types import Nomination
 from tests.builders import make_node, make_pod

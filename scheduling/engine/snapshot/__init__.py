@@ -30,7 +30,7 @@ What changed is told to caches by numbers: the log holds the rows whose pods or 
 the set of nodes, ``peer_version`` what makes all counters obsolete, ``peer_stamp`` what became
 known that terms of others say of a class, ``nomination_version`` changes of nominations,
 ``workload_version`` those of services and controllers, ``budget_version`` those of disruption
-budgets. Plugins read the snapshot through ``framework.interface.NodeTable``.
+budgets. Plugins read the snapshot through ``framework.node_table.NodeTable``.
 """
 
 from scheduling.engine.snapshot.counters import PodCounters

@@ -1,0 +1,115 @@
+"""Calling a plugin, and checking that its answer is what the extension point asks for.
+
+Whatever is wrong becomes ``PluginFailed``, which names the plugin and the point.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from scheduling.framework.interface import FilterResult, Plugin
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.status import Code, Status
+
+R = TypeVar("R")
+
+
+def rejected(plugin: Plugin, point: str, status: Status) -> Status:
+    """Return a rejection as the plugin's.
+
+    Raises:
+        PluginFailed: it is none, but an error, or a code that means nothing there.
+    """
+    if status.code.rejects:
+        return status.by(plugin.name)
+    raise wrong(plugin, point, status.message or f"answered {status.code.wire}")
+
+
+def failed(plugin: Plugin, text: str) -> PluginFailed:
+    """Return the failure of a plugin, with a text for people."""
+    return PluginFailed(Status(Code.ERROR, (text,), plugin.name))
+
+
+def call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: object) -> R:
+    """Call a plugin.
+
+    Raises:
+        PluginFailed: it raised.
+    """
+    try:
+        return function(*arguments)
+    except PluginFailed:
+        raise
+    except Exception as cause:
+        text = f'running {point} plugin "{plugin.name}": {type(cause).__name__}: {cause}'
+        raise failed(plugin, text) from cause
+
+
+def wrong(plugin: Plugin, point: str, text: str) -> PluginFailed:
+    """Return the failure of a plugin at an extension point."""
+    return failed(plugin, f'running {point} plugin "{plugin.name}": {text}')
+
+
+def status_of(plugin: Plugin, point: str, answer: object) -> Status:
+    """Return an answer that must be a Status.
+
+    Raises:
+        PluginFailed: it is none.
+    """
+    if not isinstance(answer, Status):
+        raise wrong(plugin, point, f"returned {type(answer).__name__}, wanted Status")
+    return answer
+
+
+def pair_of(plugin: Plugin, point: str, answer: object) -> tuple[object, object]:
+    """Return an answer that must be a pair.
+
+    Raises:
+        PluginFailed: it is none.
+    """
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise wrong(plugin, point, f"returned {type(answer).__name__}, wanted a pair")
+    return answer
+
+
+def check_filter_result(plugin: Plugin, result: object, count: int) -> None:
+    """Check types and shapes of what Filter answered for ``count`` rows.
+
+    Raises:
+        PluginFailed: they are wrong.
+    """
+    if not isinstance(result, FilterResult):
+        raise wrong(plugin, "Filter", f"returned {type(result).__name__}, wanted FilterResult")
+    for name in ("codes", "reason"):
+        shape = getattr(getattr(result, name), "shape", None)
+        if shape != (count,):
+            raise wrong(plugin, "Filter", f"{name} has shape {shape}, wanted {(count,)}")
+        kind = getattr(result, name).dtype
+        if kind.kind not in "iu":
+            raise wrong(plugin, "Filter", f"{name} is {kind}, wanted integers")
+
+
+def rejection_of(plugin: Plugin, result: FilterResult, code: int, reason: int) -> Status:
+    """Return a rejection as the result states it; ``reason`` is an index into its reasons."""
+    try:
+        reasons = result.reasons[reason]
+        told = Code(code)
+    except (IndexError, ValueError) as cause:
+        raise wrong(plugin, "Filter", f"code {code} with reason {reason}: {cause}") from cause
+    if not isinstance(reasons, tuple):
+        raise wrong(plugin, "Filter", "reasons must be tuples of texts")
+    return Status(told, reasons, plugin.name)
+
+
+def check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None:
+    """Check type and shape of scores for ``count`` rows.
+
+    Raises:
+        PluginFailed: they are wrong.
+    """
+    shape = getattr(scores, "shape", None)
+    if not isinstance(scores, np.ndarray) or shape != (count,):
+        raise wrong(plugin, point, f"scores have shape {shape}, wanted {(count,)}")
+    if scores.dtype.kind not in "iu":
+        raise wrong(plugin, point, f"scores are {scores.dtype}, wanted int64")

@@ -1,0 +1,157 @@
+"""Running the plugins of a profile from Reserve to PostBind.
+
+``runtime.Framework`` adds the points before.
+Source: pkg/scheduler/framework/runtime/framework.go, v1.36 (R160-R169).
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from scheduling.framework.answers import call, pair_of, rejected, status_of, wrong
+from scheduling.framework.interface import (
+    Bind,
+    CycleState,
+    Permit,
+    Plugin,
+    PostBind,
+    PreBind,
+    Reserve,
+)
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.types import PodInfo
+
+R = TypeVar("R")
+
+LONGEST_PERMIT_SECONDS = 15 * 60.0
+"""A Permit plugin's longer timeout is cut to this (framework.go ``maxTimeout``)."""
+
+
+class Meter(Protocol):
+    """Told how long plugins take; the feeder owns the clock."""
+
+    def clock(self) -> float:
+        """Return seconds from any start."""
+        ...
+
+    def note(self, plugin: str, point: str, seconds: float) -> None:
+        """Note one call."""
+        ...
+
+
+class BindingPoints:
+    """The extension points after a node is chosen, and how a plugin is called at any point.
+
+    ``meter`` is told how long each call takes; the lists hold the plugins in their order.
+    """
+
+    meter: Meter | None
+    reserve_plugins: list[Reserve]
+    permit_plugins: list[Permit]
+    pre_bind_plugins: list[PreBind]
+    bind_plugins: list[Bind]
+    post_bind_plugins: list[PostBind]
+
+    def _call(
+        self, plugin: Plugin, point: str, function: Callable[..., R], *arguments: object
+    ) -> R:
+        if self.meter is None:
+            return call(plugin, point, function, *arguments)
+        begun = self.meter.clock()
+        try:
+            return call(plugin, point, function, *arguments)
+        finally:
+            self.meter.note(plugin.name, point, self.meter.clock() - begun)
+
+    def _ask(
+        self, plugin: Plugin, point: str, function: Callable[..., object], *given: object
+    ) -> Status:
+        return status_of(plugin, point, self._call(plugin, point, function, *given))
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Run Reserve; the first failure ends it, and the caller must unreserve (R160).
+
+        Raises:
+            PluginFailed: a plugin failed; the caller must unreserve too.
+        """
+        for plugin in self.reserve_plugins:
+            status = self._ask(plugin, "Reserve", plugin.reserve, state, pod, node_name)
+            if not status.ok:
+                return rejected(plugin, "Reserve", status)
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
+        """Run Unreserve of all Reserve plugins, in reverse order (R161).
+
+        It may not fail: what a plugin raises is returned, and the others run all the same.
+        """
+        failures: list[Status] = []
+        for plugin in reversed(self.reserve_plugins):
+            try:
+                self._call(plugin, "Unreserve", plugin.unreserve, state, pod, node_name)
+            except PluginFailed as failure:
+                failures.append(failure.status)
+        return tuple(failures)
+
+    def permit(
+        self, state: CycleState, pod: PodInfo, node_name: str
+    ) -> tuple[Status, dict[str, float]]:
+        """Run Permit (R162): Success, a rejection, or Wait with timeouts in seconds by plugin.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        waits: dict[str, float] = {}
+        for plugin in self.permit_plugins:
+            answer = self._call(plugin, "Permit", plugin.permit, state, pod, node_name)
+            told, timeout = pair_of(plugin, "Permit", answer)
+            status = status_of(plugin, "Permit", told)
+            if status.code is Code.WAIT:
+                if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+                    raise wrong(plugin, "Permit", "timeout is not a number of seconds")
+                waits[plugin.name] = min(float(timeout), LONGEST_PERMIT_SECONDS)
+            elif not status.ok:
+                return rejected(plugin, "Permit", status), {}
+        if waits:
+            text = f'one or more plugins asked to wait and no plugin rejected pod "{pod!r}"'
+            return Status(Code.WAIT, (text,)), waits
+        return SUCCESS, {}
+
+    # --- binding cycle ---------------------------------------------------------------------------
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Run PreBind; the first that does not succeed ends it (R165).
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        for plugin in self.pre_bind_plugins:
+            status = self._ask(plugin, "PreBind", plugin.pre_bind, state, pod, node_name)
+            if not status.ok:
+                return rejected(plugin, "PreBind", status)
+        return SUCCESS
+
+    def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Run Bind until one does not decline (R166); Skip when all do or there is none.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        status = Status(Code.SKIP)
+        for plugin in self.bind_plugins:
+            status = self._ask(plugin, "Bind", plugin.bind, state, pod, node_name)
+            if status.ok:
+                return status.by(plugin.name)
+            if status.code is not Code.SKIP:
+                return rejected(plugin, "Bind", status)
+        return status
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
+        """Run PostBind (R167); it is informational, so what a plugin raises is only returned."""
+        failures: list[Status] = []
+        for plugin in self.post_bind_plugins:
+            try:
+                self._call(plugin, "PostBind", plugin.post_bind, state, pod, node_name)
+            except PluginFailed as failure:
+                failures.append(failure.status)
+        return tuple(failures)

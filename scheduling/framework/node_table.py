@@ -1,0 +1,165 @@
+"""What plugins may read of a snapshot: nodes as columns, counts of pods, and who is where.
+
+``engine.snapshot.Snapshot`` fulfils the protocol.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from clusterstate.objects.labels import Selector
+from clusterstate.objects.node import Node, Taint
+from scheduling.framework.reach import Reach
+from scheduling.framework.tables import Counter, LabelColumn
+from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+
+Rows = npt.NDArray[np.intp]
+"""Row numbers of the node table, in the order in which nodes are looked at."""
+
+
+class NodeTable(Protocol):
+    """What plugins read of a snapshot. Columns are indexed by row.
+
+    ``allocatable``, ``requested``: int64, shape (rows, resources), cpu in millicores, all others
+    in whole units (bytes for memory). ``nonzero_requested``: int64 (rows, 2), cpu and memory with
+    the scoring defaults of 100m and 200Mi for containers that ask for none.
+    ``allowed_pods``, ``pod_count``: int64 (rows,). ``taint_set``, ``image_set``: int32 ids of
+    ``taint_sets``. ``unschedulable``, ``alive``: bool (rows,).
+    """
+
+    allocatable: npt.NDArray[np.int64]
+    requested: npt.NDArray[np.int64]
+    nonzero_requested: npt.NDArray[np.int64]
+    allowed_pods: npt.NDArray[np.int64]
+    pod_count: npt.NDArray[np.int64]
+    unschedulable: npt.NDArray[np.bool_]
+    alive: npt.NDArray[np.bool_]
+    taint_set: npt.NDArray[np.int32]
+    taint_sets: list[tuple[Taint, ...]]
+    node_version: int
+    peer_version: int
+    workload_version: int
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        ...
+
+    def rows(self) -> Rows:
+        """All live rows, ascending. The caller must not write to it."""
+        ...
+
+    def row_of(self, name: str) -> int | None:
+        """Row of the node, or ``None``."""
+        ...
+
+    def node(self, row: int) -> Node:
+        """The node in ``row``."""
+        ...
+
+    def node_name(self, row: int) -> str:
+        """Name of the node in ``row``."""
+        ...
+
+    def resource(self, name: str) -> int:
+        """Column number of a resource, made on first use."""
+        ...
+
+    def is_counted(self, resource: str) -> bool:
+        """Whether the scheduler counts the resource (others are ignored as in Kubernetes)."""
+        ...
+
+    def label_column(self, key: str) -> LabelColumn:
+        """The interned values of a node label, made on first use and kept up to date."""
+        ...
+
+    def counter(
+        self,
+        key: Hashable,
+        weigh: Callable[[PodInfo], int],
+        *,
+        live_only: bool,
+        reach: Reach | None = None,
+    ) -> Counter:
+        """A weighted count of pods per row, kept up to date; see ``Counter``.
+
+        With ``reach`` only classes within it are asked about; without, every class is.
+        """
+        ...
+
+    def peer_stamp(self, info: PodInfo) -> int:
+        """A number that changes when terms about the class become known."""
+        ...
+
+    def has_term_about(self, info: PodInfo) -> bool:
+        """Whether any known pod carries an affinity term that means pods of this class."""
+        ...
+
+    def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Topology keys of known required anti-affinity terms that mean pods of this class."""
+        ...
+
+    def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
+        """Topology keys of known required affinity and preferred terms that mean the class."""
+        ...
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, ``None`` when it is not known."""
+        ...
+
+    def has_any_image(self, images: tuple[str, ...]) -> bool:
+        """Whether some node has one of the images."""
+        ...
+
+    def image_score_column(self, images: tuple[str, ...]) -> npt.NDArray[np.int64]:
+        """Sum over ``images`` of size times spread per row, in bytes; int64 (rows,)."""
+        ...
+
+    def default_selector(self, pod: PodInfo) -> Selector | None:
+        """The selector of the services and controllers of a pod, ``None`` when it has none."""
+        ...
+
+    def request_vector(self, info: PodInfo) -> npt.NDArray[np.int64]:
+        """Requests by resource column, int64 (resources,)."""
+        ...
+
+    def ordered_rows(self) -> Rows:
+        """All live rows, interleaved by zone (R178)."""
+        ...
+
+    def nominated_pods(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+        """Pods of at least this priority that are nominated to nodes, by row, but for ``key``."""
+        ...
+
+    def counting_nominated(
+        self, nominated: Mapping[int, Sequence[PodInfo]]
+    ) -> AbstractContextManager[None]:
+        """Count nominated pods on their nodes for a while."""
+        ...
+
+    def touched_since(self, position: int) -> npt.NDArray[np.int32] | None:
+        """Rows whose pods or capacity changed since a position of the log, ``None`` if unknown."""
+        ...
+
+    def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
+        """The pods on a node, of priority ``below``, the last to arrive first."""
+        ...
+
+    def disruption_budgets(self) -> Sequence[DisruptionBudget]:
+        """All PodDisruptionBudgets."""
+        ...
+
+    def has_pods_below(self, priority: int) -> bool:
+        """Whether any pod of lower priority is on a node."""
+        ...
+
+    def detach(self, record: PodRecord) -> None:
+        """Take a pod off its node in the accounts, to be put back with ``attach``."""
+        ...
+
+    def attach(self, record: PodRecord) -> None:
+        """Put a detached pod back."""
+        ...
