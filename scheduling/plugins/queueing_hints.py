@@ -33,6 +33,7 @@ from scheduling.framework.events import (
     Registration,
     Resource,
 )
+from scheduling.framework.formulas import never
 from scheduling.framework.plugin_args import NodeAffinityArgs
 
 _UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
@@ -183,7 +184,7 @@ def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
     now = _allocatable(event.new)
     wanted = {name: q for name, q in pod_requests(pod).items() if q.sign > 0}
     wanted["pods"] = Quantity.of(1)
-    if any(quantity > now.get(name, _ZERO) for name, quantity in wanted.items()):
+    if any(never(quantity, now.get(name, _ZERO)) for name, quantity in wanted.items()):
         return False
     if not isinstance(event.old, Node):
         return True

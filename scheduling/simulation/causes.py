@@ -12,6 +12,7 @@ from clusterstate.admission import runtime_class
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import milli_value, value
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.formulas import short
 from scheduling.framework.types import PodInfo
 
 _AFFINITY, _FIT = "NodeAffinity", "NodeResourcesFit"
@@ -90,9 +91,9 @@ def _tips(resource: str, amount: str, row: int, snapshot: Snapshot, info: PodInf
     column = snapshot.resources.find(resource)
     if column is None:
         return False
-    free = int(snapshot.allocatable[row, column]) - int(snapshot.requested[row, column])
+    room, used = int(snapshot.allocatable[row, column]), int(snapshot.requested[row, column])
     asked = info.requests.get(resource, 0)
-    return asked - extra <= free < asked
+    return bool(short(asked, room, used)) and not short(asked - extra, room, used)
 
 
 def _plainly(infeasible: dict[str, Manifest], due: dict[str, Manifest]) -> str:
