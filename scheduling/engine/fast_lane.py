@@ -120,7 +120,7 @@ class FastLane:
             snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
         )
         rows = self._plans.rows
-        self._mirror: Float64 = np.ones(rows * FIELDS, np.float64)
+        self._mirror: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
         self._cursor = -1

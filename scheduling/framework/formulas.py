@@ -1,9 +1,9 @@
 """The arithmetic of NodeResourcesFit, stated once for arrays over rows and for single rows.
 
 The plugin calls these functions with NumPy arrays, the row judges of the compiled loops with
-integers, and the loop over blocks of rows with floats; ``engine.compiled.arithmetic`` tells Numba
-how. The dry run of preemption and the check of pods that come with a node name call them as well.
-Floats give the integers' results as long as a node has less than 2**41 units of a resource.
+integers; ``engine.compiled.arithmetic`` tells Numba how. The dry run of preemption, queueing hints
+and the check of pods that come with a node name call them as well. Only the loop over blocks of
+rows has a form of its own, in floats (``engine.compiled.scoring``).
 
 Rules: plugins/noderesources/{fit,least_allocated,most_allocated,requested_to_capacity_ratio}.go,
 v1.36 (R66, R104-R111).
@@ -28,12 +28,9 @@ def never(amount: Any, allocatable: Any) -> Any:
     return amount > allocatable
 
 
-def least_allocated(used: Any, room: Any, inverse: Any = None) -> Any:
-    """Return 100 for a node that is empty with the pod, 0 for a full or overcommitted one.
-
-    ``inverse``: one over the room, which the loop over blocks keeps; others need not give it.
-    """
-    return floor_share(larger(room - used, 0) * MAX_SCORE, room, inverse)
+def least_allocated(used: Any, room: Any) -> Any:
+    """Return 100 for a node that is empty with the pod, 0 for a full or overcommitted one."""
+    return floor_divide(larger(room - used, 0) * MAX_SCORE, room)
 
 
 def most_allocated(used: Any, room: Any) -> Any:
@@ -59,11 +56,6 @@ def larger(one: Any, other: Any) -> Any:
 def smaller(one: Any, other: Any) -> Any:
     """Return the smaller of two numbers, element by element."""
     return np.minimum(one, other)
-
-
-def floor_share(dividend: Any, divisor: Any, inverse: Any) -> Any:
-    """Return the quotient rounded down; ``inverse``: one over the divisor, for floats."""
-    return dividend // divisor
 
 
 def floor_divide(dividend: Any, divisor: Any) -> Any:

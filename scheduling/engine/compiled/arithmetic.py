@@ -47,15 +47,6 @@ def _smaller(one: Any, other: Any) -> Callable[..., Any]:
     return lambda one, other: min(other, one)
 
 
-@overload(formulas.floor_share, strict=False)
-def _floor_share(dividend: Any, divisor: Any, inverse: Any) -> Callable[..., Any]:
-    if isinstance(dividend, types.Float):
-        # A product takes a fraction of the time of a quotient. Half a unit keeps the rounding error
-        # from reaching another integer: below 2**41 it is far smaller.
-        return lambda dividend, divisor, inverse: np.floor((dividend + 0.5) * inverse)
-    return lambda dividend, divisor, inverse: dividend // divisor
-
-
 @overload(formulas.floor_divide, strict=False)
 def _floor_divide(dividend: Any, divisor: Any) -> Callable[..., Any]:
     if isinstance(dividend, types.Float):

@@ -35,7 +35,6 @@ from scheduling.engine.compiled.layout import (
     BY_ROW,
     DENSE,
     EXCEPTIONS,
-    FIELDS,
     GROUPS,
     KEPT,
     KIND,
@@ -58,11 +57,11 @@ from scheduling.engine.compiled.layout import (
 )
 from scheduling.engine.compiled.scoring import (
     count_feasible,
-    has_room,
     mirror_row,
     need,
     row_scores,
     score_block,
+    scores_at,
 )
 from scheduling.engine.compiled.shared import (
     account,
@@ -385,7 +384,12 @@ def decide(
                     lines.anew[c] = True
                     return pod, MORE_GROUPS, np.uint64(0)
                 simple = not (odd[row] or more[c])
-                fits = simple and has_room(block * (FIELDS * 64) + at, fields, term)
+                fits = (
+                    simple
+                    and term[0] <= fields[block, 320 + at] - fields[block, 256 + at]
+                    and term[1] <= fields[block, 448 + at] - fields[block, 384 + at]
+                    and fields[block, 512 + at] > -1000
+                )
                 now = 0
                 if taken >= 0 and counted.counts[taken + row] > 0:
                     now = TAKEN
@@ -411,7 +415,10 @@ def decide(
                             seen = np.uint64(1) << np.uint64(group[plan, row])
                             if mask_of[c] & seen == np.uint64(0):
                                 anew = True
-                    a, b = row_scores(row, term, scored, mirror, nodes)
+                    if odd[row]:
+                        a, b = row_scores(row, term, scored, mirror, nodes)
+                    else:
+                        a, b = scores_at(block, at, fields, term)
                     new = a * least_weight + b * balanced_weight + base[row]
                 after = int(of_group[row]) if keyed > 0 else 0
                 if new == old and after == before:
@@ -452,7 +459,7 @@ def decide(
                 begin = block * 64
                 part = totals[begin : begin + 64]
                 tops[block], ties_in[block] = score_block(
-                    block, fields, base[begin : begin + 64], term, least_weight, balanced_weight,
+                    fields[block], base[begin : begin + 64], term, least_weight, balanced_weight,
                     part,
                 )  # fmt: skip
                 if not odd_in[block] and not more[c] and taken < 0:

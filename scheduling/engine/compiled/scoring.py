@@ -1,12 +1,16 @@
 """What nodes score, in blocks of 64 rows.
 
-``Mirror.fields`` float64 (blocks * 9 * 64,) holds what scores need of the nodes, block by block and
-within a block field by field, so that the loop over a block is vector instructions alone: it has no
-branch and no gather. The formulas are those of the plugins (``framework.formulas``), whose results
-in floats are those of integers below 2**41. Nodes with more of a resource, or with none, and nodes
-that pods are nominated to (*guests*, which count when it is asked whether there is room) are *odd*
-and judged one by one with integers; so are all nodes of a profile that scores other resources than
-cpu and memory, or by another strategy than LeastAllocated. A property test holds both equal.
+``Mirror.fields`` float64 (blocks, 9 * 64) holds what scores need of the nodes, field by field
+within a block, so that the loop over a block is vector instructions alone: it has no branch, no
+gather and no integer division. Quotients that are rounded down are products with a reciprocal, half
+a unit of the numerator above the border, where the error of floating point cannot reach the next
+integer: that needs fewer than 2**41 units of a resource on a node. Nodes with more, or with none,
+and nodes that pods are nominated to (*guests*, which count when it is asked whether there is room)
+are *odd* and judged one by one with integers. Quotients that stay fractions are divided as the
+plugin divides them. All nodes are odd where a profile scores other resources than cpu and memory,
+or by another strategy than LeastAllocated. What is stated here for floats is ``framework.formulas``
+in the form that vectors take quickest: to call the formulas takes twice as long. A property test
+holds both equal.
 """
 
 import numpy as np
@@ -17,17 +21,11 @@ from scheduling.engine.compiled.entries import count_of
 from scheduling.engine.compiled.layout import FIELDS, LOW
 from scheduling.engine.compiled.shared import allocation, balance, evenness
 from scheduling.framework.arrays import Float64, Int32, Int64
-from scheduling.framework.formulas import least_allocated, short
+from scheduling.framework.formulas import short
 
 _LARGE = 2**41
 _HUGE = 2**51
 _NO_PLACE = -(2**20)
-# Fields of a row, 64 of each in a block.
-_ROOM_CPU, _ROOM_MEMORY, _USED_CPU, _USED_MEMORY = 0, 64, 128, 192
-_NONZERO_CPU, _NONZERO_MEMORY, _PER_CPU, _PER_MEMORY, _BALANCE = 256, 320, 384, 448, 512
-# Columns of ``Lines.terms``.
-_CPU, _MEMORY, _SCORED_CPU, _SCORED_MEMORY, _BALANCED_CPU, _BALANCED_MEMORY = range(6)
-_WEIGHT_CPU, _WEIGHT_MEMORY, _SHARE = range(6, 9)
 
 
 @inlined
@@ -52,24 +50,24 @@ def mirror_row(row: int, mirror: Mirror, nodes: Nodes, guests: Guests) -> None:
     if is_odd != mirror.odd[row]:
         mirror.odd[row] = is_odd
         mirror.odd_in[block] += 1 if is_odd else -1
-    fields = mirror.fields
-    at += block * FIELDS * 64
+    fields = mirror.fields[block]
     if is_odd:
         for field in range(FIELDS):
             fields[field * 64 + at] = 1.0
-        fields[_BALANCE + at] = _NO_PLACE
+        fields[512 + at] = _NO_PLACE
         return
-    fields[_ROOM_CPU + at] = cpu
-    fields[_ROOM_MEMORY + at] = memory
-    fields[_USED_CPU + at] = used_cpu
-    fields[_USED_MEMORY + at] = used_memory
-    fields[_NONZERO_CPU + at] = nonzero_cpu
-    fields[_NONZERO_MEMORY + at] = nonzero_memory
-    fields[_PER_CPU + at] = 1.0 / cpu
-    fields[_PER_MEMORY + at] = 1.0 / memory
+    per_cpu, per_memory = 100.0 / cpu, 100.0 / memory
+    fields[at] = (cpu - nonzero_cpu + 0.005) * per_cpu
+    fields[64 + at] = per_cpu
+    fields[128 + at] = (memory - nonzero_memory + 0.005) * per_memory
+    fields[192 + at] = per_memory
+    fields[256 + at] = used_cpu
+    fields[320 + at] = cpu
+    fields[384 + at] = used_memory
+    fields[448 + at] = memory
     before = evenness(abs((min(1.0, used_cpu / cpu) - min(1.0, used_memory / memory)) / 2))
     has_place = not short(1, nodes.allowed_pods[row], nodes.pod_count[row])
-    fields[_BALANCE + at] = 50 - before if has_place else _NO_PLACE
+    fields[512 + at] = 50 - before if has_place else _NO_PLACE
 
 
 @outer
@@ -80,33 +78,16 @@ def mirror_rows(rows: Int32, mirror: Mirror, nodes: Nodes, guests: Guests) -> No
 
 
 @inlined
-def has_room(at: int, fields: Float64, terms: Float64) -> bool:
-    """Return whether a row that is not odd has room for cpu, memory and a pod.
-
-    ``at``: where its fields begin. To slice an array costs more than to read from it.
-    """
-    return bool(
-        (not short(terms[_CPU], fields[_ROOM_CPU + at], fields[_USED_CPU + at]))
-        & (not short(terms[_MEMORY], fields[_ROOM_MEMORY + at], fields[_USED_MEMORY + at]))
-        & (fields[_BALANCE + at] > -1000)
-    )
-
-
-@inlined
-def scores_at(at: int, fields: Float64, terms: Float64) -> tuple[int, int]:
-    """Return what ``row_scores`` does of a row that is not odd; ``at``: as in ``has_room``."""
-    room_cpu, room_memory = fields[_ROOM_CPU + at], fields[_ROOM_MEMORY + at]
-    used_cpu = fields[_NONZERO_CPU + at] + terms[_SCORED_CPU]
-    used_memory = fields[_NONZERO_MEMORY + at] + terms[_SCORED_MEMORY]
-    free_cpu = least_allocated(used_cpu, room_cpu, fields[_PER_CPU + at])
-    free_memory = least_allocated(used_memory, room_memory, fields[_PER_MEMORY + at])
-    # The mean: to multiply with the weights' reciprocal gives the quotient, rounded down.
-    summed = free_cpu * terms[_WEIGHT_CPU] + free_memory * terms[_WEIGHT_MEMORY]
-    x = (fields[_USED_CPU + at] + terms[_BALANCED_CPU]) / room_cpu
-    y = (fields[_USED_MEMORY + at] + terms[_BALANCED_MEMORY]) / room_memory
-    after = np.int32((1.0 - abs((min(1.0, x) - min(1.0, y)) / 2)) * 100)
-    even = 50 + ((np.int32(fields[_BALANCE + at]) + after) >> 1)
-    return np.int32((summed + 0.5) * terms[_SHARE]), even  # type: ignore[return-value]
+def scores_at(block: int, at: int, fields: Float64, terms: Float64) -> tuple[int, int]:
+    """Return what ``row_scores`` does of a row that is not odd."""
+    a = fields[block, at] - terms[2] * fields[block, 64 + at]
+    b = fields[block, 128 + at] - terms[3] * fields[block, 192 + at]
+    summed = np.floor(max(a, 0.0)) * terms[6] + np.floor(max(b, 0.0)) * terms[7]
+    x = (fields[block, 256 + at] + terms[4]) / fields[block, 320 + at]
+    y = (fields[block, 384 + at] + terms[5]) / fields[block, 448 + at]
+    after = int((1.0 - abs((min(1.0, x) - min(1.0, y)) / 2)) * 100)
+    balance = 50 + ((int(fields[block, 512 + at]) + after) >> 1)
+    return int((summed + 0.5) * terms[8]), balance
 
 
 @inlined
@@ -115,27 +96,46 @@ def row_scores(
 ) -> tuple[int, int]:
     """Return the scores of NodeResourcesFit and NodeResourcesBalancedAllocation, not weighted."""
     if not mirror.odd[row]:
-        return scores_at(row // 64 * (FIELDS * 64) + row % 64, mirror.fields, terms)
+        return scores_at(row // 64, row % 64, mirror.fields, terms)
     free = allocation(row, scored[0], mirror.strategy, mirror.table, nodes)
-    return np.int32(free), np.int32(balance(row, scored[1], nodes))  # type: ignore[return-value]
+    return free, balance(row, scored[1], nodes)
 
 
 @inner
 def score_block(
-    block: int, fields: Float64, base: Int32, terms: Float64, least: int, balanced: int,
-    totals: Int32,
-) -> tuple[int, int]:  # fmt: skip
+    fields: Float64, base: Int32, terms: Float64, least: int, balanced: int, totals: Int32
+) -> tuple[int, int]:
     """Set the totals of a block's rows that are not odd; return the highest, and how many have it.
 
     ``terms``: see ``engine.lines.Lines``.
     """
-    begin = block * FIELDS * 64
     top = np.int32(LOW)
+    cpu, memory = terms[0], terms[1]
+    least_cpu, least_memory = terms[2], terms[3]
+    more_cpu, more_memory = terms[4], terms[5]
+    weight_cpu, weight_memory, share = terms[6], terms[7], terms[8]
     least_weight, balanced_weight = np.int32(least), np.int32(balanced)
     for at in range(64):
-        free, even = scores_at(begin + at, fields, terms)
-        total = free * least_weight + even * balanced_weight + base[at]
-        good = has_room(begin + at, fields, terms) & (base[at] != LOW)
+        a = fields[at] - least_cpu * fields[64 + at]
+        b = fields[128 + at] - least_memory * fields[192 + at]
+        a = np.floor(a) if a > 0.0 else 0.0
+        b = np.floor(b) if b > 0.0 else 0.0
+        free = np.int32((a * weight_cpu + b * weight_memory + 0.5) * share)
+        used_cpu, room_cpu = fields[256 + at], fields[320 + at]
+        used_memory, room_memory = fields[384 + at], fields[448 + at]
+        x = (used_cpu + more_cpu) / room_cpu
+        y = (used_memory + more_memory) / room_memory
+        x = min(1.0, x)
+        y = min(1.0, y)
+        after = np.int32((1.0 - abs((x - y) / 2)) * 100)
+        before = np.int32(fields[512 + at])
+        good = (
+            (cpu <= room_cpu - used_cpu)
+            & (memory <= room_memory - used_memory)
+            & (before > -1000)
+            & (base[at] != LOW)
+        )
+        total = free * least_weight + (50 + ((before + after) >> 1)) * balanced_weight + base[at]
         totals[at] = total if good else LOW
         top = max(top, totals[at])
     return top, count_of(top, totals)  # type: ignore[return-value, arg-type]

@@ -72,7 +72,7 @@ def allocation(row: int, scored: Int64, strategy: int, table: Int64, nodes: Node
         else:
             used = nodes.requested[row, column] + scored[at, AMOUNT]
         if strategy == LEAST:
-            points = least_allocated(used, room, 0.0)
+            points = least_allocated(used, room)
         else:
             points = most_allocated(used, room)
             if strategy == RATIO:
