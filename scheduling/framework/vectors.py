@@ -122,16 +122,27 @@ def resource_columns(
     for containers that ask for none. Rule: noderesources/resource_allocation.go
     ``calculateResourceAllocatableRequest``, v1.36.
     """
-    asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
-    if resource in ("cpu", "memory") and nonzero:
-        column = 0 if resource == "cpu" else 1
-        return asked, table.allocatable[:, column], table.nonzero_requested[:, column]
-    if resource not in ("cpu", "memory", "ephemeral-storage") and (
-        asked == 0 or not table.is_counted(resource)
-    ):
+    found = asked_for(table, pod, resource, nonzero=nonzero)
+    if found is None:
         return None
-    column = table.resource(resource)
+    asked, column = found
+    if nonzero and column < 2:
+        return asked, table.allocatable[:, column], table.nonzero_requested[:, column]
     return asked, table.allocatable[:, column], table.requested[:, column]
+
+
+def asked_for(
+    table: NodeTable, pod: PodInfo, resource: str, *, nonzero: bool
+) -> tuple[int, int] | None:
+    """Return what the pod asks for of a resource, and its column; see ``resource_columns``."""
+    asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
+    if resource == "cpu":
+        return asked, 0
+    if resource == "memory":
+        return asked, 1
+    if resource != "ephemeral-storage" and (asked == 0 or not table.is_counted(resource)):
+        return None
+    return asked, table.resource(resource)
 
 
 def scored_resources(
@@ -145,9 +156,9 @@ def scored_resources(
     """Return the resources of ``names`` that take part for a pod; see ``resource_columns``."""
     found = []
     for name, weight in zip(names, weights, strict=True):
-        columns = resource_columns(table, pod, name, nonzero=nonzero)
-        if columns is not None:
-            found.append(Scored(table.resource(name), weight, columns[0]))
+        taken = asked_for(table, pod, name, nonzero=nonzero)
+        if taken is not None:
+            found.append(Scored(taken[1], weight, taken[0]))
     return found
 
 
