@@ -246,7 +246,11 @@ def require(user: User, wants: Attributes, policy: Policy | None = None) -> None
 
 
 def asked(method: str, target: Target, selector: str) -> Attributes:
-    """Return what a request with that method, path and field selector wants to do."""
+    """Return what a request with that method, path and field selector wants to do.
+
+    A namespace is judged as an object in itself, so that a RoleBinding there gives rights to it.
+    Rule: apiserver ``request/requestinfo.go``.
+    """
     verb, kind = routes.verb(method, target), target.kind
     name = target.name or (selector and listed_name(kind.name, selector))
     return Attributes(
@@ -254,7 +258,7 @@ def asked(method: str, target: Target, selector: str) -> Attributes:
         group=kind.group,
         resource=kind.plural,
         subresource=target.subresource,
-        namespace=target.namespace,
+        namespace=target.name if kind.name == "Namespace" else target.namespace,
         name=name,
         fields=selector if verb == "list" else "",
     )
