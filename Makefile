@@ -4,11 +4,12 @@ PYTHON = .venv/bin/python
 # One more than two cores: a third of the tests' time is waiting for other processes.
 WORKERS ?= 3
 MINUTES ?= 90
+EXAMPLES ?= 50
 SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test later fast check conformance bench soak browser-deps lock clean reset
+.PHONY: help up test later fast check conformance bench soak schema browser-deps lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
@@ -19,6 +20,7 @@ help:
 	@echo "make conformance  the vectors, one line per area"
 	@echo "make bench        the benchmark table"
 	@echo "make soak         faults of every kind for MINUTES=90, from SEED=; a table at the end"
+	@echo "make schema       EXAMPLES=50 requests that Schemathesis makes for each operation of the API"
 	@echo "make browser-deps the browser that tests/browser drives (Debian's packages; root)"
 	@echo "make lock         write the requirement files again (UPGRADE=1: newer versions)"
 	@echo "make clean        remove .venv and caches; make reset: remove the data too"
@@ -59,6 +61,10 @@ bench:
 soak:
 	@./bootstrap.sh dev
 	@exec $(PYTHON) -m tests.faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+schema:
+	@./bootstrap.sh dev
+	@STOWAGE_SCHEMA_EXAMPLES=$(EXAMPLES) exec $(PYTHON) -m pytest --timeout 0 tests/api/test_schema.py $(ARGS)
 
 browser-deps:
 	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then echo "chromium and chromedriver are there"; \
