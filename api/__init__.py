@@ -16,8 +16,9 @@ of the lane hands it to Django; ``urls`` and ``routers`` find the view. Every vi
     finalize_response    the renderer writes the data; then ``answered``, once for each request
 
 ``answered(request, response)`` sees the finished answer of every request that came to a view, also
-of those that were answered in a batch: whoever has to look at answers (an audit log) hooks in there
-and at ``serving.Application.refused``, which sees what was refused before a view was asked.
+of those that were answered in a batch. The audit log (``audit``) looks at requests from outside:
+``serving`` tells it that one came, who sent it, and what was answered, also where no view was asked
+and where a page was.
 
 Each judgement is a class that DRF knows, named in ``settings.REST_FRAMEWORK``:
 

@@ -173,19 +173,12 @@ def user_of(meta: Mapping[str, Any]) -> User:
     if user is not None:
         return user
     found = authenticate(impersonation.claim_of_environ(meta))
-    return identified(found, meta.get("HTTP_AUDIT_ID", ""))
+    return identified(found, object_meta.new_uid())
 
 
-def identified(user: User, given: str) -> User:
-    """Return the user of one request, with its audit id: a UUID that the client gave, or a new one.
-
-    It stands in the answer's header ``Audit-ID``, in the audit log and with every change.
-    """
-    try:
-        request = uuid.UUID(given) if given else object_meta.new_uid()
-    except ValueError:
-        request = object_meta.new_uid()
-    return msgspec.structs.replace(user, request=request)
+def identified(user: User, audit_id: uuid.UUID) -> User:
+    """Return the user of one request, with its audit id, which every change of it names."""
+    return msgspec.structs.replace(user, request=audit_id)
 
 
 class BearerAuthentication(BaseAuthentication):

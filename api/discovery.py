@@ -72,6 +72,20 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
     ),
     ("stowage.dev", "v1"): [
         {
+            "name": "audit",
+            "singularName": "audit",
+            "namespaced": False,
+            "kind": "AuditEvent",
+            "verbs": ["get"],
+        },
+        {
+            "name": "changes",
+            "singularName": "change",
+            "namespaced": False,
+            "kind": "Change",
+            "verbs": ["get"],
+        },
+        {
             "name": "evictions",
             "singularName": "eviction",
             "namespaced": True,

@@ -353,6 +353,8 @@ def _in_path(path: str) -> list[Json]:
 
 _OWN: Final = "/apis/stowage.dev/v1"
 _OWN_KINDS: Final = {
+    "AuditEvent": "A request that was answered, from the audit log (audit.k8s.io/v1 Event).",
+    "Change": "A change of an object, and who made it.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
     "Eviction": "A pod that will be evicted, when, and why.",
     "Headroom": "How many more pods of a sort the cluster can take.",
@@ -366,6 +368,22 @@ _OWN_KINDS: Final = {
 }
 _WAIT = _parameter("format", "json, or table for people.")
 _OVERLAPPING = _parameter("overlapping", "true: only what shares something with another.")
+_OF_AUDIT = (
+    _parameter("user", "Who sent it."),
+    _parameter("verb", "What was asked."),
+    _parameter("resource", "Of what resource, in the plural."),
+    _parameter("namespace", "Of what namespace."),
+    _parameter("name", "Of what name."),
+    _parameter("code", "What was answered."),
+    _parameter("auditID", "The request of this id."),
+    _parameter("since", "Not before this time."),
+    _parameter("until", "Before this time."),
+)
+_OF_CHANGES = (
+    _parameter("kind", "The kind of the object."),
+    _parameter("namespace", "The namespace of the object."),
+    _parameter("name", "The name of the object."),
+)
 _OPERATIONS: Final[tuple[tuple[str, str, str, tuple[Json, ...]], ...]] = (
     ("get", "/evictions", "Eviction", ()),
     ("get", "/namespaces/{namespace}/evictions", "Eviction", ()),
@@ -380,6 +398,8 @@ _OPERATIONS: Final[tuple[tuple[str, str, str, tuple[Json, ...]], ...]] = (
     ("post", "/namespaces/{namespace}/waitingpods/{name}/permit", "Permit", ()),
     ("get", "/selections", "Selection", (_OVERLAPPING,)),
     ("get", "/namespaces/{namespace}/selections", "Selection", (_OVERLAPPING,)),
+    ("get", "/audit", "AuditEvent", _OF_AUDIT),
+    ("get", "/changes", "Change", _OF_CHANGES),
     ("post", "/simulations", "Simulation", (_WAIT,)),
     ("post", "/headroom", "Headroom", (_WAIT,)),
     ("get", "/schedulerconfiguration", "SchedulerConfiguration", (_WAIT,)),

@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -38,6 +39,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from api import (
+    audit,
     auth,
     connections,
     errors,
@@ -65,7 +67,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.metrics import Adder
 from clusterstate.admission.request import User
-from clusterstate.middleware import SESSION_USER
+from clusterstate.middleware import AUDIT_ID, SESSION_USER
 from clusterstate.objects.actor import APISERVER, acting
 from clusterstate.objects.errors import BadRequest, TooLarge, TooManyRequests
 
@@ -467,6 +469,7 @@ class Application:
             return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
         if not route.is_api:
             return Caller(None, address, SMALL_BYTES)
+        log = scope[audit.KEY]
         claim = claim_of_headers(scope["headers"])
         sender, name = auth.remembered(claim.authorization)
         policy = authorizer.fresh()
@@ -475,9 +478,11 @@ class Application:
             if isinstance(found, Exception):
                 raise found
             sender, policy = found
-        user = auth.identified(
-            auth.acting(sender, claim, policy), _header(scope, b"audit-id").decode("latin-1")
-        )
+        log.sender = sender
+        user = auth.acting(sender, claim, policy)
+        if scope["method"] not in ("GET", "HEAD"):
+            user = auth.identified(user, UUID(log.id))
+        audit.known(log, user, policy)
         # Whoever acts for others takes turns as themselves.
         return Caller(user, sender.name, _may_send(user, scope, policy))
 
@@ -529,6 +534,8 @@ class Application:
         send: Send,
     ) -> None:
         """Serve a request that stays open, when its headers allow it."""
+        entry = audit.opened(scope)
+        send = audit.telling(entry, send)
         try:
             _check_url(scope)
             caller = await self._caller(scope)
@@ -536,12 +543,15 @@ class Application:
             if self._open[caller.flow] >= settings.MAX_CONNECTIONS // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-            await _refuse(scope, receive, send, errors.respond(error))
+            response = errors.respond(error)
+            await _refuse(scope, receive, send, response)
+            audit.answered(entry, response.status_code, response=response.content)
             return
         self._open[caller.flow] += 1
         try:
             await serve(scope, receive, send, partial(self._calls.run, caller.flow))
         finally:
+            audit.answered(entry, entry.code)
             self._open[caller.flow] -= 1
             if not self._open[caller.flow]:
                 del self._open[caller.flow]
@@ -551,6 +561,8 @@ class Application:
         started = time.perf_counter()
         method = scope["method"]
         metrics.begin(method)
+        entry = audit.opened(scope)
+        body = b""
         with ExitStack() as held:
             held.callback(metrics.end, method)
             try:
@@ -573,9 +585,12 @@ class Application:
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = errors.respond(error)
                 _observe(scope, response.status_code, started)
-                await _refuse(scope, receive, send, response)
+                audit.answered(entry, response.status_code, request=body, response=response.content)
+                await _refuse(scope, receive, audit.telling(entry, send), response)
                 return
         _observe(scope, answer[0], started, len(answer[2]))
+        audit.answered(entry, answer[0], request=body, response=answer[2])
+        answer[1].append((b"audit-id", audit.id_of(entry)))
         if len(answer[2]) <= SMALL_BYTES:
             await _reply(send, *answer)
         else:
@@ -590,7 +605,9 @@ class Application:
             try:
                 environ = _environ(work.scope, work.body, work.user)
                 if routes.of(work.scope).is_page:
+                    environ[AUDIT_ID] = UUID(work.scope[audit.KEY].id)
                     answers.append(self._run_signalled(environ))
+                    audit.page(work.scope[audit.KEY], environ)
                     if user := environ.get(SESSION_USER):
                         self._sessions.saw(work.scope, user)
                     elif environ["PATH_INFO"].startswith("/admin"):  # files ask for no session
@@ -654,6 +671,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                audit.log.start()
                 for lane in self._lanes:
                     lane.start(asyncio.get_running_loop())
                 health.watch()
@@ -667,5 +685,6 @@ class Application:
                 for lane in self._lanes:
                     lane.close()
                 self._adder.close()
+                audit.log.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

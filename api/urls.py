@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.urls import path, re_path
 
 from api import (
+    audit_view,
     bindings,
     containers,
     decisions,
@@ -21,6 +22,7 @@ from api import (
     reviews,
     selections,
     simulations,
+    trail,
 )
 from api.routers import KubernetesRouter
 from api.viewsets import ObjectViewSet
@@ -63,6 +65,8 @@ for _prefix, _viewset in (
     ),
     (f"{_OWN}/simulations", simulations.SimulationsViewSet),
     (f"{_OWN}/headroom", simulations.HeadroomViewSet),
+    (f"{_OWN}/audit", audit_view.AuditViewSet),
+    (f"{_OWN}/changes", trail.ChangesViewSet),
     (f"{_OWN}/schedulerconfiguration", decisions.ConfigurationViewSet),
     (
         "apis/node.k8s.io/v1/runtimeclasses/{runtimeclass}/nodes",

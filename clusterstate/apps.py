@@ -1,6 +1,7 @@
 """The application's configuration and its numbered system checks."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ class ClusterstateConfig(AppConfig):
         """Register the checks, and what every migrated database must contain."""
         post_migrate.connect(fill_database, sender=self, dispatch_uid="clusterstate.fill")
         register(check_admission)
+        register(check_audit)
         register(check_browser_chain, Tags.security)
         register(check_pool, Tags.database)
         register(check_ports)
@@ -109,6 +111,33 @@ def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
             id="clusterstate.E005",
         )
     ]
+
+
+def check_audit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """E006: the audit policy cannot be used, or the file of the log has no folder."""
+    from clusterstate.objects import audit_policy
+
+    found: list[CheckMessage] = []
+    if settings.AUDIT_POLICY_FILE:
+        try:
+            audit_policy.parse(Path(settings.AUDIT_POLICY_FILE).read_text())
+        except (OSError, ValueError) as error:
+            found.append(
+                Error(
+                    f"STOWAGE_AUDIT_POLICY_FILE: {error}.",
+                    hint="docs/audit.md shows a policy; without a file the default one is used.",
+                    id="clusterstate.E006",
+                )
+            )
+    if settings.AUDIT_LOG_FILE and not Path(settings.AUDIT_LOG_FILE).parent.is_dir():
+        found.append(
+            Error(
+                f"STOWAGE_AUDIT_LOG_FILE: {settings.AUDIT_LOG_FILE} is in no folder that exists.",
+                hint="Make it, writable for the user that runs the web processes.",
+                id="clusterstate.E006",
+            )
+        )
+    return found
 
 
 def check_secret(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:

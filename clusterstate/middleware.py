@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from axes.signals import user_locked_out
 from django.conf import settings
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db import DatabaseError, DataError
 from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
@@ -33,6 +35,13 @@ _POLICY = "; ".join(
 
 SESSION_USER = "stowage.session-user"
 """Where a request's META holds the name of who is logged in, once it was answered."""
+
+
+AUDIT_ID = "stowage.audit-id"
+"""Where a request's META holds the id that its changes and the audit log name it by."""
+
+SIGN_IN = "stowage.sign-in"
+"""Where a request's META holds what came of a sign-in, and the name that was tried."""
 
 
 class BrowserOnly:
@@ -124,9 +133,36 @@ class ActsForSignedIn(MiddlewareMixin):
         if request.method != "POST":
             return self.get_response(request)
         user = request.user
-        actor = Actor(user.get_username(), cause=uuid.uuid4()) if user.is_authenticated else None
+        cause = request.META.get(AUDIT_ID) or uuid.uuid4()
+        actor = Actor(user.get_username(), cause=cause) if user.is_authenticated else None
         with acting(actor or process_owner()):
             return self.get_response(request)
+
+
+def _note_sign_in(outcome: str) -> Callable[..., None]:
+    """Return a receiver that notes with its request what came of a sign-in."""
+
+    def note(request: HttpRequest | None = None, **about: Any) -> None:
+        if request is None:
+            return
+        tried = about.get("credentials") or {}
+        user = about.get("user")
+        name = user.get_username() if user is not None else tried.get("username", "")
+        if request.META.get(SIGN_IN, ("", ""))[0] != LOCKED_OUT:
+            request.META[SIGN_IN] = outcome, str(name or about.get("username") or "")[:150]
+
+    return note
+
+
+LOCKED_OUT = "locked out"
+_receivers = {
+    "signed in": (user_logged_in, _note_sign_in("signed in")),
+    "failed": (user_login_failed, _note_sign_in("failed")),
+    "signed out": (user_logged_out, _note_sign_in("signed out")),
+    LOCKED_OUT: (user_locked_out, _note_sign_in(LOCKED_OUT)),
+}
+for _signal, _receiver in _receivers.values():
+    _signal.connect(_receiver, weak=False)
 
 
 _LOOPBACK = ("localhost", "127.", "[::1]")

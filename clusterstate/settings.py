@@ -139,6 +139,22 @@ PRESSURE_TRANSITION_SECONDS = environment.number(
     "STOWAGE_PRESSURE_TRANSITION", 300, at_least=0, at_most=86400
 )
 
+# The audit log (docs/audit.md): a policy file, a file of JSON lines, and how long and how many
+# lines the table keeps (0 hours: none). When the log can take no more, lines are dropped and
+# counted, or requests are refused.
+AUDIT_POLICY_FILE = environment.text("STOWAGE_AUDIT_POLICY_FILE")
+AUDIT_LOG_FILE = environment.text("STOWAGE_AUDIT_LOG_FILE")
+AUDIT_FILE_BYTES = (
+    environment.integer("STOWAGE_AUDIT_FILE_SIZE", 100, at_least=1, at_most=1 << 20) << 20
+)
+AUDIT_FILES = environment.integer("STOWAGE_AUDIT_FILES", 10, at_least=0, at_most=10_000)
+AUDIT_FILE_DAYS = environment.number("STOWAGE_AUDIT_FILE_DAYS", 30, at_least=0.001, at_most=3650)
+AUDIT_KEEP_HOURS = environment.number("STOWAGE_AUDIT_KEEP_HOURS", 168, at_least=0, at_most=87_600)
+AUDIT_KEEP_LINES = environment.integer(
+    "STOWAGE_AUDIT_KEEP_LINES", 1_000_000, at_least=1000, at_most=10**10
+)
+AUDIT_WHEN_FULL = environment.choice("STOWAGE_AUDIT_WHEN_FULL", "drop", ("drop", "refuse"))
+
 # --- Django ---------------------------------------------------------------------------------------
 
 # What only people in a browser and callers of the API need. The background processes leave it out:

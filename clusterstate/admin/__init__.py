@@ -8,9 +8,9 @@ are for lists, filters and permissions; no screen calls ``Model.save``.
 
 from django.contrib import admin
 
-from clusterstate.admin import access, classes, configuration, evictions, nodes, pods
+from clusterstate.admin import access, audit, classes, configuration, evictions, nodes, pods
 
 admin.site.index_title = "Overview"
 admin.site.index_template = "clusterstate/dashboard.html"
 
-__all__ = ["access", "classes", "configuration", "evictions", "nodes", "pods"]
+__all__ = ["access", "audit", "classes", "configuration", "evictions", "nodes", "pods"]

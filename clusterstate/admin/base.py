@@ -14,7 +14,7 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from clusterstate.admin import roles
+from clusterstate.admin import roles, trail
 from clusterstate.admission.request import User
 from clusterstate.objects.actor import current
 from clusterstate.objects.errors import StatusError
@@ -81,6 +81,16 @@ class _CommonAdmin(ModelAdmin[Object]):
     def created(self, stored: Any) -> str:
         """Return when the object was created, in UTC."""
         return f"{stored.created_at:%Y-%m-%d %H:%M:%S} UTC"
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Return every change of the object, whoever made it, and not those of the admin alone."""
+        stored = self.get_object(request, object_id)
+        found = None if stored is None else trail.entries(stored)
+        if found is not None:
+            extra_context = {"action_list": found, **(extra_context or {})}
+        return super().history_view(request, object_id, extra_context)
 
 
 class ObjectAdmin(_CommonAdmin[Object]):

@@ -25,6 +25,7 @@ _GROUPS = (
             ("Groups", "group", "auth", "group"),
             ("API tokens", "key", "clusterstate", "apitoken"),
             ("Failed log-ins", "lock", "axes", "accessattempt"),
+            ("Audit log", "policy", "clusterstate", "auditline"),
         ),
     ),
 )

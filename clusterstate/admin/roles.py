@@ -22,6 +22,7 @@ _VERBS: Final = {"view": "list", "add": "create", "change": "update", "delete": 
 _OTHERS: Final = {
     "schedulerconfiguration": ("stowage.dev", "schedulerconfiguration"),
     "evictiontimer": ("stowage.dev", "evictions"),
+    "auditline": ("audit.k8s.io", "events"),
 }
 """Screens that are of no kind: group and resource that the API asks about."""
 _INTERNAL: Final = "internal.stowage.dev"

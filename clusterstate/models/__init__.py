@@ -16,6 +16,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
 """
 
 from clusterstate.models.aside import SetAside
+from clusterstate.models.audit import AuditHead, AuditLine
 from clusterstate.models.changes import Actor, Binder, Change, History
 from clusterstate.models.decisions import (
     Decision,
@@ -61,6 +62,8 @@ from clusterstate.models.workloads import (
 __all__ = [
     "Actor",
     "ApiToken",
+    "AuditHead",
+    "AuditLine",
     "Binder",
     "Change",
     "ControllerCursor",

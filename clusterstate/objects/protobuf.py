@@ -147,7 +147,7 @@ def _base64(data: bytes, at: int, end: int, budget: _Budget) -> str:
 
 def _json(data: bytes, at: int, end: int, budget: _Budget) -> Any:
     """Read a RawExtension or FieldsV1: JSON, or another object in protobuf."""
-    raw = dict(_pairs(data, at, end)).get(1, b"")
+    raw = dict(pairs(data, at, end)).get(1, b"")
     if not isinstance(raw, bytes):
         raise Malformed("a JSON value is a number")
     if not raw:
@@ -163,7 +163,7 @@ def _json(data: bytes, at: int, end: int, budget: _Budget) -> Any:
 def _time(data: bytes, at: int, end: int, budget: _Budget, *, fraction: bool = False) -> str | None:
     if at == end:
         return None
-    parts = dict(_pairs(data, at, end))
+    parts = dict(pairs(data, at, end))
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int):
         raise Malformed("a time is no number")
@@ -182,14 +182,14 @@ def _micro_time(data: bytes, at: int, end: int, budget: _Budget) -> str | None:
 
 
 def _quantity(data: bytes, at: int, end: int, budget: _Budget) -> str:
-    raw = dict(_pairs(data, at, end)).get(1, b"")
+    raw = dict(pairs(data, at, end)).get(1, b"")
     if not isinstance(raw, bytes):
         raise Malformed("a quantity is a number")
     return _text(raw, 0, len(raw), budget) or "0"
 
 
 def _int_or_string(data: bytes, at: int, end: int, budget: _Budget) -> int | str:
-    parts = dict(_pairs(data, at, end))
+    parts = dict(pairs(data, at, end))
     if parts.get(1, 0):
         raw = parts.get(3, b"")
         if not isinstance(raw, bytes):
@@ -203,14 +203,14 @@ def _int_or_string(data: bytes, at: int, end: int, budget: _Budget) -> int | str
 
 def _strings(data: bytes, at: int, end: int, budget: _Budget) -> list[str]:
     found = []
-    for number, raw in _pairs(data, at, end):
+    for number, raw in pairs(data, at, end):
         if number == 1 and isinstance(raw, bytes):
             budget.left -= 1
             found.append(_text(raw, 0, len(raw), budget))
     return found
 
 
-def _pairs(data: bytes, at: int, end: int) -> list[tuple[int, int | bytes]]:
+def pairs(data: bytes, at: int, end: int) -> list[tuple[int, int | bytes]]:
     """Return the fields of a small message: number, and a number or bytes."""
     found: list[tuple[int, int | bytes]] = []
     while at < end:
@@ -374,7 +374,7 @@ def _read_unusual(
 
 def _entry(kind: str, data: bytes, at: int, end: int, budget: _Budget) -> tuple[str, Any]:
     """Return key and value of a map's entry."""
-    parts = dict(_pairs(data, at, end))
+    parts = dict(pairs(data, at, end))
     key, value = parts.get(1, b""), parts.get(2, b"")
     if not isinstance(key, bytes) or not isinstance(value, bytes):
         raise Malformed("an entry of a map is a number")
@@ -406,7 +406,7 @@ def _decode(data: bytes, budget: _Budget) -> Manifest:
     budget.depth += 1
     if budget.depth > _DEEPEST:
         raise Malformed(f"objects lie more than {_DEEPEST} deep in each other")
-    unknown = dict(_pairs(data, len(MAGIC), len(data)))
+    unknown = dict(pairs(data, len(MAGIC), len(data)))
     header, raw = unknown.get(1, b""), unknown.get(2, b"")
     if not isinstance(header, bytes) or not isinstance(raw, bytes):
         raise Malformed("the envelope holds a number")

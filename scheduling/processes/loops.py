@@ -28,7 +28,7 @@ from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
 from clusterstate import collector, heartbeats, reservations, sessions, shards, sql, steady_clock
-from clusterstate.actions import decisions, history, housekeeping, progress
+from clusterstate.actions import audit_log, decisions, history, housekeeping, progress
 from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager
@@ -238,6 +238,7 @@ def trim() -> None:
     history.trim(now=steady_clock.now())
     decisions.trim(now=steady_clock.now())
     housekeeping.drop_old_access(now=steady_clock.now())
+    audit_log.trim(now=steady_clock.now())
     housekeeping.drop_old_actors(now=steady_clock.now())
     housekeeping.drop_leftovers(now=steady_clock.now())
     if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions

@@ -20,6 +20,8 @@ PEOPLE = "as many as administrators make"
 TABLES = {
     "actor": "30 days after somebody asked for it: housekeeping.drop_old_actors",
     "api_token": "deleted 30 days after it expired: housekeeping.drop_old_access",
+    "audit_head": ONE,
+    "audit_line": "AUDIT_KEEP_HOURS and AUDIT_KEEP_LINES: audit_log.trim",
     "auth_group": PEOPLE,
     "auth_group_permissions": PEOPLE,
     "auth_permission": "fixed by the models",

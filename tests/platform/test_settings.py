@@ -104,6 +104,8 @@ def test_the_readme_lists_every_variable(variable: str) -> None:
         (apps.check_ports, {"HTTP_PORT": 8443, "HTTPS_PORT": 8443}, "clusterstate.E003"),
         (apps.check_admission, {"ADMISSION": {"wait": True}}, "clusterstate.E005"),
         (apps.check_admission, {"ADMISSION": {"priority": "no"}}, "clusterstate.E005"),
+        (apps.check_audit, {"AUDIT_POLICY_FILE": "/dev/null"}, "clusterstate.E006"),
+        (apps.check_audit, {"AUDIT_LOG_FILE": "/nowhere/audit.log"}, "clusterstate.E006"),
         (apps.check_secret, {"SECRET_KEY": "short"}, "clusterstate.W004"),
     ],
 )

@@ -1,0 +1,121 @@
+"""What happened to an object, and who did it: ``changes`` of the group ``stowage.dev``.
+
+``GET /apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=web-1`` answers the changes that
+the log keeps, the newest first. Whoever may get the object may read its trail.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rest_framework.response import Response
+
+from api import own, replies, wire
+from api.own import OwnViewSet
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, NotFound
+from clusterstate.objects.kind import Kind
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import trail
+from clusterstate.queries.trail import Step
+
+_MANY = 50
+MOST = 500
+
+
+class ChangesViewSet(OwnViewSet):
+    """The changes of one object, the newest first, and who made them."""
+
+    resource = "changes"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to get the object, or to this at all where the question names none."""
+        try:
+            kind, namespace, name = _object(request)
+        except BadRequest:
+            return super().wants(request)
+        return (Attributes("get", kind.group, kind.plural, namespace=namespace, name=name),)
+
+    def list(self, request: Request) -> Response:
+        """Return a ChangeList; ``continue`` goes on with older changes."""
+        query = request.query_params
+        kind, namespace, name = _object(request)
+        limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
+        before = wire.integer(query.get("continue"), "continue") or 0
+        found = trail.trail_of(kind, namespace, name, limit=limit, before=before)
+        if not found.steps:
+            raise NotFound(
+                f'no changes of {kind.resource} "{name}" are kept',
+                {"name": name, "group": kind.group, "kind": kind.plural},
+            )
+        document: Manifest = {
+            "kind": "ChangeList",
+            "apiVersion": own.API_VERSION,
+            "metadata": {"continue": str(found.more)} if found.more else {},
+            "complete": found.complete,
+            "items": [_item(one) for one in found.steps],
+        }
+        if kind.name == "Pod" and not before:
+            document["preempted"] = [
+                {
+                    "namespace": one.namespace,
+                    "name": one.name,
+                    "time": format_time(one.at),
+                    "resourceVersion": str(one.revision),
+                }
+                for one in trail.victims_of(namespace, name, found.object_id)
+            ]
+        return replies.reply(document)
+
+
+def _object(request: Request) -> tuple[Kind, str, str]:
+    """Return kind, namespace and name of the object that is asked about.
+
+    Raises:
+        BadRequest: one of them is missing, or there is no such kind.
+    """
+    query = request.query_params
+    kind = _kind(query.get("kind", ""))
+    name = query.get("name", "")
+    if not name:
+        raise BadRequest("name: Required value: of the object whose changes are asked for")
+    namespace = query.get("namespace", "") if kind.namespaced else ""
+    if kind.namespaced and not namespace:
+        raise BadRequest(f"namespace: Required value: a {kind.name} is in a namespace")
+    return kind, namespace, name
+
+
+def _kind(name: str) -> Kind:
+    if not name:
+        raise BadRequest("kind: Required value: of the object whose changes are asked for")
+    if name not in KINDS:
+        raise BadRequest(f'kind: Invalid value: "{name}": there is no such kind here')
+    return KINDS[name]
+
+
+def _item(step: Step) -> Manifest:
+    """Return a change as JSON shows it; what is not known is left out."""
+    item: dict[str, Any] = {
+        "resourceVersion": str(step.revision),
+        "time": format_time(step.at),
+        "type": step.verb,
+        "user": {"username": step.actor} if step.actor else {},
+    }
+    if step.impersonator:
+        item["user"]["impersonatedBy"] = step.impersonator
+    if step.request:
+        item["auditID"] = step.request
+    if step.fields:
+        item["fields"] = list(step.fields)
+    if step.node:
+        item["nodeName"] = step.node
+    if step.decision is not None:
+        item["decision"] = str(step.decision)
+    if step.for_pod:
+        found = trail.pod_of_uid(step.for_pod)
+        item["preemptedFor"] = {"uid": step.for_pod}
+        if found is not None:
+            item["preemptedFor"].update(namespace=found[0], name=found[1])
+    return item

@@ -1,0 +1,56 @@
+"""An object's history as the admin shows it: every change that the log keeps, not only its own."""
+
+from datetime import datetime
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+
+from clusterstate.objects.kinds import ALL_KINDS
+from clusterstate.queries.trail import Step, trail_of
+
+_MOST = 200
+_WORDS = {"ADDED": "Created", "MODIFIED": "Changed", "DELETED": "Deleted"}
+
+
+class Entry:
+    """A change, with what the template of Django's own history asks for."""
+
+    def __init__(self, step: Step) -> None:
+        """Take the change."""
+        self._step = step
+        self.user = self
+
+    @property
+    def action_time(self) -> datetime:
+        """Return when."""
+        return self._step.at
+
+    def get_username(self) -> str:
+        """Return who."""
+        return self._step.actor or "unknown"
+
+    def get_full_name(self) -> str:
+        """Return who sent the request for them, if it was somebody else."""
+        return f"by {self._step.impersonator}" if self._step.impersonator else ""
+
+    def get_change_message(self) -> str:
+        """Return what happened, and by which request."""
+        step = self._step
+        text = _WORDS[step.verb]
+        if step.fields:
+            text += f": {', '.join(step.fields)}"
+        if step.node:
+            text += f"; bound to {step.node}"
+        if step.for_pod:
+            text += f"; to make room for the pod {step.for_pod}"
+        return f"{text} (request {step.request})" if step.request else text
+
+
+def entries(stored: Any) -> Page[Entry] | None:
+    """Return the latest changes of a row's object; ``None`` for what is of no kind."""
+    table = stored._meta.db_table
+    kind = next((one for one in ALL_KINDS if one.table == table and not one.is_shared), None)
+    if kind is None:
+        return None
+    found = trail_of(kind, getattr(stored, "namespace", ""), stored.name, limit=_MOST)
+    return Paginator([Entry(step) for step in found.steps], _MOST).get_page(1)

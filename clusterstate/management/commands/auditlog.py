@@ -1,0 +1,53 @@
+"""`manage.py auditlog`: verify that no line of the audit log was changed, removed or put in."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from clusterstate.actions.audit_log import next_digest
+from clusterstate.local import preparation
+from clusterstate.queries import audit_log
+
+
+class Command(BaseCommand):
+    """Follows the chain of digests from its old end to the newest line; writes nothing."""
+
+    help = "Verify the audit log's chain of digests; read only."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the one option."""
+        parser.add_argument(
+            "--contains",
+            metavar="DIGEST",
+            default="",
+            help="a digest that this command printed before: fail unless it is still in the chain",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Follow the chain and print its newest digest.
+
+        Raises:
+            CommandError: a line does not follow from the one before it, one is missing, or the
+                digest that was given is not there; or the database does not answer.
+        """
+        preparation.require_server()
+        wanted = options["contains"].strip().lower()
+        with preparation.unhurried():
+            preparation.require_prepared()
+            ends = audit_log.ends()
+            number, digest = ends.trimmed_id, ends.trimmed_digest
+            is_there = not wanted or digest.hex() == wanted
+            for id_, line, stored in audit_log.chain(number, until=ends.last_id):
+                if id_ != number + 1:
+                    raise CommandError(f"line {number + 1} is missing: the next is {id_}")
+                number, digest = id_, next_digest(digest, line)
+                if stored != digest:
+                    raise CommandError(f"line {id_} is not the one that was written")
+                is_there = is_there or digest.hex() == wanted
+            if number != ends.last_id or digest != ends.digest:
+                raise CommandError(f"the newest lines are missing: {number} of {ends.last_id}")
+        if not is_there:
+            raise CommandError(f"the chain has no digest {wanted}: it was written anew, or trimmed")
+        self.stdout.write(f"{number - ends.trimmed_id:,} lines follow from each other")
+        self.stdout.write(f"line {number}: {digest.hex()}")

@@ -1,0 +1,246 @@
+"""Which requests are written to the audit log, and how much of each: audit.k8s.io/v1 Policy.
+
+The first rule that matches a request says its level. Where none matches, nothing is written. Rules
+are matched as staging/src/k8s.io/apiserver/pkg/audit/policy/checker.go matches them, v1.36: groups
+and verbs exactly, resources with ``*``, ``*/subresource`` and ``resource/*``.
+
+What carries a secret is never written above Metadata, whatever the policy says (`NEVER_SHOWN`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+import yaml
+
+Level = Literal["None", "Metadata", "Request", "RequestResponse"]
+Stage = Literal["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"]
+
+NONE: Final = "None"
+METADATA: Final = "Metadata"
+REQUEST: Final = "Request"
+REQUEST_RESPONSE: Final = "RequestResponse"
+RECEIVED: Final = "RequestReceived"
+STARTED: Final = "ResponseStarted"
+COMPLETE: Final = "ResponseComplete"
+PANIC: Final = "Panic"
+
+NEVER_SHOWN: Final = frozenset(
+    {
+        ("", "secrets", ""),
+        ("", "serviceaccounts", "token"),
+        ("authentication.k8s.io", "tokenreviews", ""),
+    }
+)
+"""Group, resource and subresource of requests whose bodies are, or hold, a secret."""
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be used; the message names the field."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a request asks for, as rules see it; ``resource`` is empty for other paths than objects.
+
+    ``verb`` is a verb of the API, or the method in small letters where ``resource`` is empty.
+    """
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Resources(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    group: str = ""
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+
+    def reach(self, wanted: Wanted) -> bool:
+        if self.group != wanted.group:
+            return False
+        if not self.resources:
+            return True
+        if self.resource_names and wanted.name not in self.resource_names:
+            return False
+        whole = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+        for one in self.resources:
+            if one in ("*", whole):
+                return True
+            if wanted.subresource and one == f"*/{wanted.subresource}":
+                return True
+            if one.endswith("/*") and one[:-2] == wanted.resource:
+                return True
+        return False
+
+
+class _Rule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    level: Level
+    users: tuple[str, ...] = ()
+    user_groups: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    resources: tuple[_Resources, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    non_resource_urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
+    omit_stages: tuple[Stage, ...] = ()
+    omit_managed_fields: bool | None = None
+
+    def matches(self, user: str, groups: Sequence[str], wanted: Wanted) -> bool:
+        if self.users and user not in self.users:
+            return False
+        if self.user_groups and not set(self.user_groups).intersection(groups):
+            return False
+        if self.verbs and wanted.verb not in self.verbs:
+            return False
+        if self.namespaces or self.resources:
+            if not wanted.resource or (self.namespaces and wanted.namespace not in self.namespaces):
+                return False
+            return not self.resources or any(one.reach(wanted) for one in self.resources)
+        if self.non_resource_urls:
+            return not wanted.resource and any(
+                _is_path(wanted.path, one) for one in self.non_resource_urls
+            )
+        return True
+
+
+def _is_path(path: str, pattern: str) -> bool:
+    if pattern.endswith("*"):
+        return path.startswith(pattern[:-1])
+    return path == pattern
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: Literal["audit.k8s.io/v1"]
+    kind: Literal["Policy"]
+    rules: tuple[_Rule, ...]
+    metadata: dict[str, Any] = {}
+    omit_stages: tuple[Stage, ...] = ()
+    omit_managed_fields: bool = False
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How much of a request is written, and at which stages not."""
+
+    level: Level
+    omitted: frozenset[str] = frozenset()
+    omit_managed_fields: bool = False
+
+
+NOTHING: Final = Verdict("None")
+
+
+class Policy:
+    """A policy in force. Safe for threads; never changed once made."""
+
+    def __init__(self, document: _Document) -> None:
+        """Take a checked document."""
+        self._document = document
+        self._by_name = any(one.resource_names for rule in document.rules for one in rule.resources)
+        self._known: dict[tuple[Any, ...], Verdict] = {}
+
+    def verdict(self, user: str, groups: tuple[str, ...], wanted: Wanted) -> Verdict:
+        """Return how much of a request is written; remembered, since most are alike."""
+        key = (
+            user, groups, wanted.verb, wanted.group, wanted.resource, wanted.subresource,
+            wanted.namespace, wanted.name if self._by_name else "",
+            "" if wanted.resource else wanted.path,
+        )  # fmt: skip
+        found = self._known.get(key)
+        if found is None:
+            found = self._judge(user, groups, wanted)
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _judge(self, user: str, groups: tuple[str, ...], wanted: Wanted) -> Verdict:
+        rule = next(
+            (one for one in self._document.rules if one.matches(user, groups, wanted)), None
+        )
+        if rule is None or rule.level == NONE:
+            return NOTHING
+        level: Level = rule.level
+        if (wanted.group, wanted.resource, wanted.subresource) in NEVER_SHOWN:
+            level = "Metadata"
+        fields = rule.omit_managed_fields
+        return Verdict(
+            level,
+            frozenset({*self._document.omit_stages, *rule.omit_stages}),
+            self._document.omit_managed_fields if fields is None else fields,
+        )
+
+
+_MOST_REMEMBERED: Final = 20_000
+
+
+def parse(text: str) -> Policy:
+    """Return the policy that a file's text holds, YAML or JSON.
+
+    Raises:
+        PolicyError: it is none; the message names the field.
+    """
+    try:
+        given = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PolicyError(f"it is not YAML: {' '.join(str(error).split())}") from None
+    return _checked(given)
+
+
+def _checked(given: Any) -> Policy:
+    try:
+        document = msgspec.convert(given, _Document)
+    except msgspec.ValidationError as error:
+        raise PolicyError(str(error)) from None
+    if not document.rules:
+        raise PolicyError("rules: there has to be one, or nothing at all would be written")
+    for number, rule in enumerate(document.rules):
+        where = f"rules[{number}]"
+        if rule.non_resource_urls and (rule.resources or rule.namespaces):
+            raise PolicyError(f"{where}: a rule is about resources or about nonResourceURLs")
+        for url in rule.non_resource_urls:
+            if url != "*" and (not url.startswith("/") or "*" in url[:-1]):
+                raise PolicyError(
+                    f'{where}.nonResourceURLs: "{url}" has to begin with /, and * may only end it'
+                )
+        for one in rule.resources:
+            if one.resource_names and not one.resources:
+                raise PolicyError(f"{where}.resources: resourceNames need resources")
+    return Policy(document)
+
+
+_DEFAULT: Final[Mapping[str, Any]] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": [RECEIVED],
+    "rules": [
+        {
+            "level": NONE,
+            "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/metrics", "/version*",
+                                "/openapi*", "/static/*"],
+        },
+        # What agents report all the time; the change log says who reported what.
+        {
+            "level": NONE,
+            "userGroups": ["system:nodes"],
+            "resources": [{"resources": ["nodes/status", "pods/status"]}],
+        },
+        {
+            "level": NONE,
+            "resources": [
+                {"resources": ["events"]},
+                {"group": "events.k8s.io", "resources": ["events"]},
+                {"group": "coordination.k8s.io", "resources": ["leases"]},
+            ],
+        },
+        # Who reads secrets is worth knowing.
+        {"level": METADATA, "resources": [{"resources": ["secrets", "serviceaccounts/token"]}]},
+        {"level": NONE, "verbs": ["get", "list", "watch", "head", "options"]},
+        {"level": METADATA},
+    ],
+}  # fmt: skip
+DEFAULT: Final = _checked(_DEFAULT)
+"""Every write at Metadata, and reads of secrets; no other reads, no heartbeats, no events."""

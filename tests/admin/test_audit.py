@@ -1,0 +1,62 @@
+"""The audit log in the admin: read and searched by administrators, changed by nobody."""
+
+import json
+import uuid
+
+from django.test import Client
+from django.urls import reverse
+
+from clusterstate import sql
+from clusterstate.actions import audit_log, objects
+from clusterstate.actions.audit_log import Line
+from clusterstate.objects import actor
+from tests.clock import NOW
+
+LIST = "admin:clusterstate_auditline_changelist"
+
+
+def written(number: int, user: str, verb: str, code: int, name: str) -> None:
+    event = {
+        "auditID": str(uuid.UUID(int=number)),
+        "requestURI": f"/api/v1/nodes/{name}?<b>",
+        "sourceIPs": [f"10.0.0.{number}"],
+    }
+    audit_log.append(
+        [Line(NOW, uuid.UUID(int=number), user, verb, "nodes", "", name, code, json.dumps(event))]
+    )
+
+
+def test_requests_are_listed_filtered_and_opened(administrator: Client) -> None:
+    written(1, "ann", "delete", 200, "n1")
+    written(2, "bob", "patch", 403, "n2")
+    page = administrator.get(reverse(LIST)).content.decode()
+    assert page.index("nodes n2") < page.index("nodes n1")
+    assert "10.0.0.1" in page
+    refused = administrator.get(reverse(LIST), {"outcome": "refused"}).content.decode()
+    assert "nodes n2" in refused
+    assert "nodes n1" not in refused
+    found = administrator.get(reverse(LIST), {"q": "ann"}).content.decode()
+    assert "nodes n1" in found
+    assert "nodes n2" not in found
+    url = reverse("admin:clusterstate_auditline_change", args=[1])
+    opened = administrator.get(url).content.decode()
+    assert "/api/v1/nodes/n1?&lt;b&gt;" in opened
+    assert administrator.post(url, {"username": "eve"}).status_code == 403
+
+
+def test_who_is_no_administrator_does_not_see_it(viewer: Client) -> None:
+    assert viewer.get(reverse(LIST)).status_code == 403
+
+
+def test_what_a_person_does_in_the_admin_is_theirs_in_the_change_log(administrator: Client) -> None:
+    objects.create("Node", "", {"metadata": {"name": "n1"}}, now=NOW)
+    ((node_id,),) = sql.fetch("SELECT id FROM node WHERE name = 'n1'")
+    history = administrator.get(reverse("admin:clusterstate_node_history", args=[node_id]))
+    assert actor.process_owner().name in history.content.decode()
+    url = reverse("admin:clusterstate_node_delete", args=[node_id])
+    assert administrator.post(url, {"post": "yes"}).status_code == 302
+    rows = sql.fetch(
+        "SELECT a.name, c.cause IS NOT NULL FROM change c JOIN actor a ON a.id = c.actor_id"
+        " WHERE c.name = 'n1' AND c.verb = 3"
+    )
+    assert rows == [("anna", True)]

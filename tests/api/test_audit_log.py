@@ -1,0 +1,264 @@
+"""The audit log: every request that the policy names becomes a line, and no line holds a secret."""
+
+import io
+import json
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from api import audit, audit_file
+from clusterstate import sql
+from clusterstate.actions import audit_log
+from clusterstate.objects import audit_policy
+from clusterstate.queries.audit_log import Search, search
+from tests.api.conftest import Api, make_token
+from tests.api.serve import Server
+from tests.clock import NOW
+from tests.waiting import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PODS = "/api/v1/namespaces/ns/pods"
+AUDIT = "/apis/stowage.dev/v1/audit"
+SECRET = "c3dvcmRmaXNoLTQy"
+EVERYTHING = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]"
+
+
+@pytest.fixture(autouse=True)
+def log(db: None, settings: Any) -> Iterator[None]:
+    """The log is on; nothing of a test is left to be written while the tables are emptied."""
+    settings.AUDIT_KEEP_HOURS = 168
+    yield
+    audit.log.flush()
+
+
+def lines(**wanted: Any) -> list[dict[str, Any]]:
+    """Return what was written, the newest first."""
+    audit.log.flush()
+    found, _ = search(Search(**wanted), limit=100)
+    return [json.loads(line) for line in found]
+
+
+def pod(name: str) -> bytes:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return json.dumps({"metadata": {"name": name}, "spec": spec}).encode()
+
+
+def test_a_line_is_an_event_of_kubernetes(api: Api, server: Server) -> None:
+    given = str(uuid.uuid4())
+    status, headers, body = server.ask(
+        "POST", f"{PODS}?fieldManager=me", api.token, pod("p"), content_type="application/json",
+        user_agent="kubectl/v1.36", audit_id=given, impersonate_user="ann",
+        impersonate_group="system:masters",
+    )  # fmt: skip
+    assert (status, headers["audit-id"]) == (201, given)
+    (line,) = lines(audit_id=uuid.UUID(given))
+    created = json.loads(body)
+    assert line.pop("requestReceivedTimestamp") <= line.pop("stageTimestamp")
+    assert line == {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": given,
+        "stage": "ResponseComplete",
+        "requestURI": f"{PODS}?fieldManager=me",
+        "verb": "create",
+        "user": {
+            "username": "operator",
+            "uid": line["user"]["uid"],
+            "groups": line["user"]["groups"],
+        },
+        "impersonatedUser": {
+            "username": "ann",
+            "groups": ["system:masters", "system:authenticated"],
+        },
+        "sourceIPs": ["127.0.0.1"],
+        "userAgent": "kubectl/v1.36",
+        "objectRef": {
+            "resource": "pods",
+            "namespace": "ns",
+            "name": "p",
+            "uid": created["metadata"]["uid"],
+            "apiVersion": "v1",
+            "resourceVersion": created["metadata"]["resourceVersion"],
+        },
+        "responseStatus": {"metadata": {}, "code": 201},
+        "annotations": {
+            "authorization.k8s.io/decision": "allow",
+            "authorization.k8s.io/reason": "",
+        },
+    }
+    changes = api.get("/apis/stowage.dev/v1/changes?kind=Pod&namespace=ns&name=p").ok()
+    assert changes["items"][0]["auditID"] == given
+    assert changes["items"][0]["user"] == {"username": "ann", "impersonatedBy": "operator"}
+
+
+def test_what_is_refused_is_written_also_where_the_policy_writes_no_reads(
+    api: Api, server: Server
+) -> None:
+    stranger = make_token("stranger", [])
+    assert server.ask("GET", PODS, stranger)[0] == 403
+    assert server.ask("GET", PODS, "nobody's")[0] == 401
+    assert server.ask("GET", PODS, api.token)[0] == 200
+    refused, unknown = lines(code=403), lines(code=401)
+    assert [one["user"]["username"] for one in refused] == ["stranger"]
+    assert refused[0]["responseStatus"]["reason"] == "Forbidden"
+    assert refused[0]["annotations"]["authorization.k8s.io/decision"] == "forbid"
+    assert [one["user"] for one in unknown] == [{}], unknown
+    assert lines(verb="list", code=200) == []
+
+
+def test_watches_are_written_when_they_begin_and_when_they_end(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit.log, "policy", audit_policy.parse(EVERYTHING))
+    status, headers, _ = server.ask("GET", f"{PODS}?watch=true&timeoutSeconds=1", api.token)
+    assert status == 200
+    request = uuid.UUID(headers["audit-id"])
+    until(lambda: len(lines(audit_id=request)) == 3, what="the end of the watch to be written")
+    found = lines(audit_id=request)
+    stages = [one["stage"] for one in found]
+    assert stages == ["ResponseComplete", "ResponseStarted", "RequestReceived"]
+    assert {one["verb"] for one in found} == {"watch"}
+    assert "responseStatus" not in found[-1]
+
+
+def test_bodies_are_shown_as_the_policy_says_and_secrets_never(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit.log, "policy", audit_policy.parse(EVERYTHING))
+    assert server.ask("POST", PODS, api.token, pod("shown"))[0] == 201
+    secret = {"metadata": {"name": "s"}, "data": {"password": SECRET}}
+    secrets = "/api/v1/namespaces/ns/secrets"
+    body = json.dumps(secret).encode()
+    assert server.ask("POST", secrets, api.token, body)[0] == 201
+    assert server.ask("GET", f"{secrets}/s", api.token)[0] == 200
+    accounts = "/api/v1/namespaces/ns/serviceaccounts"
+    assert server.ask("POST", accounts, api.token, b'{"metadata": {"name": "a"}}')[0] == 201
+    status, _, answer = server.ask("POST", f"{accounts}/a/token", api.token, b"{}")
+    assert status == 201
+    token = json.loads(answer)["status"]["token"]
+    form = b"username=admin&password=swordfish-42"
+    server.ask("POST", "/admin/login/", "", form, content_type="application/x-www-form-urlencoded")
+    shown = next(one for one in lines(name="shown") if one["stage"] == "ResponseComplete")
+    assert shown["requestObject"]["metadata"] == {"name": "shown"}
+    assert shown["responseObject"]["metadata"]["uid"]
+    assert {one["level"] for one in lines(resource="secrets")} == {"Metadata"}
+    written = "".join(json.dumps(one) for one in lines())
+    for what in (SECRET, token, api.token, "swordfish-42"):
+        assert what not in written
+
+
+def test_sign_ins_are_written_with_the_name_that_was_tried(server: Server) -> None:
+    form = b"username=mallory&password=wrong"
+    login = "/admin/login/"
+    _, _, page = server.ask("GET", login)
+    key = page.partition(b'name="csrfmiddlewaretoken" value="')[2].partition(b'"')[0]
+    server.ask(
+        "POST", login, "", form + b"&csrfmiddlewaretoken=" + key,
+        content_type="application/x-www-form-urlencoded", cookie=f"csrftoken={key.decode()[:32]}",
+        origin="http://stowage",
+    )  # fmt: skip
+    found = [one for one in lines(verb="post") if one["requestURI"] == login]
+    assert found, "a sign-in is a write"
+    assert found[0]["sourceIPs"] == ["127.0.0.1"]
+
+
+def test_the_log_is_asked_over_http_by_administrators_alone(api: Api, server: Server) -> None:
+    for name in ("a", "b", "c"):
+        assert server.ask("POST", PODS, api.token, pod(name))[0] == 201
+    assert server.ask("DELETE", f"{PODS}/a", api.token)[0] == 200
+    audit.log.flush()
+    asked = api.get(f"{AUDIT}?user=operator&verb=create&resource=pods&limit=2").ok()
+    assert [one["objectRef"]["name"] for one in asked["items"]] == ["c", "b"]
+    rest = api.get(
+        f"{AUDIT}?user=operator&verb=create&resource=pods&limit=2"
+        f"&continue={asked['metadata']['continue']}"
+    ).ok()
+    assert [one["objectRef"]["name"] for one in rest["items"]] == ["a"]
+    assert rest["metadata"] == {}
+    assert len(api.get(f"{AUDIT}?name=a&namespace=ns").ok()["items"]) == 2
+    assert api.get(f"{AUDIT}?until=2000-01-01T00:00:00Z").ok()["items"] == []
+    assert api.get(f"{AUDIT}?since=2000-01-01T00:00:00Z&code=200").ok()["items"]
+    api.get(f"{AUDIT}?auditID=x").fails(400, "BadRequest")
+    api.get(f"{AUDIT}?since=x").fails(400, "BadRequest")
+    for groups in (["stowage:readers"], ["stowage:operator"], []):
+        Api(make_token(f"of-{len(groups)}", groups)).get(AUDIT).fails(403, "Forbidden")
+
+
+def test_a_full_log_drops_and_counts_or_refuses_as_it_was_told(
+    api: Api, server: Server, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "MOST", 0)
+    assert server.ask("POST", PODS, api.token, pod("kept"))[0] == 201
+    settings.AUDIT_WHEN_FULL = "refuse"
+    status, _, body = server.ask("POST", PODS, api.token, pod("lost"))
+    assert (status, json.loads(body)["reason"]) == (503, "ServiceUnavailable")
+    assert server.ask("GET", f"{PODS}/kept", api.token)[0] == 200, "reads are not written"
+    api.get(f"{PODS}/lost").fails(404, "NotFound")
+
+
+def a_line(number: int) -> audit_log.Line:
+    text = json.dumps({"n": number, "stageTimestamp": "2026-01-01T00:00:00.000000Z"})
+    return audit_log.Line(NOW, uuid.UUID(int=number), "ann", "get", "pods", "", "", 200, text)
+
+
+def verified(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("auditlog", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_a_line_that_was_changed_removed_or_put_in_is_found(settings: Any) -> None:
+    audit_log.append([a_line(number) for number in range(1, 6)])
+    audit_log.append([a_line(6)])
+    digest = verified().split()[-1]
+    assert verified("--contains", digest)
+    audit_log.append([a_line(7)])
+    assert "7 lines follow" in verified("--contains", digest)
+    with pytest.raises(CommandError, match="has no digest"):
+        verified("--contains", "00")
+    sql.run("UPDATE audit_line SET line = replace(line, '3', '4') WHERE id = 3")
+    with pytest.raises(CommandError, match="line 3 is not the one"):
+        verified()
+    sql.run("UPDATE audit_line SET line = replace(line, '4', '3') WHERE id = 3")
+    assert verified()
+    sql.run("DELETE FROM audit_line WHERE id = 7")
+    with pytest.raises(CommandError, match="newest lines are missing"):
+        verified()
+    sql.run("DELETE FROM audit_line WHERE id = 2")
+    with pytest.raises(CommandError, match="line 2 is missing"):
+        verified()
+
+
+def test_old_lines_go_and_the_rest_is_still_a_chain(settings: Any) -> None:
+    audit_log.append([a_line(number) for number in range(1, 11)])
+    settings.AUDIT_KEEP_LINES = 4
+    assert audit_log.trim(now=NOW) == 6
+    assert "4 lines follow" in verified()
+    settings.AUDIT_KEEP_HOURS = 0
+    assert audit_log.trim(now=NOW.replace(year=NOW.year + 1)) == 4
+    assert "0 lines follow" in verified()
+    audit_log.append([a_line(11)])
+    assert "line 11" in verified()
+
+
+def test_the_file_is_private_and_rotated_by_size_and_age(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    file = audit_file.File(path, most_bytes=200, days=1, files=2)
+    old = '{"stageTimestamp":"2001-01-01T00:00:00.000000Z"}'
+    file.append([old])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    file.append(["new"])
+    assert path.read_text() == "new\n"
+    for number in range(6):
+        file.append([f"{number}" * 150])
+    kept = sorted(tmp_path.glob("audit-*.log"))
+    assert len(kept) == 2
+    assert path.read_text().startswith("5")
+    assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in kept)

@@ -1,0 +1,112 @@
+"""Who changed an object: its trail over HTTP, and who preempted whom, linked both ways."""
+
+import uuid
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting
+from clusterstate.queries.pods import find_pod_id
+from tests.api.conftest import Api, make_token
+from tests.clock import NOW
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PODS = "/api/v1/namespaces/ns/pods"
+CHANGES = "/apis/stowage.dev/v1/changes"
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+AS_ANN = {"HTTP_IMPERSONATE_USER": "ann", "HTTP_IMPERSONATE_GROUP": "system:masters"}
+OF_POD = f"{CHANGES}?kind=Pod&namespace=ns&name=p"
+
+
+def test_the_trail_of_a_pod_tells_who_did_what(api: Api) -> None:
+    given = str(uuid.uuid4())
+    api.post(PODS, POD).ok(201)
+    api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, **AS_ANN).ok()
+    api.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).ok(201)
+    with acting(KUBE_SCHEDULER):
+        pod_id = find_pod_id("ns", "p")
+        bind_pods([Binding(pod_id, "n1")], snapshot_revision=1 << 40, now=NOW)
+    api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0}).ok()
+    answer = api.get(OF_POD).ok()
+    steps = [
+        (one["type"], one["user"].get("username"), one["user"].get("impersonatedBy"))
+        for one in answer["items"]
+    ]
+    assert steps == [
+        ("DELETED", "operator", None),
+        ("MODIFIED", "system:kube-scheduler", None),
+        ("MODIFIED", "ann", "operator"),
+        ("ADDED", "operator", None),
+    ]
+    deleted, bound, labelled, _ = answer["items"]
+    assert labelled["fields"] == ["metadata.labels"]
+    assert "spec.nodeName" in bound["fields"]
+    assert bound["nodeName"] == "n1"
+    assert "auditID" not in bound
+    assert uuid.UUID(deleted["auditID"]) != uuid.UUID(given)
+    assert answer["complete"] is True
+    assert answer["metadata"] == {}
+
+
+def test_a_trail_goes_on_where_the_answer_before_ended(api: Api) -> None:
+    api.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).ok(201)
+    for number in range(4):
+        api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": str(number)}}}).ok()
+    path = f"{CHANGES}?kind=Node&name=n1&limit=2"
+    seen, token = [], ""
+    for _ in range(3):
+        answer = api.get(f"{path}&continue={token}").ok()
+        seen += [one["resourceVersion"] for one in answer["items"]]
+        token = answer["metadata"].get("continue", "")
+    assert len(seen) == 5
+    assert seen == sorted(seen, key=int, reverse=True)
+    assert token == ""
+    assert answer["complete"] is True
+
+
+def test_a_lease_that_is_renewed_without_a_change_in_the_log_has_a_trail(api: Api) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 10}
+    api.post(leases, {"metadata": {"name": "l"}, "spec": spec}).ok(201)
+    api.patch(f"{leases}/l", {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}).ok()
+    answer = api.get(f"{CHANGES}?kind=Lease&namespace=ns&name=l").ok()
+    assert [one["type"] for one in answer["items"]][-1] == "ADDED"
+
+
+def test_who_preempted_a_pod_and_whom_a_pod_preempted_is_told_on_both_sides(api: Api) -> None:
+    strong = api.post(PODS, {**POD, "metadata": {"name": "strong"}}).ok(201)
+    api.post(PODS, POD).ok(201)
+    made_room = Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(strong["metadata"]["uid"]))
+    with acting(made_room):
+        objects.delete("Pod", "ns", "p", now=NOW)
+    victim = api.get(OF_POD).ok()["items"][0]
+    assert victim["preemptedFor"] == {
+        "uid": strong["metadata"]["uid"], "namespace": "ns", "name": "strong",
+    }  # fmt: skip
+    assert victim["user"] == {"username": "system:kube-scheduler"}
+    other = api.get(f"{CHANGES}?kind=Pod&namespace=ns&name=strong").ok()
+    assert other["preempted"] == []  # no decision tells of a preemption
+
+
+def test_only_who_may_get_an_object_reads_its_trail(api: Api) -> None:
+    api.post(PODS, POD).ok(201)
+    stranger = Api(make_token("stranger", []))
+    stranger.get(OF_POD).fails(403, "Forbidden")
+    reader = Api(make_token("reader", ["stowage:readers"]))
+    reader.get(OF_POD).ok()
+    reader.get(f"{CHANGES}?kind=Secret&namespace=ns&name=p").fails(403, "Forbidden")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "kind=Pod", "kind=Pod&name=p", "kind=Nothing&name=p", "kind=Node&name=n&limit=x",
+     "kind=Node&name=n&continue=x"],
+)  # fmt: skip
+def test_a_question_that_names_no_object_is_refused(api: Api, query: str) -> None:
+    api.get(f"{CHANGES}?{query}").fails(400, "BadRequest")
+
+
+def test_an_object_that_the_log_does_not_know_is_not_found(api: Api) -> None:
+    api.get(f"{CHANGES}?kind=Node&name=nobody").fails(404, "NotFound")
