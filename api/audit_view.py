@@ -23,6 +23,7 @@ class AuditViewSet(OwnViewSet):
     """Lines of the audit log, the newest first."""
 
     resource = "audit"
+    kind = "AuditEvent"
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to list Events of audit.k8s.io: no role but cluster-admin has it."""

@@ -22,8 +22,8 @@ from rest_framework.request import Request
 from api import clock, impersonation, routes
 from api.impersonation import Claim
 from api.routes import Target
-from clusterstate import memory
-from clusterstate.access import accounts, authorizer, nodes
+from clusterstate import memory, middleware
+from clusterstate.access import accounts, authorizer, nodes, people
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import object_meta
@@ -182,15 +182,29 @@ def identified(user: User, audit_id: uuid.UUID) -> User:
 
 
 class BearerAuthentication(BaseAuthentication):
-    """DRF's view of ``authenticate``; every view requires a user."""
+    """Programs: a bearer token, and perhaps the name of a user to act for."""
 
-    def authenticate(self, request: Request) -> tuple[User, None]:
-        """Return the user of the request."""
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        """Return the user of the request, None for a browser's."""
+        if USER not in request.META and middleware.is_browser(request._request):
+            return None
         return user_of(request.META), None
 
     def authenticate_header(self, request: Request) -> str:
         """Return the scheme that a 401 names."""
         return "Bearer"
+
+
+class SessionAuthentication(BaseAuthentication):
+    """People: a session of the admin, to read and nothing else."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        """Return who is signed in, None for nobody."""
+        if not middleware.is_browser(request._request):
+            return None
+        person = getattr(request._request, "user", None)  # the browser's chain looks it up
+        user = people.user_of(person) if person is not None else None
+        return (user, None) if user is not None and user.name else None
 
 
 def require_own(user: User, namespace: str, name: str, node_name: str | None) -> None:

@@ -68,6 +68,7 @@ class DecisionsViewSet(OwnViewSet):
 class ConfigurationViewSet(OwnViewSet):
     """The scheduler's configuration; a change takes effect without a restart."""
 
+    kind = "SchedulerConfiguration"
     resource = "schedulerconfiguration"
     is_single = True
 

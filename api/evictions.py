@@ -50,6 +50,7 @@ class EvictionsPagination(ContinuePagination):
 class EvictionListViewSet(OwnViewSet):
     """Lists of timers: all, of a namespace, of a node, of a pod."""
 
+    kind = "Eviction"
     resource = KIND.plural
     is_namespaced = True
     renderer_classes = renderers.OF_OBJECTS
@@ -195,6 +196,7 @@ class UsageViewSet(OwnViewSet):
     A node may report and read its own, others what their roles allow.
     """
 
+    kind = "NodeUsage"
     resource, subresource, owner = "nodes", "usage", "node"
     is_single = True
 
@@ -230,6 +232,7 @@ def _usage_manifest(node: str) -> Manifest:
 class ZonesViewSet(OwnViewSet):
     """How the zones are, and how fast nodes in them may be tainted (R129)."""
 
+    kind = "Zone"
     group, resource = "", "nodes"
 
     def list(self, request: Request) -> Response:

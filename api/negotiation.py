@@ -13,12 +13,14 @@ from rest_framework.negotiation import BaseContentNegotiation
 from api import parsers as bodies
 from api.errors import NotAcceptable
 from api.protobuf import MEDIA_TYPE
+from clusterstate import middleware
 
 PLAIN: Final = "json"
 TABLE: Final = "table"
 PARTIAL: Final = "partial"
 YAML: Final = "yaml"
 PROTOBUF: Final = "protobuf"
+PAGE: Final = "page"
 DISCOVERY_FORM: Final = "discovery"
 
 DISCOVERY: Final = "apidiscovery.k8s.io"
@@ -138,7 +140,12 @@ class Negotiation(BaseContentNegotiation):
         Raises:
             NotAcceptable: the client takes nothing that one of them writes.
         """
-        for wanted in forms(request.META.get("HTTP_ACCEPT", "")):
+        accept = request.META.get("HTTP_ACCEPT", "")
+        if "text/html" in accept and middleware.is_browser(request._request):
+            for renderer in renderers:
+                if renderer.format == PAGE:
+                    return renderer, renderer.media_type
+        for wanted in forms(accept):
             for renderer in renderers:
                 if renderer.format == wanted:
                     return renderer, renderer.media_type

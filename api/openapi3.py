@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import auth, descriptions, discovery, errors, openapi
+from api import auth, descriptions, discovery, errors, openapi, resources
 from api.openapi import gvk
 from clusterstate.access.rules import Attributes
 from clusterstate.objects import patching, wire_types
@@ -366,45 +366,48 @@ _OWN_KINDS: Final = {
     "WaitingPod": "A pod that waits for permission.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }
-_WAIT = _parameter("format", "json, or table for people.")
-_OVERLAPPING = _parameter("overlapping", "true: only what shares something with another.")
-_OF_AUDIT = (
-    _parameter("user", "Who sent it."),
-    _parameter("verb", "What was asked."),
-    _parameter("resource", "Of what resource, in the plural."),
-    _parameter("namespace", "Of what namespace."),
-    _parameter("name", "Of what name."),
-    _parameter("code", "What was answered."),
-    _parameter("auditID", "The request of this id."),
-    _parameter("since", "Not before this time."),
-    _parameter("until", "Before this time."),
-)
-_OF_CHANGES = (
-    _parameter("kind", "The kind of the object."),
-    _parameter("namespace", "The namespace of the object."),
-    _parameter("name", "The name of the object."),
-)
-_OPERATIONS: Final[tuple[tuple[str, str, str, tuple[Json, ...]], ...]] = (
-    ("get", "/evictions", "Eviction", ()),
-    ("get", "/namespaces/{namespace}/evictions", "Eviction", ()),
-    ("get", "/namespaces/{namespace}/evictions/{name}", "Eviction", ()),
-    ("get", "/namespaces/{namespace}/pods/{pod}/evictions", "Eviction", ()),
-    ("get", "/nodes/{node}/evictions", "Eviction", ()),
-    ("get", "/zones", "Zone", ()),
-    ("put", "/nodes/{node}/usage", "NodeUsage", ()),
-    ("get", "/waitingpods", "WaitingPod", ()),
-    ("get", "/namespaces/{namespace}/waitingpods", "WaitingPod", ()),
-    ("get", "/namespaces/{namespace}/waitingpods/{name}", "WaitingPod", ()),
-    ("post", "/namespaces/{namespace}/waitingpods/{name}/permit", "Permit", ()),
-    ("get", "/selections", "Selection", (_OVERLAPPING,)),
-    ("get", "/namespaces/{namespace}/selections", "Selection", (_OVERLAPPING,)),
-    ("get", "/audit", "AuditEvent", _OF_AUDIT),
-    ("get", "/changes", "Change", _OF_CHANGES),
-    ("post", "/simulations", "Simulation", (_WAIT,)),
-    ("post", "/headroom", "Headroom", (_WAIT,)),
-    ("get", "/schedulerconfiguration", "SchedulerConfiguration", (_WAIT,)),
-    ("put", "/schedulerconfiguration", "SchedulerConfiguration", (_DRY_RUN,)),
-)
+_OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
+    "evictions": (
+        _SELECTORS[1],
+        _parameter("limit", "The most timers of a page.", "integer"),
+        _parameter("continue", "Where the page before ended."),
+    ),
+    "audit": (
+        _parameter("user", "Who sent it."),
+        _parameter("verb", "What was asked."),
+        _parameter("resource", "Of what resource, in the plural."),
+        _parameter("namespace", "Of what namespace."),
+        _parameter("name", "Of what name."),
+        _parameter("code", "What was answered.", "integer"),
+        _parameter("auditID", "The request of this id."),
+        _parameter("since", "Not before this time."),
+        _parameter("until", "Before this time."),
+        _parameter("limit", "The most lines of a page.", "integer"),
+        _parameter("continue", "Where the page before ended."),
+    ),
+    "changes": (
+        _parameter("kind", "The kind of the object."),
+        _parameter("namespace", "The namespace of the object."),
+        _parameter("name", "The name of the object."),
+        _parameter("limit", "The most changes of a page.", "integer"),
+        _parameter("continue", "Where the page before ended."),
+    ),
+    "selections": (_parameter("overlapping", "true: only what shares something with another."),),
+}
+"""What lists of a resource may be asked for."""
+
+
+def _own(operations: _Operations) -> None:
+    """Add what is served of ``stowage.dev``, as the router tells of it."""
+    for path, viewset, actions in resources.router.served(_OWN.removeprefix("/")):
+        for method, action in actions.items():
+            parameters: tuple[Json, ...] = ()
+            if method in ("post", "put"):
+                parameters = (_DRY_RUN,)
+            elif action == "list":
+                parameters = _OWN_PARAMETERS.get(viewset.resource, ())
+            kind = action.title() if action.title() in _OWN_KINDS else viewset.kind
+            operations.own(method, f"/{path}", kind, parameters)
 
 
 # -------------------------------------------------------------------------------- documents
@@ -423,8 +426,7 @@ def document(group: str, version: str) -> Json:
             if entry["verbs"] == ["create"] and "/" not in entry["name"]:
                 operations.posted(group, version, entry)
     else:
-        for method, rest, name, parameters in _OPERATIONS:
-            operations.own(method, f"{_OWN}{rest}", name, parameters)
+        _own(operations)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Stowage", "version": discovery.VERSION["gitVersion"]},
@@ -444,7 +446,7 @@ def _body(group: str, version: str) -> tuple[bytes, str]:
     return body, hashlib.sha256(body).hexdigest()[:32].upper()
 
 
-def _versions() -> Iterator[tuple[str, str, str]]:
+def versions() -> Iterator[tuple[str, str, str]]:
     """Yield group, version and the key in the index of all that is served."""
     for group, version in discovery.group_versions():
         yield group, version, _root(group, version).removeprefix("/")
@@ -456,7 +458,7 @@ def index() -> Json:
     return {
         "paths": {
             key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={_body(group, version)[1]}"}
-            for group, version, key in _versions()
+            for group, version, key in versions()
         }
     }
 
@@ -478,7 +480,7 @@ def v3(request: HttpRequest, key: str = "") -> HttpResponse:
             )
         if not key:
             return _answer(request, _encode(index()), "")
-        found = next((one for one in _versions() if one[2] == key), None)
+        found = next((one for one in versions() if one[2] == key), None)
         if found is None:
             raise NotFound(errors.UNKNOWN_PATH)
         return _answer(request, *_body(found[0], found[1]))

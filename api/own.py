@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from rest_framework.viewsets import ViewSetMixin
-
 from api.requests import Request
-from api.views import StatusView
+from api.views import ActionsMixin, StatusView
 from clusterstate.access.rules import Attributes
 
 GROUP: Final = "stowage.dev"
@@ -20,7 +18,7 @@ _VERBS: Final = {
 }
 
 
-class OwnViewSet(ViewSetMixin, StatusView):
+class OwnViewSet(ActionsMixin, StatusView):
     """A resource, by the words that permissions use for it.
 
     ``subresource``: the resource is one, of objects called as ``owner`` is in the path.
@@ -33,6 +31,8 @@ class OwnViewSet(ViewSetMixin, StatusView):
     is_namespaced: ClassVar[bool] = False
     is_single: ClassVar[bool] = False
     lookup_url_kwarg: ClassVar[str] = "name"
+    kind: ClassVar[str] = ""
+    """What its objects are called, where they are of the group ``stowage.dev``."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the action does with what the path names."""

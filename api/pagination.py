@@ -7,9 +7,14 @@ import msgspec
 from rest_framework.pagination import BasePagination
 
 from api import replies, wire
+from api.negotiation import PAGE
 from api.requests import Request
 
 Item = TypeVar("Item")
+
+_OF_A_PAGE = 100
+_MOST_OF_A_PAGE = 500
+"""Rows of a page for people: usually, and at most."""
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
@@ -44,6 +49,8 @@ class ContinuePagination(BasePagination):
         """
         query = request.query_params
         limit = (wire.integer(query.get("limit"), "limit") or None) if query else None
+        if request.accepted_renderer.format == PAGE:
+            limit = min(limit or _OF_A_PAGE, _MOST_OF_A_PAGE)
         if self.most:
             limit = min(limit or self.most, self.most)
         self.page = queryset(limit, query.get("continue") or "")

@@ -46,6 +46,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class WaitingPodsViewSet(OwnViewSet):
     """Lists of waiting pods, all or of a namespace; and one by its name."""
 
+    kind = "WaitingPod"
     resource = KIND.plural
     is_namespaced = True
     renderer_classes = renderers.OF_OBJECTS
@@ -80,6 +81,7 @@ class WaitingPodsViewSet(OwnViewSet):
 class PodPermitViewSet(OwnViewSet):
     """``pods/NAME/permit``: the same by the pod's own path."""
 
+    kind = "Permit"
     resource, subresource = KIND.plural, "permit"
     is_namespaced = True
 

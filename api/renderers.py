@@ -6,10 +6,9 @@ A renderer gets what a view answered with (`api.replies`) and returns bytes. A T
 
 from typing import Any, Final
 
-import yaml
 from rest_framework.renderers import BaseRenderer
 
-from api import negotiation, protobuf, replies, wire
+from api import negotiation, pages, protobuf, replies, wire
 from api.replies import Content
 from clusterstate.objects import protobuf as encoding
 
@@ -17,7 +16,7 @@ from clusterstate.objects import protobuf as encoding
 class Renderer(BaseRenderer):
     """What all renderers here have."""
 
-    charset = None
+    charset: str | None = None
     format: str
 
     def write(self, data: Any, query: Any) -> bytes:
@@ -84,7 +83,7 @@ class YAMLRenderer(Renderer):
 
     def write(self, data: Any, query: Any) -> bytes:
         """Return YAML."""
-        return as_yaml(replies.value_of(data)).encode()
+        return pages.as_yaml(replies.value_of(data)).encode()
 
 
 class ProtobufRenderer(Renderer):
@@ -105,29 +104,33 @@ class ProtobufRenderer(Renderer):
             raise negotiation.not_acceptable() from error
 
 
+class PageRenderer(Renderer):
+    """A page in HTML, for people who are signed in."""
+
+    media_type = "text/html"
+    charset = "utf-8"
+    format = negotiation.PAGE
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
+    ) -> bytes:
+        """Return the page; nothing may be loaded into it but our own style sheet."""
+        response = renderer_context["response"]
+        response["Content-Security-Policy"] = pages.POLICY
+        return pages.write(data, renderer_context["request"], response.status_code)
+
+
 OF_OBJECTS: Final = (
     JSONRenderer,
     TableRenderer,
     PartialRenderer,
     YAMLRenderer,
     ProtobufRenderer,
+    PageRenderer,
 )
-OF_DOCUMENTS: Final = (JSONRenderer, YAMLRenderer, ProtobufRenderer)
+OF_DOCUMENTS: Final = (JSONRenderer, YAMLRenderer, ProtobufRenderer, PageRenderer)
 
 
 PLAIN: Final = JSONRenderer()
 """Writes what no other can."""
-
-
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # either
-    """Writes every text that YAML could take for something else in quotes, and no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Return True: an object that stands twice is written twice."""
-        return True
-
-
-def as_yaml(value: Any) -> str:
-    """Return a value as YAML, in the order of its keys."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return text
+PAGE: Final = PageRenderer()

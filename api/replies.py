@@ -151,7 +151,7 @@ def value_of(data: Any) -> Any:
 def reply(data: Any, *, status: int = 200, warnings: Sequence[str] = ()) -> Response:
     """Return an answer: a content, a value, or JSON text as bytes."""
     response = Response(data, status)
-    response.headers["Cache-Control"] = NO_CACHE
+    response["Cache-Control"] = NO_CACHE
     if warnings:
         response.headers["Warning"] = warning_header(warnings)
     return response

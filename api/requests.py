@@ -36,7 +36,6 @@ class Request(framework.Request):
         parsers: Sequence[BaseParser],
         authenticators: Sequence[BaseAuthentication],
         negotiator: BaseContentNegotiation,
-        parser_context: dict[str, Any],
     ) -> None:
         # The attributes that DRF's own constructor sets, and the two that are asked for most.
         self._request = request
@@ -45,8 +44,7 @@ class Request(framework.Request):
         self.parsers = parsers
         self.authenticators = authenticators
         self.negotiator = negotiator
-        self.parser_context = parser_context
-        parser_context["request"] = self
+        self.parser_context = {}  # without this request, which would not be freed in time
         self._data = self._files = self._full_data = framework.Empty
         self._content_type = self._stream = framework.Empty
         self._parameters: QueryDict | None = (
@@ -82,11 +80,22 @@ class Request(framework.Request):
     def user(self, value: Any) -> None:
         self._user = value
 
+    @property
+    def data(self) -> Any:
+        """The value in the body, read at the first call.
+
+        Raises:
+            StatusError: no parser reads such a body, or it does not decode.
+        """
+        if self._full_data is framework.Empty:
+            self._load_data_and_files()
+        return self._full_data
+
     def _load_data_and_files(self) -> None:
         """Read the body with the parser that its type asks for."""
         negotiator: Any = self.negotiator
         parser = negotiator.select_parser(self, self.parsers)
         body = BytesIO(self._request.body)
-        found = parser.parse(body, self.content_type, self.parser_context)
+        found = parser.parse(body, self.content_type)
         self._data = self._full_data = found
         self._files = _NO_FILES

@@ -9,7 +9,7 @@ redirect would turn their PATCH into a GET.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -29,6 +29,7 @@ OBJECT: Final = {
     "patch": "partial_update",
     "delete": "destroy",
 }
+SINGLE: Final = {"get": "retrieve", "put": "update"}
 """Which action of a viewset serves a method."""
 
 
@@ -92,29 +93,46 @@ class KubernetesRouter(BaseRouter):
             found.append(re_path(r"^apis/[^/]+/[^/]+/.", self.kinds, name="objects"))
         return found
 
+    def served(self, prefix: str) -> Iterator[tuple[str, Any, dict[str, str]]]:
+        """Yield each path below a prefix, without a kind, with its viewset and its actions."""
+        for where, viewset, basename in self.registry:
+            if where.startswith(prefix):
+                for path, actions, _ in _paths(where, viewset, basename):
+                    yield path, viewset, actions
+
     def _patterns(self, prefix: str, viewset: Any, basename: str) -> list[URLPattern]:
-        if viewset.is_single:
-            mapping = {"get": "retrieve", "put": "update"}
-            return [_pattern(prefix, viewset, mapping, basename)]
-        found = [_pattern(prefix, viewset, COLLECTION, f"{basename}-list")]
-        if viewset.is_namespaced and "{namespace}" not in prefix:
-            return [one for one in found if one is not None]
-        one = f"{prefix}/{{{viewset.lookup_url_kwarg}}}"
-        found.append(_pattern(one, viewset, OBJECT, f"{basename}-detail"))
-        for action in viewset.get_extra_actions():
-            path, name = f"{one}/{action.url_path}", f"{basename}-{action.url_name}"
-            found.append(_pattern(path, viewset, action.mapping, name))
-        return [one for one in found if one is not None]
+        return [
+            _pattern(path, viewset, actions, name)
+            for path, actions, name in _paths(prefix, viewset, basename)
+        ]
 
 
-def _pattern(path: str, viewset: Any, mapping: Mapping[str, str], name: str) -> Any:
-    """Return the pattern of a path, None where the viewset has no action for it."""
-    actions = {method: action for method, action in mapping.items() if hasattr(viewset, action)}
-    if not actions:
-        return None
+def _paths(prefix: str, viewset: Any, basename: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Yield each path of a viewset with the actions that it has for it, and its name."""
+    shapes: list[tuple[str, Mapping[str, str], str]]
+    one = f"{prefix}/{{{viewset.lookup_url_kwarg}}}"
+    if viewset.is_single:
+        shapes = [(prefix, SINGLE, basename)]
+    else:
+        shapes = [(prefix, COLLECTION, f"{basename}-list")]
+        if not viewset.is_namespaced or "{namespace}" in prefix:
+            shapes.append((one, OBJECT, f"{basename}-detail"))
+            shapes += [
+                (f"{one}/{action.url_path}", action.mapping, f"{basename}-{action.url_name}")
+                for action in viewset.get_extra_actions()
+            ]
+    for path, mapping, name in shapes:
+        actions = {method: action for method, action in mapping.items() if hasattr(viewset, action)}
+        if actions:
+            yield path, actions, name
+
+
+def _pattern(path: str, viewset: Any, actions: dict[str, str], name: str) -> URLPattern:
+    """Return the pattern of a path."""
     parts = re.split(r"\{(\w+)\}", path)
     text = "".join(
         rf"(?P<{part}>[^/]+)" if number % 2 else re.escape(part)
         for number, part in enumerate(parts)
     )
-    return re_path(rf"^{text}/?$", viewset.as_view(actions), name=name)
+    found: URLPattern = re_path(rf"^{text}/?$", viewset.as_view(actions), name=name)
+    return found

@@ -10,8 +10,8 @@ from collections.abc import MutableMapping
 from typing import Any, Protocol
 
 import msgspec
-from django.conf import settings
 
+from clusterstate.middleware import is_page
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS, VIEWS
 
@@ -34,8 +34,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path is for.
 
     ``target``: what it names, where it names objects of a kind. ``is_api``: below ``/api`` or
-    ``/apis``, so that a token is needed. ``is_page``: a page of the admin or a file of one.
-    ``version``: the one that the path names, empty where it names none.
+    ``/apis``, so that a token is needed. ``is_page``: a browser asks, for a page or file of the
+    admin or to read what the API has. ``version``: the one in the path, empty where there is none.
     """
 
     target: Target | None = None
@@ -52,14 +52,19 @@ class HasPath(Protocol):
         """The path, without parameters."""
 
 
-_PAGES = tuple(settings.BROWSER_PATHS)
-
-
 def of(scope: MutableMapping[str, Any]) -> Route:
     """Return the route of an ASGI request, read at the first call and kept in the scope."""
     found: Route | None = scope.get(ROUTE)
     if found is None:
-        found = scope[ROUTE] = read(scope["path"])
+        method = scope["method"]
+        accept, has_token = b"", False
+        if method == "GET":
+            for name, value in scope["headers"]:
+                if name == b"accept":
+                    accept = accept or value
+                elif name == b"authorization":
+                    has_token = True
+        found = scope[ROUTE] = read(scope["path"], method, accept.decode("latin-1"), has_token)
     return found
 
 
@@ -76,14 +81,15 @@ def target_of(meta: MutableMapping[str, Any], request: HasPath) -> Target | None
     return route_of(meta, request).target
 
 
-def read(path: str) -> Route:
-    """Return what a path is for."""
+def read(path: str, method: str = "", accept: str = "", has_token: bool = True) -> Route:  # noqa: FBT001
+    """Return what a request is for."""
+    page = is_page(method, path, accept, has_token)
     if not path.startswith(("/api/", "/apis/")):
-        return Route(is_page=path.startswith(_PAGES))
+        return Route(is_page=page)
     found = split(path)
     if found is None:
-        return Route(is_api=True)
-    return Route(_target(*found), is_api=True, version=found[1])
+        return Route(is_api=True, is_page=page)
+    return Route(_target(*found), is_api=True, is_page=page, version=found[1])
 
 
 def split(path: str) -> tuple[str, str, list[str]] | None:

@@ -31,6 +31,7 @@ KIND: Final = Kind(
 class SelectionsViewSet(OwnViewSet):
     """Lists of selections: all, or of what selects the pods of a namespace."""
 
+    kind = "Selection"
     resource = KIND.plural
     is_namespaced = True
     renderer_classes = renderers.OF_OBJECTS

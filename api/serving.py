@@ -26,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -46,9 +46,9 @@ from api import (
     health,
     metrics,
     pulse,
+    resources,
     routes,
     state_metrics,
-    urls,
     waiting,
     watch,
 )
@@ -214,17 +214,21 @@ def _environ(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
         routes.ROUTE: routes.of(scope),
     }
     for raw_name, raw_value in scope["headers"]:
-        name = raw_name.decode("latin-1")
-        if "_" in name:
-            continue
-        key = name.upper().replace("-", "_")
-        if key == "CONTENT_LENGTH":
-            continue
-        if key != "CONTENT_TYPE":
-            key = "HTTP_" + key
-        value = raw_value.decode("latin-1")
-        environ[key] = f"{environ[key]},{value}" if key in environ else value
+        key = _key(raw_name)
+        if key is not None:
+            value = raw_value.decode("latin-1")
+            environ[key] = f"{environ[key]},{value}" if key in environ else value
     return environ
+
+
+@lru_cache(maxsize=256)
+def _key(header: bytes) -> str | None:
+    """Return where a header stands in a WSGI environment, None where it does not."""
+    name = header.decode("latin-1")
+    key = name.upper().replace("-", "_")
+    if "_" in name or key == "CONTENT_LENGTH":
+        return None
+    return key if key == "CONTENT_TYPE" else f"HTTP_{key}"
 
 
 def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
@@ -297,12 +301,18 @@ async def _reply_with(send: Send, response: HttpResponse) -> None:
     await _reply(send, response.status_code, headers, response.content)
 
 
+@lru_cache(maxsize=256)
+def _pair(key: str, value: str) -> tuple[bytes, bytes]:
+    """Return a header as it is sent; most answers have the same two."""
+    return key.lower().encode("latin-1"), value.encode("latin-1")
+
+
 def _answer(response: HttpResponseBase) -> Answer:
     """Return a Django response as status, headers and body."""
     if isinstance(response, Deferred):
         assert response.answer is not None
         response = response.answer
-    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
+    headers = [_pair(key, value) for key, value in response.items()]
     body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
     headers.append((b"content-length", str(len(body)).encode()))
     return response.status_code, headers, body
@@ -426,7 +436,7 @@ class Application:
             await self._long(state_metrics.serve, scope, receive, send)
             return
         query = scope["query_string"]
-        if query and scope["method"] == "GET":
+        if query and scope["method"] == "GET" and not routes.of(scope).is_page:
             if b"watch=" in query and watch.asked_for(scope):
                 await self._long(watch.serve, scope, receive, send)
                 return
@@ -629,7 +639,7 @@ class Application:
                 environ = _environ(work.scope, work.body, work.user)
                 environ[KEY] = batch
                 # Only this view's paths come here, so Django need not look for it.
-                view = urls.objects.view(routes.of(work.scope).target)
+                view = resources.objects.view(routes.of(work.scope).target)
                 responses.append(view(WSGIRequest(environ)))
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
                 responses.append(errors.respond(error))

@@ -32,6 +32,7 @@ class QuestionViewSet(OwnViewSet):
 class SimulationsViewSet(QuestionViewSet):
     """Where would these pods go?"""
 
+    kind = "Simulation"
     resource = "simulations"
 
     def ask(self, document: Any) -> Manifest:
@@ -42,6 +43,7 @@ class SimulationsViewSet(QuestionViewSet):
 class HeadroomViewSet(QuestionViewSet):
     """How many more of this pod fit, and what blocks the next one?"""
 
+    kind = "Headroom"
     resource = "headroom"
 
     def ask(self, document: Any) -> Manifest:

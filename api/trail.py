@@ -29,6 +29,7 @@ class ChangesViewSet(OwnViewSet):
     """The changes of one object, the newest first, and who made them."""
 
     resource = "changes"
+    kind = "Change"
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to get the object, or to this at all where the question names none."""

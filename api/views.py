@@ -1,24 +1,58 @@
 """What all views of the API share: the way of a request, as the package docstring draws it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import update_wrapper
 from typing import Any, ClassVar, cast
 
 import structlog
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.urls import reverse
 from rest_framework.response import Response
 from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSetMixin
 
 from api import batches, errors, negotiation, options, renderers, replies, room, wire
 from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import transactions
 from clusterstate.admission.request import User
+from clusterstate.middleware import is_browser
 from clusterstate.objects.actor import acting, process_owner
+from clusterstate.objects.errors import Unauthorized
 
 logger = structlog.get_logger(__name__)
 
 Handler = Callable[..., HttpResponseBase]
+
+
+class ActionsMixin(ViewSetMixin):
+    """Viewsets that are freed at once: DRF's own keep references to themselves.
+
+    It makes a bound method of each action an attribute of the instance, so that each request would
+    leave its view, body and answer to the garbage collector.
+    """
+
+    action_map: dict[str, str]
+
+    @classmethod
+    def as_view(cls, actions: Any = None, **initkwargs: Any) -> Any:
+        """Return a view whose methods are served by ``actions``."""
+        view = super().as_view(actions, **initkwargs)
+
+        def served(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            self: Any = cls(**initkwargs)
+            self.action_map, self.request = actions, request
+            answer: HttpResponseBase = self.dispatch(request, *args, **kwargs)
+            return answer
+
+        return update_wrapper(served, view)  # with the attributes that DRF and others look for
+
+    def handler(self, method: str) -> Handler | None:
+        """Return the action that answers a method, None where nothing does."""
+        name = self.action_map.get(method)
+        return None if name is None else getattr(self, name)
 
 
 class StatusView(APIView):
@@ -101,7 +135,6 @@ class StatusView(APIView):
             self.get_parsers(),
             self.get_authenticators(),
             self._negotiation,
-            {"view": self, "kwargs": kwargs},
         )
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
@@ -114,16 +147,21 @@ class StatusView(APIView):
             request.version = self._versioning.determine_version(request, *args, **kwargs)
             request.versioning_scheme = self._versioning
         self.check_permissions(request)
-        self.check_throttles(request)
-        request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(
-            request
+        if self._throttles:
+            self.check_throttles(request)
+        renderer, request.accepted_media_type = self._negotiation.select_renderer(
+            request, self._renderers
         )
+        request.accepted_renderer = renderer
         if query:
             self.check_form(request)
 
     def perform_authentication(self, request: Any) -> None:
         """Find out who asks."""
-        self.user = cast("User", request.user)
+        user = request.user
+        if user is None:
+            raise Unauthorized("Unauthorized")
+        self.user = user
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the sender has to be allowed to do, all of it."""
@@ -145,9 +183,7 @@ class StatusView(APIView):
         """Judge the request and run its handler for the user; roll back what a dry run wrote."""
         self.initial(request, *args, **kwargs)
         method = request.method
-        handler: Handler | None = None
-        if method.lower() in self.http_method_names:
-            handler = getattr(self, method.lower(), None)
+        handler = self.handler(method.lower())
         if handler is None:
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
         if method == "GET":
@@ -160,6 +196,11 @@ class StatusView(APIView):
             request.META.pop(batches.KEY, None)  # a batch commits for all its requests
             with transactions.rehearsal():
                 return handler(request, *args, **kwargs)
+
+    def handler(self, method: str) -> Handler | None:
+        """Return what answers a method, None where nothing does."""
+        found: Handler | None = getattr(self, method, None)
+        return found if method in self.http_method_names else None
 
     def is_dry_run(self, request: Request) -> bool:
         """Return whether the request is to change nothing.
@@ -182,7 +223,9 @@ class StatusView(APIView):
         if isinstance(response, batches.Deferred):
             response.view, response.request = self, request
             return response
-        if isinstance(response, Response):
+        if response.status_code == 401 and is_browser(request._request):
+            response = redirect_to_login(request.get_full_path(), reverse("admin:login"))
+        elif isinstance(response, Response):
             response = self._written(request, response)
         try:
             self.answered(request, response)
@@ -207,7 +250,9 @@ class StatusView(APIView):
         context = {"view": self, "request": request}
         response.renderer_context = context  # type: ignore[attr-defined]  # as DRF does
         try:
-            return cast("Response", response.render())
+            response.render()
+            context.clear()  # it holds the answer itself now, which would not be freed in time
+            return response
         except Exception as error:  # noqa: BLE001  # becomes a Status
             if response.exception:  # no message for it in protobuf; its sentence is worth more
                 response.accepted_renderer = renderers.PLAIN
@@ -216,6 +261,8 @@ class StatusView(APIView):
 
     def _for_failures(self, request: Request) -> Any:
         """Return the renderer for a failure, in whatever form the success would have come."""
+        if is_browser(request._request):
+            return renderers.PAGE
         wanted = negotiation.for_failures(request.META.get("HTTP_ACCEPT", ""))
         for renderer in self._renderers:
             if renderer.format == wanted:

@@ -12,7 +12,6 @@ from typing import Any, Final, cast
 from django.http.response import HttpResponseBase
 from rest_framework.decorators import action
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSetMixin
 
 from api import (
     account_tokens,
@@ -36,7 +35,7 @@ from api.replies import Stored as StoredObject
 from api.replies import StoredList
 from api.requests import Request
 from api.scale import scale_of
-from api.views import StatusView
+from api.views import ActionsMixin, StatusView
 from clusterstate import advice, lineage
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
@@ -71,7 +70,7 @@ Change = Callable[[Manifest], Manifest]
 _OF_PATCHES: Final = tuple(one() for one in parsers.OF_PATCHES)
 
 
-class ObjectViewSet(ViewSetMixin, StatusView):
+class ObjectViewSet(ActionsMixin, StatusView):
     """Serve objects of every kind: single ones, collections and subresources."""
 
     renderer_classes = renderers.OF_OBJECTS

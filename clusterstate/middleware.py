@@ -33,6 +33,36 @@ _POLICY = "; ".join(
 )
 
 
+_PAGES: tuple[str, ...] = tuple(settings.BROWSER_PATHS)
+_READABLE = ("/api", "/docs")
+
+
+def is_page(method: str, path: str, accept: str, has_token: bool) -> bool:  # noqa: FBT001
+    """Return whether a request is a browser's, for the admin or to read what the API has.
+
+    Programs have a token, and do not ask for HTML.
+    """
+    if path.startswith(_PAGES):
+        return True
+    return (
+        "text/html" in accept
+        and method == "GET"
+        and not has_token
+        and (path == "/" or path.startswith(_READABLE))
+    )
+
+
+def is_browser(request: HttpRequest) -> bool:
+    """Return whether a request is a browser's."""
+    meta = request.META
+    return is_page(
+        request.method or "",
+        request.path_info,
+        meta.get("HTTP_ACCEPT", ""),
+        "HTTP_AUTHORIZATION" in meta,
+    )
+
+
 SESSION_USER = "stowage.session-user"
 """Where a request's META holds the name of who is logged in, once it was answered."""
 
@@ -45,7 +75,7 @@ SIGN_IN = "stowage.sign-in"
 
 
 class BrowserOnly:
-    """Runs settings.BROWSER_MIDDLEWARE under settings.BROWSER_PATHS and nothing elsewhere.
+    """Runs settings.BROWSER_MIDDLEWARE around requests of browsers and nothing around others.
 
     Django offers one chain for all paths. Every link costs each API request a call, and sessions
     or CSRF have no meaning for a caller with a bearer token.
@@ -63,13 +93,12 @@ class BrowserOnly:
             handler = import_string(path)(handler)
             self._links.insert(0, handler)
         self._chain: Handler = handler
-        self._paths: tuple[str, ...] = tuple(settings.BROWSER_PATHS)
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Answer:
         """Answer through the browser's chain, or straight."""
-        if request.path_info.startswith(self._paths):
+        if is_browser(request):
             answer = self._chain(request)
             user = getattr(request, "_cached_user", None)  # found already, if anybody asked
             if user is not None and user.is_authenticated:
@@ -81,7 +110,7 @@ class BrowserOnly:
         self, request: HttpRequest, exception: Exception
     ) -> HttpResponseBase | None:
         """Answer 400 where a page met a value that the database cannot hold or compare."""
-        if request.path_info.startswith(self._paths) and _unfit(exception):
+        if is_browser(request) and _unfit(exception):
             return HttpResponseBadRequest(
                 "A value in this request does not fit where it is stored or looked for.",
                 content_type="text/plain; charset=utf-8",
@@ -96,7 +125,7 @@ class BrowserOnly:
         kwargs: dict[str, Any],
     ) -> HttpResponseBase | None:
         """Ask each link that looks at the view before it runs, as Django does for its own chain."""
-        if not request.path_info.startswith(self._paths):
+        if not is_browser(request):
             return None
         for link in self._links:
             if (hook := getattr(link, "process_view", None)) and (

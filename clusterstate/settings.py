@@ -396,7 +396,10 @@ CELERY_DB_REUSE_MAX = 1_000_000
 # --- REST framework -------------------------------------------------------------------------------
 
 REST_FRAMEWORK: dict[str, object] = {  # how the API uses each of them: see the package api
-    "DEFAULT_AUTHENTICATION_CLASSES": ["api.auth.BearerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "api.auth.BearerAuthentication",
+        "api.auth.SessionAuthentication",
+    ],
     "DEFAULT_PERMISSION_CLASSES": ["api.permissions.RoleBased"],
     "DEFAULT_THROTTLE_CLASSES": [],
     "DEFAULT_PARSER_CLASSES": [
@@ -408,6 +411,7 @@ REST_FRAMEWORK: dict[str, object] = {  # how the API uses each of them: see the 
         "api.renderers.JSONRenderer",
         "api.renderers.YAMLRenderer",
         "api.renderers.ProtobufRenderer",
+        "api.renderers.PageRenderer",
     ],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "api.negotiation.Negotiation",
     "DEFAULT_VERSIONING_CLASS": "api.versioning.PathVersioning",

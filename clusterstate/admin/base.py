@@ -14,7 +14,8 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from clusterstate.admin import roles, trail
+from clusterstate.access.people import user_of
+from clusterstate.admin import trail
 from clusterstate.admission.request import User
 from clusterstate.objects.actor import current
 from clusterstate.objects.errors import StatusError
@@ -71,7 +72,7 @@ def display(*, description: str, ordering: str | None = None) -> Callable[[Metho
 
 def requester(request: HttpRequest) -> User:
     """Return the logged-in person as admission sees them; permissions were checked before."""
-    return msgspec.structs.replace(roles.user_of(request.user), request=current().cause)
+    return msgspec.structs.replace(user_of(request.user), request=current().cause)
 
 
 class _CommonAdmin(ModelAdmin[Object]):

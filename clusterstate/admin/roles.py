@@ -1,20 +1,18 @@
 """What people may see and change in the admin: what their roles let them do by the API.
 
-A person is the user of that name, in the groups that the admin keeps (those called ``system:...``
-excepted, since these are the cluster's own to give), and in ``system:masters`` as a superuser. Each
-permission of a screen is a question to `clusterstate.access`, about all namespaces, for a screen
-shows them all. Permissions that were given in the admin hold in addition.
+`clusterstate.access.people` tells whom the cluster sees in a person. Each permission of a screen is
+a question to `clusterstate.access`, about all namespaces, for a screen shows them all. Permissions
+that were given in the admin hold in addition.
 """
 
 from typing import Any, Final
 
 from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.contrib.auth.models import User as Person
 
 from clusterstate.access import authorizer
+from clusterstate.access.people import user_of
 from clusterstate.access.rules import Attributes
-from clusterstate.admission.request import User
 from clusterstate.objects.kinds import ALL_KINDS
 
 _APP: Final = "clusterstate"
@@ -27,25 +25,6 @@ _OTHERS: Final = {
 """Screens that are of no kind: group and resource that the API asks about."""
 _INTERNAL: Final = "internal.stowage.dev"
 """The group of tables that the API does not serve: only who may everything has rights on it."""
-
-
-def user_of(person: AbstractBaseUser | AnonymousUser) -> User:
-    """Return a logged-in person as access and admission see them. Queries once for each request."""
-    if not isinstance(person, Person) or not person.is_active:
-        return User()
-    known: User | None = getattr(person, "_stowage_user", None)
-    if known is None:
-        groups = [
-            name
-            for name in person.groups.order_by("name").values_list("name", flat=True)
-            if not name.startswith("system:")
-        ]
-        if person.is_superuser:
-            groups.insert(0, authorizer.MASTERS)
-        groups.append(authorizer.AUTHENTICATED)
-        known = User(name=person.get_username(), groups=tuple(groups), uid=str(person.pk))
-        person._stowage_user = known  # type: ignore[attr-defined]  # lives as long as the request
-    return known
 
 
 class RolesBackend(BaseBackend):

@@ -12,14 +12,15 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection, transaction
 
-from api import room
+from api import clock, room
 from api.serving import Application, Work
 from clusterstate import memory
 from clusterstate.actions import objects
 from clusterstate.objects import protobuf
 from clusterstate.objects.errors import TooManyRequests
 from tests.api.builders import NODES, PODS, node, pod
-from tests.api.conftest import TABLE
+from tests.api.conftest import TABLE, make_token
+from tests.clock import NOW
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON = "application/json"
@@ -107,9 +108,8 @@ def application():
 
 
 @pytest.fixture
-def tokens(api, reader):
-    from tests.api.conftest import make_token
-
+def tokens(api, reader, monkeypatch):
+    monkeypatch.setattr(clock, "now", lambda: NOW)  # ages in tables
     api.post(NODES, node("n")).ok(201)
     api.post(PODS, pod("old")).ok(201)
     return {

@@ -15,7 +15,7 @@ from tests.api.test_dry_run import collection
 pytestmark = pytest.mark.django_db
 
 OPEN = re.compile(
-    r"^(?:/|/api|/apis|/version|/openapi/v[23].*|/api/v1|/apis/[^/]+|/apis/[^/]+/v1"
+    r"^(?:/|/api|/apis|/version|/openapi/v[23].*|/docs.*|/api/v1|/apis/[^/]+|/apis/[^/]+/v1"
     r"|/apis/authorization\.k8s\.io/v1/selfsubject(?:access|rules)reviews"
     r"|/apis/authentication\.k8s\.io/v1/selfsubjectreviews)$"
 )

@@ -1,0 +1,64 @@
+"""What is served as resources: every kind by one viewset, what has no kind by its own."""
+
+from api import (
+    audit_view,
+    bindings,
+    decisions,
+    evictions,
+    first_autoscalers,
+    permits,
+    reviews,
+    selections,
+    simulations,
+    trail,
+)
+from api.routers import KubernetesRouter
+from api.viewsets import ObjectViewSet
+
+_CORE = "api/v1"
+_AUTHENTICATION = f"apis/{reviews.AUTHENTICATION}/v1"
+_AUTHORIZATION = f"apis/{reviews.AUTHORIZATION}/v1"
+_OWN = "apis/stowage.dev/v1"
+_IN = "namespaces/{namespace}"
+
+router = KubernetesRouter()
+objects = router.register_kinds(ObjectViewSet)
+
+for _prefix, _viewset in (
+    (f"{_CORE}/{_IN}/bindings", bindings.BindingsViewSet),
+    (f"{_CORE}/{_IN}/pods/{{name}}/decisions", decisions.DecisionsViewSet),
+    (f"{_AUTHENTICATION}/selfsubjectreviews", reviews.SelfSubjectReviewViewSet),
+    (f"{_AUTHENTICATION}/tokenreviews", reviews.TokenReviewViewSet),
+    (f"{_AUTHORIZATION}/selfsubjectaccessreviews", reviews.SelfSubjectAccessReviewViewSet),
+    (f"{_AUTHORIZATION}/selfsubjectrulesreviews", reviews.SelfSubjectRulesReviewViewSet),
+    (f"{_AUTHORIZATION}/subjectaccessreviews", reviews.SubjectAccessReviewViewSet),
+    (
+        f"{_AUTHORIZATION}/{_IN}/localsubjectaccessreviews",
+        reviews.LocalSubjectAccessReviewViewSet,
+    ),
+    (f"{_OWN}/evictions", evictions.EvictionListViewSet),
+    (f"{_OWN}/nodes/{{node}}/evictions", evictions.EvictionListViewSet),
+    (f"{_OWN}/{_IN}/evictions", evictions.EvictionsViewSet),
+    (f"{_OWN}/{_IN}/pods/{{pod}}/evictions", evictions.EvictionListViewSet),
+    (f"{_OWN}/nodes/{{node}}/usage", evictions.UsageViewSet),
+    (f"{_OWN}/zones", evictions.ZonesViewSet),
+    (f"{_OWN}/waitingpods", permits.WaitingPodsViewSet),
+    (f"{_OWN}/{_IN}/waitingpods", permits.WaitingPodsViewSet),
+    (f"{_OWN}/{_IN}/pods/{{name}}/permit", permits.PodPermitViewSet),
+    (f"{_OWN}/selections", selections.SelectionsViewSet),
+    (f"{_OWN}/{_IN}/selections", selections.SelectionsViewSet),
+    (
+        f"apis/autoscaling/v1/{_IN}/horizontalpodautoscalers",
+        first_autoscalers.FirstAutoscalersViewSet,
+    ),
+    (f"{_OWN}/simulations", simulations.SimulationsViewSet),
+    (f"{_OWN}/headroom", simulations.HeadroomViewSet),
+    (f"{_OWN}/audit", audit_view.AuditViewSet),
+    (f"{_OWN}/changes", trail.ChangesViewSet),
+    (f"{_OWN}/schedulerconfiguration", decisions.ConfigurationViewSet),
+    (
+        "apis/node.k8s.io/v1/runtimeclasses/{runtimeclass}/nodes",
+        simulations.RuntimeClassNodesViewSet,
+    ),
+):
+    router.register(_prefix, _viewset)

@@ -1,0 +1,30 @@
+"""People who are signed in to the admin, as access and admission see them.
+
+A person is the user of that name, in the groups that the admin keeps (those called ``system:...``
+excepted, since these are the cluster's own to give), and in ``system:masters`` as a superuser.
+"""
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import User as Person
+
+from clusterstate.access import authorizer
+from clusterstate.admission.request import User
+
+
+def user_of(person: AbstractBaseUser | AnonymousUser) -> User:
+    """Return a person; nobody where nobody is signed in. Queries once for each request."""
+    if not isinstance(person, Person) or not person.is_active:
+        return User()
+    known: User | None = getattr(person, "_stowage_user", None)
+    if known is None:
+        groups = [
+            name
+            for name in person.groups.order_by("name").values_list("name", flat=True)
+            if not name.startswith("system:")
+        ]
+        if person.is_superuser:
+            groups.insert(0, authorizer.MASTERS)
+        groups.append(authorizer.AUTHENTICATED)
+        known = User(name=person.get_username(), groups=tuple(groups), uid=str(person.pk))
+        person._stowage_user = known  # type: ignore[attr-defined]  # lives as long as the request
+    return known
