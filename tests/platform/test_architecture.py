@@ -16,8 +16,13 @@ from clusterstate import locks, shards
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "scheduling", "clusterstate")
-# The only writers: actions, and the change log that they append to, with its ceiling.
-WRITERS = ("clusterstate/actions/", "clusterstate/changes.py", "clusterstate/lineage.py")
+# The only writers: actions, and the change log that they append to, with its ceiling and actors.
+WRITERS = (
+    "clusterstate/actions/",
+    "clusterstate/actors.py",
+    "clusterstate/changes.py",
+    "clusterstate/lineage.py",
+)
 WRITING_METHODS = {
     "save",
     "asave",
