@@ -150,14 +150,14 @@ class Compiler:
     def _scored(self, info: PodInfo) -> list[int]:
         """Return what NodeResourcesFit and balance look at, as ``Lines.scored``."""
         profile, snapshot = self._profile, self._snapshot
-        found: list[int] = []
-        for scores in (
-            () if profile.least is None else profile.least[0].scored(info, snapshot),
-            () if profile.balanced is None else profile.balanced[0].balanced(info, snapshot),
-        ):
-            for one in scores:
-                found += (one.column, one.weight, one.amount)
-            found += _NO_RESOURCE * (self._lines.scored_count - len(scores))
+        found = [] if profile.least is None else profile.least[0].scored(info, snapshot)
+        half = self._lines.scored_count * SCORED_COLUMNS
+        if len(found) < half:
+            found += _NO_RESOURCE * ((half - len(found)) // SCORED_COLUMNS)
+        if profile.balanced is not None:
+            found += profile.balanced[0].balanced(info, snapshot)
+        if len(found) < 2 * half:
+            found += _NO_RESOURCE * ((2 * half - len(found)) // SCORED_COLUMNS)
         return found
 
     def _only_row(self, info: PodInfo, wanting: Sequence[Plugin]) -> int | None:

@@ -100,14 +100,6 @@ class Strategy(msgspec.Struct, frozen=True):
     table: Int64
 
 
-class Scored(msgspec.Struct, frozen=True):
-    """A resource that a score looks at: its column, its weight, and what the pod asks for."""
-
-    column: int
-    weight: int
-    amount: int
-
-
 @runtime_checkable
 class AllocationScore(Protocol):
     """A score of how much of its resources a node has left, such as NodeResourcesFit's."""
@@ -115,8 +107,8 @@ class AllocationScore(Protocol):
     strategy: Strategy
     scored_resources: tuple[str, ...]
 
-    def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
-        """Return the resources that take part for the class, in the order of the profile."""
+    def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
+        """Return column, weight and amount of each resource that takes part, as a flat list."""
         ...
 
 
@@ -126,8 +118,8 @@ class BalanceScore(Protocol):
 
     balanced_resources: tuple[str, ...]
 
-    def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
-        """Return the resources that take part for the class, in the order of the profile."""
+    def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
+        """Return column, weight and amount of each resource that takes part, as a flat list."""
         ...
 
 

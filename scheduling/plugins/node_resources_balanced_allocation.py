@@ -13,7 +13,6 @@ from scheduling.framework.interface import MAX_NODE_SCORE, CycleState, Locality,
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.plugin_args import NodeResourcesBalancedAllocationArgs
 from scheduling.framework.status import SKIP, SUCCESS, Status
-from scheduling.framework.terms import Scored
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import resource_columns, scored_resources
 
@@ -32,6 +31,7 @@ class NodeResourcesBalancedAllocation:
         args: NodeResourcesBalancedAllocationArgs = NodeResourcesBalancedAllocationArgs(),  # noqa: B008
     ) -> None:
         self.balanced_resources = tuple(resource.name for resource in args.resources)
+        self._weights = (1,) * len(self.balanced_resources)
 
     def pre_score(
         self,
@@ -76,10 +76,11 @@ class NodeResourcesBalancedAllocation:
                 return True
         return False
 
-    def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
+    def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
         """Return the resources whose use is balanced."""
-        weights = [1] * len(self.balanced_resources)
-        return scored_resources(snapshot, pod, self.balanced_resources, weights, nonzero=False)
+        return scored_resources(
+            snapshot, pod, self.balanced_resources, self._weights, nonzero=False
+        )
 
 
 def _fraction(

@@ -34,7 +34,7 @@ from scheduling.framework.plugin_args import (
     UtilizationShapePoint,
 )
 from scheduling.framework.status import SUCCESS, Code, Status, unresolvable
-from scheduling.framework.terms import Rejection, Scored, Strategy
+from scheduling.framework.terms import Rejection, Strategy
 from scheduling.framework.types import PodInfo
 from scheduling.framework.vectors import resource_columns, scored_resources
 
@@ -66,6 +66,7 @@ class NodeResourcesFit:
         strategy = args.scoring_strategy
         self._resources = strategy.resources
         self.scored_resources = tuple(resource.name for resource in strategy.resources)
+        self._weights = tuple(resource.weight for resource in strategy.resources)
         self._round = strategy.type == "RequestedToCapacityRatio"
         self._resource_score: ResourceScore
         table = np.zeros(101, np.int64)
@@ -158,10 +159,9 @@ class NodeResourcesFit:
                 code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return code, tuple(reasons)
 
-    def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Scored]:
+    def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
         """Return the resources that the strategy looks at."""
-        weights = [resource.weight for resource in self._resources]
-        return scored_resources(snapshot, pod, self.scored_resources, weights, nonzero=True)
+        return scored_resources(snapshot, pod, self.scored_resources, self._weights, nonzero=True)
 
     def _columns(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int, Int64, Int64]]:
         """Return (weight, asked by the pod, allocatable, requested) of the resources that count."""
