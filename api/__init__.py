@@ -9,7 +9,7 @@ of the lane hands it to Django; ``urls`` and ``routers`` find the view. Every vi
 ``views.StatusView``, and its one ``dispatch`` does, in this order::
 
     initialize_request   requests.Request around Django's
-    initial              versioning (the path's version), authentication, permissions, throttles,
+    initial              versioning (the path's version), authentication, permissions,
                          then negotiation (which renderer), so that nothing is told to strangers
     carry_out            the handler: a viewset's action; a dry run is rolled back
     handle_exception     errors.handle, DRF's EXCEPTION_HANDLER: any failure becomes a Status
@@ -25,13 +25,15 @@ Each judgement is a class that DRF knows, named in ``settings.REST_FRAMEWORK``:
 =================  ==============================================================================
 authentication     ``auth``: bearer tokens, browsers' sessions, acting for others
 permissions        ``permissions.RoleBased``: asks ``clusterstate.access`` for what a view ``wants``
-throttles          ``throttles.Turns``: one flow does not take all threads; 429 with Retry-After
 parsers            ``parsers``: JSON, YAML, Kubernetes' protobuf, and the four kinds of patch
 renderers          ``renderers``: JSON, YAML, protobuf, Table, PartialObjectMetadata, a page
 negotiation        ``negotiation``: which of them, by Content-Type and Accept
 versioning         ``versioning.PathVersioning``: ``/api/v1``, ``/apis/GROUP/VERSION``
 pagination         ``pagination.ContinuePagination``: ``limit`` and ``continue``
 =================  ==============================================================================
+
+There are no throttle classes: ``lanes`` and ``shares`` see that one flow does not take all threads
+before a thread is given away, and answer 429 with Retry-After where a client asks for too much.
 
 Views answer with *contents* (``replies``): a stored object, a list of them, or a document. Stored
 objects are text and stay text; only a renderer that needs more looks inside.
@@ -51,6 +53,7 @@ the view without Django's URL resolver and middleware, which have nothing to say
 Objects of our own (``stowage.dev``)
 ------------------------------------
 
-They are viewsets of their own modules (``evictions``, ``permits``, ``simulations``, ``decisions``),
-described by serializers (``serializers``). drf-spectacular writes their part of OpenAPI.
+They are viewsets of their own modules (``evictions``, ``permits``, ``simulations``, ``decisions``,
+``selections``, ``audit_view``, ``trail``). msgspec checks what is sent to them, and ``openapi3``
+describes them from the router.
 """
