@@ -90,7 +90,7 @@ class Postgres:
         self._settings = {
             "listen_addresses": "",
             "unix_socket_permissions": "0700",
-            "max_connections": "100",
+            "max_connections": "150",
             "shared_buffers": "256MB",
             "effective_cache_size": "1GB",
             "work_mem": "16MB",

@@ -6,10 +6,12 @@ import threading
 
 import pytest
 from django.core.wsgi import get_wsgi_application
+from django.db import connection
 
 from api.lanes import Lane
 from api.serving import Application, Work
 from clusterstate import changes, sql
+from clusterstate.actions import objects
 from tests import roundtrips
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, deployment, node, pod
 
@@ -35,6 +37,24 @@ def work(api, method, path, body=None, token=None):
 
 def together(application, *works):
     return [(status, json.loads(body)) for status, _, body in application._together(works)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(api, application, monkeypatch):
+    """A value that only the database refuses is its sender's 422, not the whole batch's 500."""
+    create = objects.create_each
+
+    def refuse(kind, wanted, **options):
+        if any(manifest["metadata"]["name"] == "unfit" for _, manifest, _ in wanted):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 99999999999::int")
+        return create(kind, wanted, **options)
+
+    monkeypatch.setattr(objects, "create_each", refuse)
+    answers = together(
+        application, *(work(api, "POST", PODS, pod(name)) for name in ("one", "unfit", "two"))
+    )
+    assert [status for status, _ in answers] == [201, 422, 201]
 
 
 def test_each_creation_gets_its_own_answer(api, reader, application):

@@ -13,14 +13,8 @@ import msgspec
 import pytest
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import connection
-from django.http import HttpResponse
 from django.test import Client
 
-from api.batches import Batch
-from clusterstate.actions import objects
-from clusterstate.admission.request import User
-from clusterstate.objects.kinds import KINDS
 from tests.api import hostile
 from tests.api.builders import node, pod
 from tests.api.conftest import make_token
@@ -186,27 +180,3 @@ def page_form(client, page):
     context = client.get(page).context
     form = context["adminform"].form if context and "adminform" in context else ()
     return {bound.html_name: bound.value() or "" for bound in form}
-
-
-def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(caller, monkeypatch):
-    """A value that only the database refuses is its sender's 422, not the whole batch's 500."""
-    create = objects.create_each
-
-    def refuse(kind, wanted, **options):
-        if any(manifest["metadata"]["name"] == "unfit" for _, manifest, _ in wanted):
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 99999999999::int")
-        return create(kind, wanted, **options)
-
-    monkeypatch.setattr(objects, "create_each", refuse)
-    batch = Batch()
-    user = User(name="operator", groups=("system:masters",))
-    waiting = [
-        batch.create(
-            KINDS["Pod"], "ns", {**pod(name), "metadata": {"name": name, "namespace": "ns"}}, user,
-            lambda stored: HttpResponse(stored.manifest, status=201),
-        )
-        for name in ("one", "unfit", "two")
-    ]  # fmt: skip
-    batch.execute()
-    assert [deferred.answer.status_code for deferred in waiting] == [201, 422, 201]
