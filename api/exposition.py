@@ -7,11 +7,11 @@ as long: histograms have twenty lines each, and requests of other clients wait m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from clusterstate.metrics import apiserver, scheduler
+from clusterstate.metrics import apiserver, audit, scheduler
 from clusterstate.metrics.families import FAMILIES, Kind, labels_text
 from clusterstate.queries.metrics import Total
 
-DECLARED: Final = (apiserver, scheduler)
+DECLARED: Final = (apiserver, audit, scheduler)
 """What any process may have counted: the one that answers must know their types and buckets."""
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -3,7 +3,7 @@
 ::
 
     families   what is counted, in memory: adding to a counter costs a fraction of a microsecond
-    scheduler, apiserver
+    scheduler, apiserver, audit
                the families by kube-scheduler's and kube-apiserver's names, and our own
     (actions.metrics)   each process adds what it counted to the totals, every two seconds
     (queries.metrics)   the totals, and the gauges of the processes that are alive
