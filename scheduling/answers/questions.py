@@ -40,7 +40,7 @@ from clusterstate.queries.pods import find_pod_id, pods_by_id
 from scheduling import simulation
 from scheduling.answers import replay
 from scheduling.engine.copying import copy_snapshot
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import KubeSchedulerConfiguration, parse
 from scheduling.framework.runtime import ConfigurationError

@@ -41,7 +41,7 @@ from clusterstate.objects.errors import StatusError
 from clusterstate.queries.pods import pods_by_id
 from scheduling.engine import reliance
 from scheduling.engine.decision import ERROR, Decision
-from scheduling.engine.queue import PendingPod
+from scheduling.engine.queue.pending import PendingPod
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
@@ -407,7 +407,7 @@ class Binder:
         self.refused.drop(item.pod_id for item in at_once)
         with wake.without_scheduler():
             set_unschedulable(at_once, now=now_)
-            queue.told(item.pod_id for item in at_once)
+            queue.mark_written(item.pod_id for item in at_once)
             for decision in refused:
                 if decision.nomination is not None and decision.nomination.victims:
                     self._preempt(decision, now_)

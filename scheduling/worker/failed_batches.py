@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from clusterstate.actions import aside
 from clusterstate.actions.aside import Which
-from scheduling.engine.queue import PendingPod
+from scheduling.engine.queue.pending import PendingPod
 from scheduling.worker.mirror.loading import NAME
 
 

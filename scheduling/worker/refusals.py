@@ -18,7 +18,8 @@ from clusterstate.actions.pods.queue import (
     move_pending,
     set_unschedulable,
 )
-from scheduling.engine.queue import Place, PriorityQueue, Stage
+from scheduling.engine.queue import PriorityQueue
+from scheduling.engine.queue.pending import QueuePlace, Stage
 
 _LONGEST = 1.0
 """Seconds after which a refusal is written although pods are ready to be tried."""
@@ -78,7 +79,7 @@ class UnwrittenRefusals:
                 )
             items.append(item)
         set_unschedulable(items, now=datetime.fromtimestamp(now, UTC))
-        queue.told(item.pod_id for item in items)
+        queue.mark_written(item.pod_id for item in items)
         return taken
 
     def move(self, queue: PriorityQueue, most: int) -> int:
@@ -102,11 +103,11 @@ class UnwrittenRefusals:
         return len(places)
 
 
-def stage(place: Place) -> str:
+def stage(place: QueuePlace) -> str:
     """Return the stage for the row: in flight is not written down, it is active after a restart."""
     return (Stage.ACTIVE if place.stage is Stage.IN_FLIGHT else place.stage).value
 
 
-def moment(place: Place) -> datetime | None:
+def moment(place: QueuePlace) -> datetime | None:
     """Return until when the pod's backoff lasts, ``None`` if it has none."""
     return datetime.fromtimestamp(place.not_before, UTC) if place.not_before else None

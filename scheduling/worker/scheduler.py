@@ -32,12 +32,7 @@ from scheduling.engine.cycle import (
     settle,
 )
 from scheduling.engine.decision import Decision, Decisions
-from scheduling.engine.queue import (
-    Backoff,
-    PendingPod,
-    priority_sort,
-    scheduling_gates,
-)
+from scheduling.engine.queue.pending import Backoff, PendingPod, priority_sort, scheduling_gates
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of

@@ -12,7 +12,7 @@ from clusterstate.actions import history
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.queue import pending_counts
-from scheduling.engine.queue import Stage
+from scheduling.engine.queue.pending import Stage
 from scheduling.worker import profiles
 from scheduling.worker.mirror import refused
 from scheduling.worker.scheduler import Scheduler

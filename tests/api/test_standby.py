@@ -7,7 +7,7 @@ import pytest
 
 from clusterstate import bulk, sql
 from clusterstate.queries.pods import find_pod_id
-from scheduling.engine.queue import Stage
+from scheduling.engine.queue.pending import Stage
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from scheduling.worker.standby import Standby
@@ -189,4 +189,4 @@ def test_the_heaps_of_a_queue_that_gives_no_batches_stay_small(api, runner, foll
             api.delete(f"/api/v1/namespaces/ns/pods/p{number}-{name}?gracePeriodSeconds=0").ok()
     follower.follow()
     assert len(queue) == 0
-    assert len(queue._fresh) <= 50
+    assert len(queue._active.fresh) <= 50

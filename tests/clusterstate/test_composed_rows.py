@@ -13,7 +13,7 @@ from clusterstate.objects.document import format_time
 from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.lists import list_page
 from scheduling.controllers.evictions import timers
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.worker.mirror import Mirror
 from tests.clusterstate.support import NOW, Worker, bind, create_node, manifest, new_pod
 from tests.clusterstate.support import node as node_manifest

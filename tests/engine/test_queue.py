@@ -8,13 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine.queue import (
-    Backoff,
-    PendingPod,
-    PriorityQueue,
-    Stage,
-    runs,
-)
+from scheduling.engine.queue import PriorityQueue
+from scheduling.engine.queue.pending import Backoff, PendingPod, Stage
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
 
 PLAIN = msgspec.convert({}, Pod)
@@ -72,11 +67,6 @@ def test_pods_come_by_priority_then_by_time_then_by_id():
     assert ids(q.pop_batch(3.0, 3)) == [3, 2, 4]
     assert ids(q.pop_batch(3.0, 3)) == [5]
     assert q.counts()[Stage.IN_FLIGHT] == 4
-
-
-def test_neighbours_of_a_class_are_grouped_without_changing_the_order():
-    pods = [pod(1, class_id=1), pod(2, class_id=1), pod(3, class_id=2), pod(4, class_id=1)]
-    assert [(c, ids(same)) for c, same in runs(pods)] == [(1, [1, 2]), (2, [3]), (1, [4])]
 
 
 def test_a_pod_that_is_done_is_gone():
@@ -289,7 +279,7 @@ def test_a_parked_pod_waits_for_an_event_unless_there_was_one():
     q.requeue_unschedulable(1, ("A",), 1.0)
     assert q.place(1).stage is Stage.UNSCHEDULABLE
     q = parked([added(b="")])
-    assert not q._events
+    assert not q._in_flight._events
     q.requeue_unschedulable(1, ("A",), 1.0)
     assert (q.place(1).stage, q.place(1).not_before) == (Stage.BACKOFF, 2.0)
 
@@ -592,7 +582,7 @@ class Law(RuleBasedStateMachine):
     @invariant()
     def no_event_is_kept_for_nobody(self):
         if not set(self._flying()) - self.parked:
-            assert not self.q._events
+            assert not self.q._in_flight._events
 
     def teardown(self):
         """Left alone, every pod is tried within the flush time."""

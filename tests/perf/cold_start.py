@@ -12,7 +12,7 @@ from typing import Any
 
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.worker.mirror import Mirror
 from tests.perf import rehearsal
 from tests.perf.workloads import Manifest, node, pod

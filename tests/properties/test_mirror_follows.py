@@ -20,7 +20,7 @@ from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.reservations import WAITING
 from scheduling.controllers.evictions import timers
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.types import PodInfo
 from scheduling.worker.mirror import Mirror
 from tests.controllers.support import (

@@ -13,7 +13,7 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.changes import Change
 from clusterstate.objects.errors import Expired, StatusError
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.types import PodInfo
 from scheduling.worker import mirror as mirrors
 from scheduling.worker.mirror import FOLLOWED, Mirror, one_by_one

@@ -7,7 +7,7 @@ import pytest
 from clusterstate.actions import bootstrap, objects
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.queries.pods import find_pod_id
-from scheduling.engine.queue import Backoff, PendingPod
+from scheduling.engine.queue.pending import Backoff, PendingPod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.worker.mirror import Mirror
 from tests.controllers.support import NOW, make_node, pod_manifest

@@ -8,7 +8,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, Refused, bind_pod, bind_pods
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
 from scheduling.worker import node_admission

@@ -2,7 +2,7 @@
 
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.decision import Decisions
-from scheduling.engine.queue import Backoff
+from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.runtime import Framework
 from scheduling.worker.binder import Binder
 from scheduling.worker.mirror import Mirror

@@ -23,14 +23,14 @@ import structlog
 
 from clusterstate import changes, pod_log
 from clusterstate.objects.errors import Expired
-from scheduling.engine.queue import (
+from scheduling.engine.queue.pending import (
     Backoff,
-    PreEnqueue,
-    Registrations,
+    HeldBy,
     SortKey,
     priority_sort,
     scheduling_gates,
 )
+from scheduling.engine.queue.waiting import Registrations
 from scheduling.worker.mirror.in_columns import ManyChanges
 from scheduling.worker.mirror.loading import Loading
 
@@ -64,7 +64,7 @@ class Mirror(Loading, ManyChanges):
         backoff: Backoff,
         *,
         sort_key: SortKey = priority_sort,
-        pre_enqueue: PreEnqueue = scheduling_gates,
+        pre_enqueue: HeldBy = scheduling_gates,
     ) -> None:
         super().__init__(registrations, backoff, sort_key=sort_key, pre_enqueue=pre_enqueue)
 

@@ -19,7 +19,8 @@ from clusterstate.queries.queue import (
     load_waiting,
 )
 from clusterstate.reservations import Reservation
-from scheduling.engine.queue import Backoff, PendingPod, Registrations
+from scheduling.engine.queue.pending import Backoff, PendingPod
+from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.snapshot import Snapshot
 from scheduling.worker.mirror.refused import RefusedPods
 from scheduling.worker.mirror.state import OTHERS, decode_node

@@ -15,7 +15,7 @@ from clusterstate.changes import Change
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.node import Node
 from clusterstate.queries.queue import WaitingPod
-from scheduling.engine.queue import PendingPod, Place, Stage
+from scheduling.engine.queue.pending import PendingPod, QueuePlace, Stage
 from scheduling.framework.events import (
     NOTHING,
     Action,
@@ -42,10 +42,10 @@ class RefusedPods(WarmState):
 
         Returns how many go on waiting because a refusal still holds.
         """
-        refused: list[tuple[int, PendingPod, Place]] = []
+        refused: list[tuple[int, PendingPod, QueuePlace]] = []
         for row, pod in rows:
             since = row.since.timestamp()
-            place = Place(
+            place = QueuePlace(
                 pod_id=row.id,
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
@@ -72,7 +72,7 @@ class RefusedPods(WarmState):
         return self._restore_refused(refused, revision, now)
 
     def _restore_refused(
-        self, refused: Sequence[tuple[int, PendingPod, Place]], revision: int, now: float
+        self, refused: Sequence[tuple[int, PendingPod, QueuePlace]], revision: int, now: float
     ) -> int:
         """Let refused pods wait, and move those that something happened to, or for, since then.
 
@@ -108,7 +108,7 @@ class RefusedPods(WarmState):
             following = next(ahead, None)
         return len(kept)
 
-    def _restore_refused_pod(self, refused: tuple[int, PendingPod, Place], now: float) -> None:
+    def _restore_refused_pod(self, refused: tuple[int, PendingPod, QueuePlace], now: float) -> None:
         _, pod, place = refused
         # The flush counts from the refusal, which is when its backoff began.
         at = place.not_before - self._backoff.after(place.attempts) if place.not_before else now

@@ -20,14 +20,9 @@ from clusterstate.objects.workloads import (
 from clusterstate.queries.loading import load_classes
 from clusterstate.queries.objects import decode_object
 from clusterstate.reservations import Reservation
-from scheduling.engine.queue import (
-    Backoff,
-    PendingPod,
-    PreEnqueue,
-    PriorityQueue,
-    Registrations,
-    SortKey,
-)
+from scheduling.engine.queue import PriorityQueue
+from scheduling.engine.queue.pending import Backoff, HeldBy, PendingPod, SortKey
+from scheduling.engine.queue.waiting import Registrations
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import Action, ClusterEvent, Resource
@@ -54,7 +49,7 @@ class WarmState:
         backoff: Backoff,
         *,
         sort_key: SortKey,
-        pre_enqueue: PreEnqueue,
+        pre_enqueue: HeldBy,
     ) -> None:
         self._registrations = registrations
         self._backoff = backoff

@@ -1,0 +1,584 @@
+"""The queue of pending pods: which pods to try next, and which wait for what.
+
+A pod is in one of five stages:
+
+    add -> ACTIVE -> pop_batch -> IN_FLIGHT -> done
+             ^                        |
+             |                        | rejected by plugins        failed otherwise
+             |                        v                                   |
+             |<-- event or flush -- UNSCHEDULABLE --+                     |
+             |                                      | backoff not over    |
+             +<------------- time --------------- BACKOFF <---------------+
+    add -> GATED (a PreEnqueue plugin holds it) -> like UNSCHEDULABLE
+
+    __init__    PriorityQueue: every way in, between the stages, and out
+    active      ActivePods: what is ready to be tried, and which of it makes up a batch
+    waiting     WaitingPods: what plugins rejected, by what may help it; queueing hints
+    in_flight   PodsInFlight: what is being decided, and the events since
+    timers      Timers: when backoffs end, and when a pod is tried in any case
+    pending     a pod, its place in the queue, and how heaps name it
+
+*Active* pods come out by the sort key (priority, then time queued), which the pod's id makes total,
+with one exception: pods that were refused before do not all come at once. They are kept by class,
+with their sisters (pods of their class), and
+
+* a class that just became active sends one pod, its *probe*; the sisters wait for its outcome;
+* once the probe is placed the class is *open* and its pods come in the order of the key, as fresh
+  ones do;
+* once it is refused the class is *shut*: a few of its pods come with each batch, more where no
+  other pod waits, until the next event, which may have changed the reason (then one is tried
+  again);
+* a batch takes as many probes as were of use lately, at least ``_PROBES``, and together with a
+  probe that stands before fresh pods only ``_BESIDE_A_PROBE`` of these, since the probe's sisters
+  have the better claim to the room.
+
+So Kubernetes' promise holds: a pod of higher priority is tried before one of lower priority,
+whether fresh or refused before; only its sisters may lose one short batch to the others. And a
+fresh pod waits for ``_PROBES`` refusals at most, however many thousand pods are tried again.
+
+A pod that failed waits 1 s, 2 s, 4 s ... 10 s. A pod that plugins rejected waits until an event may
+have changed the mind of one of them: each plugin registers events with hints, and waiting pods are
+grouped by class and plugins, so that an event costs one hint per group and not per pod. Events that
+come while a pod is being decided are kept and looked at when it comes back, because the decision
+has not seen them; those that come while it waits on Permit or PreBind (*parked*) are only counted.
+After five minutes a pod is tried again in any case. Of many that wake at once ``_AT_ONCE`` move in
+one call, the others with the next batches.
+
+Pure and in memory: the clock comes in as ``now`` (seconds since the epoch), and what must survive a
+restart goes out by ``take_changes``. Being in flight is not written down, unless the pod is parked:
+after a restart such a pod is simply active again. Rules:
+pkg/scheduler/backend/queue/scheduling_queue.go, v1.36 (R151).
+"""
+
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+
+from scheduling.engine.queue.active import ActivePods
+from scheduling.engine.queue.in_flight import PodsInFlight
+from scheduling.engine.queue.pending import (
+    Backoff,
+    Entry,
+    HeldBy,
+    PendingPod,
+    QueuePlace,
+    SortKey,
+    Stage,
+    drop_dead,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.engine.queue.timers import Timers
+from scheduling.engine.queue.waiting import Registrations, WaitingPods, Worth
+from scheduling.framework.events import ClusterEvent
+
+_AT_ONCE = 2000
+"""So many pods move in one call; each takes some microseconds."""
+_SPARE = 4096
+"""So many items may a heap hold beyond twice the number of pods before it is made anew."""
+
+_POD_ADD = "UnscheduledPodAdd"
+_POD_UPDATE = "UnscheduledPodUpdate"
+_FAILURE = "ScheduleAttemptFailure"
+_BACKOFF_OVER = "BackoffComplete"
+_FLUSHED = "UnschedulableTimeout"
+_ACTIVATED = "ForceActivate"
+"""Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
+
+
+class PriorityQueue:
+    """The queue of one scheduler; not thread-safe, one cycle at a time uses it."""
+
+    def __init__(
+        self,
+        *,
+        registrations: Registrations,
+        backoff: Backoff | None = None,
+        sort_key: SortKey = priority_sort,
+        pre_enqueue: HeldBy = scheduling_gates,
+    ) -> None:
+        self._backoff = backoff or Backoff()
+        self._sort_key = sort_key
+        self._pre_enqueue = pre_enqueue
+        self._entries: dict[int, Entry] = {}
+        self._active = ActivePods(self._entries)
+        self._waiting = WaitingPods(registrations)
+        self._in_flight = PodsInFlight(self._entries)
+        self._timers = Timers(self._entries)
+        self._changed: OrderedDict[int, None] = OrderedDict()
+        self._tokens = 0
+        self._latest = -math.inf
+        self.incoming: dict[tuple[str, str], int] = {}
+        """How many pods came to a queue, by queue and event; its reader may empty it."""
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, pod_id: int) -> bool:
+        return pod_id in self._entries
+
+    def present(self, pod_ids: Iterable[int]) -> list[int]:
+        """Return those of some pods that are in the queue."""
+        entries = self._entries
+        return [pod_id for pod_id in pod_ids if pod_id in entries]
+
+    def place(self, pod_id: int) -> QueuePlace:
+        """Return where a pod is.
+
+        Raises:
+            KeyError: it is not in the queue.
+        """
+        entry = self._entries[pod_id]
+        return QueuePlace(
+            pod_id=pod_id,
+            stage=entry.stage,
+            attempts=entry.attempts,
+            queued_at=entry.queued_at,
+            since=entry.since,
+            not_before=entry.not_before,
+            rejected_by=tuple(sorted(entry.rejected_by | entry.pending_by)),
+        )
+
+    def places(self) -> Iterator[QueuePlace]:
+        """Return where every pod is, in no order that means anything."""
+        return (self.place(pod_id) for pod_id in self._entries)
+
+    def counts(self) -> dict[Stage, int]:
+        """Return how many pods are in each stage."""
+        result = dict.fromkeys(Stage, 0)
+        for entry in self._entries.values():
+            result[entry.stage] += 1
+        return result
+
+    def take_changes(self, most: int | None = None) -> list[QueuePlace]:
+        """Return the places that changed since the last call and that a restart must know.
+
+        At most so many; the others are returned by the next calls.
+
+        A pod that became active because its backoff is over is not among them: its row says when
+        that is. Pods that left are not either: their rows go with the binding or the pod.
+        """
+        pod_ids = list(itertools.islice(self._changed, most))
+        for pod_id in pod_ids:
+            del self._changed[pod_id]
+        return [self.place(pod_id) for pod_id in pod_ids]
+
+    def mark_written(self, pod_ids: Iterable[int]) -> None:
+        """Note that the places of these pods, as they are now, stand in their rows."""
+        for pod_id in pod_ids:
+            self._changed.pop(pod_id, None)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether pods are ready to be tried, as of the last ``pop_batch``."""
+        return bool(self._active)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether pods wait for an event."""
+        return bool(self._waiting)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether ``take_changes`` has something to return."""
+        return bool(self._changed)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when ``pop_batch`` has something to give if nothing happens; None if never."""
+        self._active.drop_dead()
+        if self._active or self._waiting.next_woken() is not None:
+            return now
+        moment = self._timers.next()
+        return None if moment is None else max(moment, now)
+
+    # --- coming in -------------------------------------------------------------------------------
+
+    def add(self, pod: PendingPod, now: float) -> None:
+        """Take a pod in, or its new version: then it keeps its place as ``update`` has it."""
+        if pod.pod_id in self._entries:
+            self.update(pod, now)
+            return
+        entry = Entry(pod, now)
+        self._entries[pod.pod_id] = entry
+        self._enqueue(entry, now)
+        self._count(entry, _POD_ADD)
+
+    def restore(self, pod: PendingPod, place: QueuePlace, now: float) -> None:
+        """Take a pod in at the place that its row tells, after a restart.
+
+        What happened since the row was written is not known here, so a pod that a plugin rejected
+        is woken by the first event that its plugins care about, or by the flush.
+        """
+        self.delete(pod.pod_id)
+        entry = Entry(pod, place.queued_at or now)
+        entry.since = place.since or now
+        entry.attempts = place.attempts
+        entry.not_before = place.not_before
+        self._limit_times(entry, now)
+        entry.rejected_by = frozenset(place.rejected_by)
+        entry.refused = place.attempts > 0
+        self._entries[pod.pod_id] = entry
+        if place.stage is Stage.UNSCHEDULABLE and entry.rejected_by:
+            self._wait(entry, Stage.UNSCHEDULABLE)
+        else:
+            self._enqueue(entry, now)
+
+    def adopt(self, other: "PriorityQueue", now: float) -> None:
+        """Take over the pods of another queue, where they stand there, in place of what is here.
+
+        For pods whose rows were read again: what woke them is worked out in a queue of their own,
+        so that the same events do not reach the other pods a second time. ``other`` must not be
+        used afterwards.
+        """
+        while other._waiting.next_woken() is not None:
+            other._wake(now)
+        for pod_id, entry in other._entries.items():
+            self.delete(pod_id)
+            self._entries[pod_id] = entry
+            if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+                self._wait(entry, entry.stage)
+            elif entry.stage is not Stage.IN_FLIGHT:
+                self._enqueue(entry, now)
+
+    def pod(self, pod_id: int) -> PendingPod:
+        """Return a pod as the queue knows it.
+
+        Raises:
+            KeyError: it is not in the queue.
+        """
+        return self._entries[pod_id].pod
+
+    def update(self, pod: PendingPod, now: float, event: ClusterEvent | None = None) -> None:
+        """Put the new version of a pod in its old one's place.
+
+        Args:
+            pod: the new version.
+            now: the time.
+            event: what changed about it, if the plugins that rejected it shall be asked; without
+                it a change of class or priority is worth a new attempt.
+        """
+        entry = self._entries.get(pod.pod_id)
+        if entry is None:
+            self.add(pod, now)
+            return
+        old = entry.pod
+        if old.class_id != pod.class_id or old.priority != pod.priority:
+            entry.refused = False
+        if entry.stage is Stage.IN_FLIGHT:
+            # The decision saw the old version. When it comes back, the change is an event.
+            entry.pod = pod
+            entry.changed_in_flight |= old.class_id != pod.class_id
+            return
+        if entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+            self._waiting.remove(entry.pod.pod_id)
+            entry.pod = pod
+            changed = old.class_id != pod.class_id or old.priority != pod.priority
+            if event is not None:
+                worth = self._waiting.worth(pod.spec, entry.rejected_by, entry.pending_by, event)
+                changed = worth is not Worth.NOTHING
+            if changed or entry.stage is Stage.GATED:
+                self._enqueue(entry, now)
+                self._count(entry, _POD_UPDATE)
+                self._changed[pod.pod_id] = None
+            else:
+                self._wait(entry, entry.stage)
+            return
+        entry.pod = pod
+        if old.class_id != pod.class_id or old.priority != pod.priority:
+            self._enqueue(entry, now)
+
+    def delete(self, pod_id: int) -> None:
+        """Forget a pod, wherever it is; an unknown one is fine."""
+        entry = self._entries.pop(pod_id, None)
+        if entry is None:
+            return
+        if pod_id in self._in_flight:
+            self._active.untold(entry)
+            self._in_flight.remove(pod_id)
+        elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+            self._waiting.remove(entry.pod.pod_id)
+        self._changed.pop(pod_id, None)
+
+    def waited(self, pod_ids: Iterable[int]) -> list[tuple[str, int, int, float]]:
+        """Return scheduler name, priority, attempts and time of coming of pods in the queue."""
+        entries = self._entries
+        return [
+            (entry.pod.spec.spec.scheduler_name, entry.pod.priority, entry.attempts, entry.since)
+            for pod_id in pod_ids
+            if (entry := entries.get(pod_id)) is not None
+        ]
+
+    def done(self, pod_id: int) -> None:
+        """Forget a pod that was placed."""
+        entry = self._entries.get(pod_id)
+        if entry is not None and (entry.refused or self._active.has_retried):
+            self._active.placed(entry)
+        self.delete(pod_id)
+
+    # --- going out and coming back ---------------------------------------------------------------
+
+    def pop_batch(self, now: float, limit: int) -> list[PendingPod]:
+        """Return up to ``limit`` pods to decide, in order; they are in flight from now on.
+
+        Each must come back by ``done``, ``requeue_unschedulable``, ``requeue_failed``,
+        ``requeue_stale`` or ``delete``.
+        """
+        self._promote(now)
+        chosen = self._active.take_batch(limit, self._in_flight.event_count)
+        popped: list[PendingPod] = []
+        for _, pod_id, _ in chosen:
+            entry = self._entries[pod_id]
+            entry.stage = Stage.IN_FLIGHT
+            entry.attempts += 1
+            entry.rejected_by = entry.pending_by = frozenset()
+            entry.changed_in_flight = False
+            self._tokens += 1
+            entry.token = self._tokens
+            self._in_flight.add(entry)
+            popped.append(entry.pod)
+        return popped
+
+    def park(self, pod_id: int) -> None:
+        """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
+
+        What happens meanwhile is counted and not kept: when it comes back rejected and there was
+        something, it is tried again after its backoff.
+        """
+        entry = self._entries[pod_id]
+        if pod_id in self._in_flight:
+            self._active.placed(entry)
+            entry.changed_in_flight |= bool(self._in_flight.events_since(entry))
+            self._in_flight.remove(pod_id)
+            entry.first_event = self._in_flight.event_count
+            self._changed[pod_id] = None
+
+    def restore_parked(self, pod: PendingPod, place: QueuePlace) -> None:
+        """Take a pod in that waits, after a restart; what happened before is not known."""
+        self.delete(pod.pod_id)
+        entry = self._entries[pod.pod_id] = Entry(pod, place.queued_at)
+        entry.stage = Stage.IN_FLIGHT
+        entry.since, entry.attempts = place.since, place.attempts
+        entry.changed_in_flight = True
+
+    def requeue_unschedulable(
+        self,
+        pod_id: int,
+        rejected_by: Iterable[str],
+        now: float,
+        *,
+        pending_by: Iterable[str] = (),
+    ) -> None:
+        """Take back a pod that does not fit anywhere.
+
+        Args:
+            pod_id: the pod; one that is not in flight any more is left alone.
+            rejected_by: the plugins that rejected it; none means that the attempt failed.
+            now: the time.
+            pending_by: those of them that answered Pending: their events skip the backoff.
+        """
+        entry = self._entries.get(pod_id)
+        if entry is None or entry.stage is not Stage.IN_FLIGHT:
+            return
+        events: list[ClusterEvent] = []
+        by = frozenset(rejected_by)
+        if pod_id in self._in_flight:
+            events = self._in_flight.events_since(entry)
+            # Refused by a state that is gone, or by no plugin, it says nothing of its sisters.
+            if by and not events and not entry.changed_in_flight:
+                self._active.refused(entry)
+            else:
+                self._active.untold(entry)
+            self._in_flight.remove(pod_id)
+        elif entry.first_event != self._in_flight.event_count:
+            entry.changed_in_flight = True
+        entry.pending_by = frozenset(pending_by)
+        entry.rejected_by = by | entry.pending_by
+        entry.refused = True
+        entry.queued_at = now
+        entry.not_before = now + self._backoff.after(entry.attempts)
+        self._changed[pod_id] = None
+        if not entry.rejected_by or entry.changed_in_flight:
+            self._enqueue(entry, now)
+            self._count(entry, _FAILURE)
+            return
+        worth = max(
+            (
+                self._waiting.worth(entry.pod.spec, entry.rejected_by, entry.pending_by, event)
+                for event in events
+            ),
+            default=Worth.NOTHING,
+        )
+        self._act(entry, worth, now, Stage.UNSCHEDULABLE)
+        self._count(entry, _FAILURE)
+
+    def requeue_failed(self, pod_id: int, now: float) -> None:
+        """Take back a pod whose attempt failed: it is tried again after its backoff."""
+        self.requeue_unschedulable(pod_id, (), now)
+
+    def requeue_stale(self, pod_id: int, now: float) -> None:
+        """Take back a pod whose node changed before it was bound: it keeps its turn."""
+        entry = self._entries.get(pod_id)
+        if entry is None or entry.stage is not Stage.IN_FLIGHT:
+            return
+        if pod_id in self._in_flight:
+            self._active.untold(entry)
+            self._in_flight.remove(pod_id)
+        entry.attempts -= 1
+        entry.rejected_by = frozenset()
+        entry.not_before = 0.0
+        self._enqueue(entry, now)
+        self._count(entry, _FAILURE)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def move_on_event(
+        self,
+        event: ClusterEvent,
+        now: float,
+        *,
+        but_not: Collection[int] = (),
+        seen: bool = False,
+    ) -> int:
+        """Wake the pods that the event may help, and return how many moved at once.
+
+        Args:
+            event: what happened.
+            now: the time.
+            but_not: pods that caused it themselves.
+            seen: the scheduler did it itself: what is in flight, or active, was decided with it or
+                will be.
+        """
+        if not seen:
+            self._in_flight.note(event)
+        for group in self._waiting.wake(event):
+            for pod_id in [pod_id for pod_id in but_not if pod_id in group.pod_ids]:
+                entry = self._entries[pod_id]
+                self._waiting.remove(pod_id)
+                self._wait(entry, entry.stage)
+        return self._wake(now)
+
+    def _wake(self, now: float) -> int:
+        """Move woken pods, some at a time; return how many."""
+        moved = 0
+        while moved < _AT_ONCE and (woken := self._waiting.next_woken()) is not None:
+            pod_id, group = woken
+            entry = self._entries[pod_id]
+            self._waiting.remove(pod_id)
+            self._act(entry, group.worth, now, entry.stage)
+            self._count(entry, group.woken_by)
+            self._changed[pod_id] = None
+            moved += 1
+        return moved
+
+    def activate(self, pod_ids: Iterable[int], now: float) -> None:
+        """Make waiting pods active at once, without backoff; unknown ones are fine."""
+        for pod_id in pod_ids:
+            entry = self._entries.get(pod_id)
+            if entry is None or entry.stage in (Stage.IN_FLIGHT, Stage.ACTIVE):
+                continue
+            if entry.stage is not Stage.BACKOFF:
+                self._waiting.remove(entry.pod.pod_id)
+            entry.not_before = 0.0
+            self._enqueue(entry, now)
+            self._count(entry, _ACTIVATED)
+            self._changed[pod_id] = None
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _count(self, entry: Entry, event: str) -> None:
+        """Count that a pod came to the queue that it is in now."""
+        key = entry.stage, event
+        self.incoming[key] = self.incoming.get(key, 0) + 1
+
+    def _act(self, entry: Entry, worth: Worth, now: float, stage: Stage) -> None:
+        """Let the pod wait in ``stage`` or bring it nearer to its next attempt."""
+        if worth is Worth.NOTHING:
+            self._wait(entry, stage)
+            return
+        if worth is Worth.NOW:
+            entry.not_before = 0.0
+        self._enqueue(entry, now)
+
+    def _enqueue(self, entry: Entry, now: float) -> None:
+        """Put the pod into gated, backoff or active, as PreEnqueue and its backoff have it."""
+        gate = self._pre_enqueue(entry.pod)
+        if gate:
+            entry.rejected_by, entry.pending_by = frozenset({gate}), frozenset()
+            self._wait(entry, Stage.GATED)
+            self._changed[entry.pod.pod_id] = None
+            return
+        self._tokens += 1
+        entry.token = self._tokens
+        if entry.not_before > now:
+            entry.stage = Stage.BACKOFF
+            self._timers.set_backoff(entry)
+        else:
+            self._activate(entry)
+
+    def _activate(self, entry: Entry) -> None:
+        entry.stage = Stage.ACTIVE
+        self._active.add(entry, self._sort_key(entry.pod, entry.queued_at))
+
+    def _wait(self, entry: Entry, stage: Stage) -> None:
+        """Let the pod wait for an event in ``stage``, UNSCHEDULABLE or GATED."""
+        entry.stage = stage
+        self._tokens += 1
+        entry.token = self._tokens
+        self._waiting.add(entry)
+        if stage is Stage.UNSCHEDULABLE:
+            self._timers.set_flush(entry, entry.queued_at + self._backoff.flush_after)
+
+    def _promote(self, now: float) -> None:
+        """Make active what was woken or waited long enough, some at a time."""
+        if now < self._latest:
+            self._follow_clock_back(now)
+        self._latest = now
+        self._wake(now)
+        over = self._timers.take_over(now, _AT_ONCE)
+        for entry in over:
+            self._activate(entry)
+            self._count(entry, _BACKOFF_OVER)
+        for entry in self._timers.take_flushed(now, _AT_ONCE - len(over)):
+            self._waiting.remove(entry.pod.pod_id)
+            self._enqueue(entry, now)
+            self._count(entry, _FLUSHED)
+            self._changed[entry.pod.pod_id] = None
+
+    def _follow_clock_back(self, now: float) -> None:
+        """Let no pod wait for the time that the clock was set back by.
+
+        Moments that lie further ahead than a backoff were noted before the clock was set.
+        """
+        for entry in self._entries.values():
+            if not self._limit_times(entry, now) or entry.stage is Stage.IN_FLIGHT:
+                continue
+            if entry.pod.pod_id not in self._waiting:
+                self._enqueue(entry, now)
+            else:
+                stage = entry.stage
+                self._waiting.remove(entry.pod.pod_id)
+                self._wait(entry, stage)
+
+    def _limit_times(self, entry: Entry, now: float) -> bool:
+        """Take back moments that cannot lie so far ahead; return whether there were any."""
+        not_before = min(entry.not_before, now + self._backoff.after(entry.attempts))
+        if entry.queued_at <= now and entry.not_before == not_before:
+            return False
+        entry.queued_at = min(entry.queued_at, now)
+        entry.not_before = not_before
+        return True
+
+    def compact(self) -> None:
+        """Drop the items that pods left behind in the heaps where these are most of a heap.
+
+        An item is dead once its pod moved, and is dropped when it comes first. In a queue that
+        gives no batches, as a standby's, and in the heap of moments five minutes ahead, it takes
+        long until it does. Costs nothing as long as the heaps hold little more than the pods.
+        """
+        most = 2 * len(self._entries) + _SPARE
+        for heap in (self._active.fresh, self._timers.backoff, self._timers.flush):
+            if len(heap) > most:
+                drop_dead(heap, self._entries)

@@ -1,0 +1,230 @@
+"""The pods that are ready to be tried, and which of them make up the next batch.
+
+Fresh pods come by their key. Pods that were refused before are kept by class (``RetriedClass``),
+since what became of one of them tells what would become of its sisters; the package's docstring
+says how many of them come with a batch.
+"""
+
+import heapq
+from enum import IntEnum
+
+from scheduling.engine.queue.pending import LAST, Entries, Entry, Heap, Item, first_live
+
+_PROBES = 16
+"""So many classes send their first pod with a batch; each that is placed allows one more."""
+_MOST_PROBES = 1024
+_BESIDE_A_PROBE = 64
+"""So many fresh pods at most come in a batch with a first pod that stands before them."""
+_SHARE = 16
+"""One of so many places of a batch is for pods of shut classes, although others wait."""
+_SHUT_ALONE = 4
+"""Where no other pod waits, a batch of them is as long as a batch divided by this."""
+
+
+class _Trial(IntEnum):
+    """What is known of the pods of a retried class."""
+
+    UNTRIED = 0
+    PROBING = 1
+    OPEN = 2
+    SHUT = 3
+
+
+class RetriedClass:
+    """The active pods of a class that were refused before.
+
+    ``probe``: the pod whose outcome the others wait for, while ``trial`` is PROBING. ``token``
+    tells the class's live item in the heap of its trial.
+    """
+
+    __slots__ = ("pods", "probe", "token", "trial")
+
+    def __init__(self) -> None:
+        self.pods: Heap = []
+        self.trial = _Trial.UNTRIED
+        self.probe = 0
+        self.token = 0
+
+
+class ActivePods:
+    """Pods in the stage ACTIVE. ``entries``: all pods of the queue, shared with it."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self.fresh: Heap = []
+        self._retried: dict[int, RetriedClass] = {}
+        # Items are (key of the first pod, class, token of the class).
+        self._untried: Heap = []
+        self._open: Heap = []
+        self._shut: Heap = []
+        self._tokens = 0
+        self._probes = _PROBES
+        self._tried_at = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.fresh or self._retried)
+
+    @property
+    def has_retried(self) -> bool:
+        """Whether pods that were refused before are among them."""
+        return bool(self._retried)
+
+    def add(self, entry: Entry, key: tuple[float, ...]) -> None:
+        """Take a pod in that may be tried now."""
+        pod = entry.pod
+        item = (key, pod.pod_id, entry.token)
+        if not entry.refused:
+            heapq.heappush(self.fresh, item)
+            return
+        retried = self._retried.get(pod.class_id)
+        if retried is None:
+            retried = self._retried[pod.class_id] = RetriedClass()
+        heapq.heappush(retried.pods, item)
+        if retried.pods[0] is item:
+            self._offer(pod.class_id, retried)
+
+    def take_batch(self, limit: int, event_count: int) -> list[Item]:
+        """Take the pods of the next batch out, in the order in which they are decided.
+
+        ``event_count``: how many events there were; if it grew, shut classes are tried again.
+        """
+        if self._tried_at != event_count:
+            self._tried_at = event_count
+            self._retry_shut()
+        chosen = self._choose(limit)
+        chosen.sort()
+        return chosen
+
+    def placed(self, entry: Entry) -> None:
+        """Note that a pod got a node: its sisters come in the order of the key, as fresh ones."""
+        if entry.refused:
+            self._probes = min(self._probes + 1, _MOST_PROBES)
+        self._note(entry, _Trial.OPEN)
+
+    def refused(self, entry: Entry) -> None:
+        """Note that a pod was refused by the state of now: so will be its sisters, most likely."""
+        if entry.refused:
+            self._probes = _PROBES
+        self._note(entry, _Trial.SHUT)
+
+    def untold(self, entry: Entry) -> None:
+        """Note that a pod left flight in a way that says nothing of its sisters."""
+        retried = self._retried.get(entry.pod.class_id)
+        if retried is None or retried.trial is not _Trial.PROBING:
+            return
+        if retried.probe == entry.pod.pod_id:
+            self._note(entry, _Trial.UNTRIED)
+
+    def drop_dead(self) -> None:
+        """Drop the dead items that stand first, so that what is there is there."""
+        first_live(self.fresh, self._entries)
+        for heap in (self._untried, self._open, self._shut):
+            self._first_class(heap)
+
+    def _choose(self, limit: int) -> list[Item]:
+        """Take the pods of the next batch out of their heaps, in no order."""
+        chosen: list[Item] = []
+        entries = self._entries
+        if not self._retried:
+            while self.fresh and len(chosen) < limit:
+                item = heapq.heappop(self.fresh)
+                entry = entries.get(item[1])
+                if entry is not None and entry.token == item[2]:
+                    chosen.append(item)
+            return chosen
+        share = limit // _SHARE if self._first_class(self._shut) is not None else 0
+        probes, fresh, most_fresh = self._probes, 0, limit
+        while len(chosen) < limit - share:
+            pod = first_live(self.fresh, entries) if fresh < most_fresh else None
+            opened = self._first_class(self._open)
+            untried = self._first_class(self._untried) if probes else None
+            best = min(item for item in (pod, opened, untried, LAST) if item is not None)
+            if best is LAST:
+                break
+            if best is untried:
+                probes -= 1
+                taken = self._take(untried[1], _Trial.PROBING)
+                if (retried := self._retried.get(untried[1])) is not None:
+                    retried.probe = taken[1]
+                    most_fresh = min(most_fresh, _BESIDE_A_PROBE)
+                chosen.append(taken)
+            elif best is opened:
+                chosen.append(self._take(opened[1]))
+            else:
+                fresh += 1
+                chosen.append(heapq.heappop(self.fresh))
+        return chosen + self._choose_shut(
+            share if chosen else max(limit // _SHUT_ALONE, 1), alone=not chosen
+        )
+
+    def _choose_shut(self, most: int, *, alone: bool) -> list[Item]:
+        """Take up to ``most`` pods of shut classes; ``alone``: nothing else is in the batch."""
+        chosen: list[Item] = []
+        probing: list[Item] = []
+        while len(chosen) < most and (first := self._first_class(self._shut)) is not None:
+            retried = self._retried[first[1]]
+            # Sisters of a probe go on waiting for it, unless there is nothing else to do.
+            if retried.trial is _Trial.PROBING and (chosen or not alone):
+                probing.append(heapq.heappop(self._shut))
+                continue
+            chosen.append(self._take(first[1]))
+        for item in probing:
+            heapq.heappush(self._shut, item)
+        return chosen
+
+    def _first_class(self, heap: Heap) -> Item | None:
+        """Return the first live item of a heap of classes, with the key of its first pod."""
+        while heap:
+            key, class_id, token = heap[0]
+            retried = self._retried.get(class_id)
+            if retried is not None and retried.token == token:
+                first = first_live(retried.pods, self._entries)
+                if first is not None and first[0] == key:
+                    return heap[0]
+                heapq.heappop(heap)
+                if first is None:
+                    del self._retried[class_id]
+                else:
+                    self._offer(class_id, retried)
+                continue
+            heapq.heappop(heap)
+        return None
+
+    def _take(self, class_id: int, trial: _Trial | None = None) -> Item:
+        """Take the first pod out of a class, which has one."""
+        retried = self._retried[class_id]
+        taken = heapq.heappop(retried.pods)
+        if trial is not None:
+            retried.trial = trial
+        if first_live(retried.pods, self._entries) is not None:
+            self._offer(class_id, retried)
+        else:
+            del self._retried[class_id]
+        return taken
+
+    def _offer(self, class_id: int, retried: RetriedClass) -> None:
+        """Put a class into the heap of its trial; its items in other heaps are dead from now on."""
+        self._tokens += 1
+        retried.token = self._tokens
+        heap = self._shut
+        if retried.trial is _Trial.UNTRIED:
+            heap = self._untried
+        elif retried.trial is _Trial.OPEN:
+            heap = self._open
+        heapq.heappush(heap, (retried.pods[0][0], class_id, retried.token))
+
+    def _note(self, entry: Entry, trial: _Trial) -> None:
+        retried = self._retried.get(entry.pod.class_id)
+        if retried is None or first_live(retried.pods, self._entries) is None:
+            return
+        if trial is not retried.trial:
+            retried.trial = trial
+            self._offer(entry.pod.class_id, retried)
+
+    def _retry_shut(self) -> None:
+        for class_id, retried in list(self._retried.items()):
+            if retried.trial is not _Trial.SHUT:
+                continue
+            if first_live(retried.pods, self._entries) is not None:
+                retried.trial = _Trial.UNTRIED
+                self._offer(class_id, retried)

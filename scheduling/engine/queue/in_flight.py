@@ -1,0 +1,52 @@
+"""The pods that are being decided, and the events that their decisions have not seen."""
+
+from collections import OrderedDict, deque
+
+from scheduling.engine.queue.pending import Entries, Entry
+from scheduling.framework.events import ClusterEvent
+
+
+class PodsInFlight:
+    """Pods out for a decision; events are kept as long as one of these pods may need them.
+
+    ``entries``: all pods of the queue, shared with it. ``event_count`` counts every event.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        # Ordered by when they were popped; a plain dict would be slow at its oldest key.
+        self._pods: OrderedDict[int, None] = OrderedDict()
+        self._events: deque[ClusterEvent] = deque()
+        self._first_event = 0
+        self.event_count = 0
+
+    def __contains__(self, pod_id: int) -> bool:
+        return pod_id in self._pods
+
+    def add(self, entry: Entry) -> None:
+        """Note that a pod is given out: it sees the state after the events up to now."""
+        entry.first_event = self._first_event + len(self._events)
+        self._pods[entry.pod.pod_id] = None
+
+    def note(self, event: ClusterEvent) -> None:
+        """Count an event, and keep it for the pods that are out."""
+        self.event_count += 1
+        if self._pods:
+            self._events.append(event)
+
+    def events_since(self, entry: Entry) -> list[ClusterEvent]:
+        """Return the events that came since a pod in flight was given out."""
+        start = entry.first_event - self._first_event
+        return [self._events[i] for i in range(start, len(self._events))]
+
+    def remove(self, pod_id: int) -> None:
+        """Note that a pod is no longer out; forget the events that no other one needs."""
+        del self._pods[pod_id]
+        if not self._pods:
+            self._first_event += len(self._events)
+            self._events.clear()
+            return
+        oldest = self._entries[next(iter(self._pods))].first_event
+        while self._first_event < oldest:
+            self._events.popleft()
+            self._first_event += 1

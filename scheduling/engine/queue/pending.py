@@ -1,0 +1,155 @@
+"""A pending pod, the stages it goes through, and what the queue knows of it.
+
+``Entry`` is the queue's own record of a pod. Heaps hold ``Item`` tuples that name a pod and the
+token its entry had then: a pod that moves gets a new token, so that its older items are dead.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from clusterstate.objects.pod import Pod
+
+SCHEDULING_GATES = "SchedulingGates"
+
+
+class Stage(StrEnum):
+    """Where a pending pod is; the values are those of its row."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "inflight"
+
+
+class PendingPod(msgspec.Struct, frozen=True):
+    """A pod to place. ``spec`` is the lens of its scheduling class, shared by all pods of it."""
+
+    pod_id: int
+    class_id: int
+    spec: Pod
+    priority: int = 0
+
+
+class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod's place in the queue, as its row keeps it. Times are seconds since the epoch.
+
+    ``attempts`` counts those that ended without a node. ``queued_at`` is when it came to the queue
+    or back to it, ``since`` when it came first. Before ``not_before`` it is not tried.
+    """
+
+    pod_id: int
+    stage: Stage
+    attempts: int = 0
+    queued_at: float = 0.0
+    since: float = 0.0
+    not_before: float = 0.0
+    rejected_by: tuple[str, ...] = ()
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a pod waits after failures, and after how long it is tried in any case; seconds."""
+
+    initial: float = 1.0
+    longest: float = 10.0
+    flush_after: float = 300.0
+
+    def after(self, attempts: int) -> float:
+        """Return the wait after so many failed attempts: doubling, at most ``longest``."""
+        if attempts <= 0:
+            return 0.0
+        # Beyond 2**32 every sensible limit is reached; the bound keeps the power small.
+        return min(self.initial * 2.0 ** min(attempts - 1, 32), self.longest)
+
+
+SortKey = Callable[[PendingPod, float], tuple[float, ...]]
+"""The order of active pods, from the pod and the time it was queued; QueueSort's job."""
+
+HeldBy = Callable[[PendingPod], str]
+"""The name of the PreEnqueue plugin that holds the pod back; empty if it may be tried."""
+
+
+def priority_sort(pod: PendingPod, queued_at: float) -> tuple[float, ...]:
+    """Return Kubernetes' order: higher priority first, then longer in the queue."""
+    return -pod.priority, queued_at
+
+
+def scheduling_gates(pod: PendingPod) -> str:
+    """Return the plugin's name for a pod that has scheduling gates."""
+    return SCHEDULING_GATES if pod.spec.spec.scheduling_gates else ""
+
+
+class Entry:
+    """What the queue knows of a pod.
+
+    ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it is now and
+    came back. ``first_event`` is the number of the first event that its decision has not seen; of a
+    parked pod, how many events there had been when it was parked.
+    """
+
+    __slots__ = (
+        "attempts",
+        "changed_in_flight",
+        "first_event",
+        "not_before",
+        "pending_by",
+        "pod",
+        "queued_at",
+        "refused",
+        "rejected_by",
+        "since",
+        "stage",
+        "token",
+    )
+
+    def __init__(self, pod: PendingPod, now: float) -> None:
+        self.pod = pod
+        self.stage = Stage.ACTIVE
+        self.attempts = 0
+        self.queued_at = now
+        self.since = now
+        self.not_before = 0.0
+        self.rejected_by: frozenset[str] = frozenset()
+        self.pending_by: frozenset[str] = frozenset()
+        self.first_event = 0
+        self.changed_in_flight = False
+        self.token = 0
+        self.refused = False
+
+
+Entries = Mapping[int, Entry]
+"""All pods of a queue, by id."""
+
+Item = tuple[tuple[float, ...], int, int]
+"""Key, pod id, token of its entry."""
+
+Heap = list[Item]
+
+LAST: Item = ((math.inf,), 0, 0)
+"""Stands behind every item."""
+
+
+def is_live(item: Item, entries: Entries) -> bool:
+    """Return whether the item's pod is in the queue and did not move since."""
+    entry = entries.get(item[1])
+    return entry is not None and entry.token == item[2]
+
+
+def first_live(heap: Heap, entries: Entries) -> Item | None:
+    """Return the first live item of a heap of pods; dead ones before it are dropped."""
+    while heap:
+        entry = entries.get(heap[0][1])
+        if entry is not None and entry.token == heap[0][2]:
+            return heap[0]
+        heapq.heappop(heap)
+    return None
+
+
+def drop_dead(heap: Heap, entries: Entries) -> None:
+    """Keep only the live items of a heap of pods."""
+    heap[:] = [item for item in heap if is_live(item, entries)]
+    heapq.heapify(heap)

@@ -1,0 +1,49 @@
+"""When backoffs end, and when unschedulable pods are tried in any case."""
+
+import heapq
+
+from scheduling.engine.queue.pending import Entries, Entry, Heap, first_live
+
+
+class Timers:
+    """A moment for each pod in BACKOFF or UNSCHEDULABLE, in seconds since the epoch.
+
+    Setting a moment belongs to the entry's token of now: a pod that moves has no moment any more.
+    ``entries``: all pods of the queue, shared with it.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self.backoff: Heap = []
+        self.flush: Heap = []
+
+    def set_backoff(self, entry: Entry) -> None:
+        """Note that the pod's backoff is over at ``not_before``."""
+        heapq.heappush(self.backoff, ((entry.not_before,), entry.pod.pod_id, entry.token))
+
+    def set_flush(self, entry: Entry, at: float) -> None:
+        """Note that the pod is tried at that moment although no event helped it."""
+        heapq.heappush(self.flush, ((at,), entry.pod.pod_id, entry.token))
+
+    def take_over(self, now: float, most: int) -> list[Entry]:
+        """Return up to ``most`` pods whose backoff is over; they have no moment any more."""
+        return self._take(self.backoff, now, most)
+
+    def take_flushed(self, now: float, most: int) -> list[Entry]:
+        """Return up to ``most`` pods that waited long enough; they have no moment any more."""
+        return self._take(self.flush, now, most)
+
+    def next(self) -> float | None:
+        """Return the next moment; None if there is none."""
+        firsts = [first_live(heap, self._entries) for heap in (self.backoff, self.flush)]
+        return min((first[0][0] for first in firsts if first is not None), default=None)
+
+    def _take(self, heap: Heap, now: float, most: int) -> list[Entry]:
+        taken: list[Entry] = []
+        while len(taken) < most:
+            first = first_live(heap, self._entries)
+            if first is None or first[0][0] > now:
+                break
+            heapq.heappop(heap)
+            taken.append(self._entries[first[1]])
+        return taken

@@ -1,0 +1,151 @@
+"""Pods that wait for an event, grouped so that an event costs one hint for a group.
+
+Pods of a class that the same plugins rejected are one group, since the same event helps them. A
+group that an event wakes takes no more pods, and its own leave one by one (``next_woken``).
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+from clusterstate.objects.pod import Pod
+from scheduling.engine.queue.pending import Entry
+from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration
+
+Registrations = Mapping[str, Mapping[str, Sequence[Registration]]]
+"""Events by scheduler name and plugin; a plugin that is not named hears of every event."""
+
+_Key = tuple[int, str, frozenset[str], frozenset[str]]
+"""Class, scheduler name, plugins that rejected, plugins that keep pending."""
+
+
+class Worth(IntEnum):
+    """What an event means for a waiting pod."""
+
+    NOTHING = 0
+    AFTER_BACKOFF = 1
+    NOW = 2
+
+
+class Group:
+    """Waiting pods that an event helps alike.
+
+    ``worth``: what the event that woke them meant for them. ``woken_by``: its label.
+    """
+
+    __slots__ = ("key", "pod_ids", "spec", "woken_by", "worth")
+
+    def __init__(self, key: _Key, spec: Pod) -> None:
+        self.key = key
+        self.spec = spec
+        # In order of arrival: the oldest leave first. A plain dict is slow at its oldest key.
+        self.pod_ids: OrderedDict[int, None] = OrderedDict()
+        self.worth = Worth.NOTHING
+        self.woken_by = ""
+
+
+class WaitingPods:
+    """Pods in the stages UNSCHEDULABLE and GATED, and the hints of the plugins that rejected."""
+
+    def __init__(self, registrations: Registrations) -> None:
+        self._registrations = registrations
+        self._groups: dict[_Key, Group] = {}
+        self._group_of: dict[int, Group] = {}
+        self._woken: deque[Group] = deque()
+        self._heard: dict[tuple[object, ...], bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def __contains__(self, pod_id: int) -> bool:
+        return pod_id in self._group_of
+
+    def add(self, entry: Entry) -> None:
+        """Let a pod wait for what may help it against the plugins that rejected it."""
+        pod = entry.pod
+        scheduler = pod.spec.spec.scheduler_name
+        key = pod.class_id, scheduler, entry.rejected_by, entry.pending_by
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key, pod.spec)
+        group.pod_ids[pod.pod_id] = None
+        self._group_of[pod.pod_id] = group
+
+    def remove(self, pod_id: int) -> None:
+        """Take a pod out that waits.
+
+        Raises:
+            KeyError: it does not wait.
+        """
+        group = self._group_of.pop(pod_id)
+        del group.pod_ids[pod_id]
+        if not group.pod_ids and self._groups.get(group.key) is group:
+            del self._groups[group.key]
+
+    def wake(self, event: ClusterEvent) -> list[Group]:
+        """Let the groups go that the event may help, and return them."""
+        for group in self._woken:
+            if group.worth is not Worth.NOW and group.key[3]:
+                group.worth = max(group.worth, self._worth_for(group, event))
+        woken: list[Group] = []
+        for key, group in list(self._groups.items()):
+            if not self._hears(key, event):
+                continue
+            worth = self._worth_for(group, event)
+            if worth is Worth.NOTHING:
+                continue
+            del self._groups[key]
+            group.worth = worth
+            group.woken_by = event.label
+            woken.append(group)
+        self._woken.extend(woken)
+        return woken
+
+    def next_woken(self) -> tuple[int, Group] | None:
+        """Return a pod that was woken and did not leave yet, and its group; None: there is none."""
+        while self._woken:
+            group = self._woken[0]
+            if group.pod_ids:
+                return next(iter(group.pod_ids)), group
+            self._woken.popleft()
+        return None
+
+    def worth(
+        self,
+        spec: Pod,
+        rejected_by: frozenset[str],
+        pending_by: frozenset[str],
+        event: ClusterEvent,
+    ) -> Worth:
+        """Ask the plugins that rejected the pod (isPodWorthRequeuing)."""
+        by_plugin = self._registrations.get(spec.spec.scheduler_name, {})
+        # Those that answered Pending first: one of them is enough, and skips the backoff.
+        for plugins, worth in (
+            (pending_by, Worth.NOW),
+            (rejected_by - pending_by, Worth.AFTER_BACKOFF),
+        ):
+            for plugin in plugins:
+                for registration in by_plugin.get(plugin, EVERY_EVENT):
+                    if registration.covers(event) and (
+                        registration.hint is None or registration.hint(spec, event)
+                    ):
+                        return worth
+        return Worth.NOTHING
+
+    def _worth_for(self, group: Group, event: ClusterEvent) -> Worth:
+        _, _, rejected_by, pending_by = group.key
+        return self.worth(group.spec, rejected_by, pending_by, event)
+
+    def _hears(self, key: _Key, event: ClusterEvent) -> bool:
+        """Return whether a plugin of the group wants to hear of such events, whatever its hint."""
+        _, name, rejected_by, pending_by = key
+        asked = name, rejected_by, pending_by, event.resource, event.action
+        found = self._heard.get(asked)
+        if found is None:
+            by_plugin = self._registrations.get(name, {})
+            found = self._heard[asked] = any(
+                registration.covers(event)
+                for plugin in rejected_by | pending_by
+                for registration in by_plugin.get(plugin, EVERY_EVENT)
+            )
+        return found
