@@ -295,9 +295,9 @@ class PriorityQueue:
         entry = self._entries.pop(pod_id, None)
         if entry is None:
             return
-        if pod_id in self._in_flight:
-            self._active.untold(entry)
-            self._in_flight.remove(pod_id)
+        if self._in_flight.remove(pod_id):
+            if self._active.retried:
+                self._active.untold(entry)
         elif entry.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
             self._waiting.remove(entry.pod.pod_id)
         self._changed.pop(pod_id, None)
@@ -314,7 +314,7 @@ class PriorityQueue:
     def done(self, pod_id: int) -> None:
         """Forget a pod that was placed."""
         entry = self._entries.get(pod_id)
-        if entry is not None and (entry.refused or self._active.has_retried):
+        if entry is not None and (entry.refused or self._active.retried):
             self._active.placed(entry)
         self.delete(pod_id)
 
@@ -328,18 +328,16 @@ class PriorityQueue:
         """
         self._promote(now)
         chosen = self._active.take_batch(limit, self._in_flight.event_count)
-        popped: list[PendingPod] = []
-        for _, pod_id, _ in chosen:
-            entry = self._entries[pod_id]
+        entries = [self._entries[pod_id] for _, pod_id, _ in chosen]
+        self._in_flight.add(entries)
+        for entry in entries:
             entry.stage = Stage.IN_FLIGHT
             entry.attempts += 1
             entry.rejected_by = entry.pending_by = frozenset()
             entry.changed_in_flight = False
             self._tokens += 1
             entry.token = self._tokens
-            self._in_flight.add(entry)
-            popped.append(entry.pod)
-        return popped
+        return [entry.pod for entry in entries]
 
     def park(self, pod_id: int) -> None:
         """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.

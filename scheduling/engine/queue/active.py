@@ -47,12 +47,16 @@ class RetriedClass:
 
 
 class ActivePods:
-    """Pods in the stage ACTIVE. ``entries``: all pods of the queue, shared with it."""
+    """Pods in the stage ACTIVE.
+
+    ``fresh``: those never refused. ``retried``: the others, by class. ``entries``: all pods of the
+    queue, shared with it.
+    """
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self.fresh: Heap = []
-        self._retried: dict[int, RetriedClass] = {}
+        self.retried: dict[int, RetriedClass] = {}
         # Items are (key of the first pod, class, token of the class).
         self._untried: Heap = []
         self._open: Heap = []
@@ -62,12 +66,7 @@ class ActivePods:
         self._tried_at = 0
 
     def __bool__(self) -> bool:
-        return bool(self.fresh or self._retried)
-
-    @property
-    def has_retried(self) -> bool:
-        """Whether pods that were refused before are among them."""
-        return bool(self._retried)
+        return bool(self.fresh or self.retried)
 
     def add(self, entry: Entry, key: tuple[float, ...]) -> None:
         """Take a pod in that may be tried now."""
@@ -76,9 +75,9 @@ class ActivePods:
         if not entry.refused:
             heapq.heappush(self.fresh, item)
             return
-        retried = self._retried.get(pod.class_id)
+        retried = self.retried.get(pod.class_id)
         if retried is None:
-            retried = self._retried[pod.class_id] = RetriedClass()
+            retried = self.retried[pod.class_id] = RetriedClass()
         heapq.heappush(retried.pods, item)
         if retried.pods[0] is item:
             self._offer(pod.class_id, retried)
@@ -109,7 +108,7 @@ class ActivePods:
 
     def untold(self, entry: Entry) -> None:
         """Note that a pod left flight in a way that says nothing of its sisters."""
-        retried = self._retried.get(entry.pod.class_id)
+        retried = self.retried.get(entry.pod.class_id)
         if retried is None or retried.trial is not _Trial.PROBING:
             return
         if retried.probe == entry.pod.pod_id:
@@ -125,7 +124,7 @@ class ActivePods:
         """Take the pods of the next batch out of their heaps, in no order."""
         chosen: list[Item] = []
         entries = self._entries
-        if not self._retried:
+        if not self.retried:
             while self.fresh and len(chosen) < limit:
                 item = heapq.heappop(self.fresh)
                 entry = entries.get(item[1])
@@ -144,7 +143,7 @@ class ActivePods:
             if best is untried:
                 probes -= 1
                 taken = self._take(untried[1], _Trial.PROBING)
-                if (retried := self._retried.get(untried[1])) is not None:
+                if (retried := self.retried.get(untried[1])) is not None:
                     retried.probe = taken[1]
                     most_fresh = min(most_fresh, _BESIDE_A_PROBE)
                 chosen.append(taken)
@@ -162,7 +161,7 @@ class ActivePods:
         chosen: list[Item] = []
         probing: list[Item] = []
         while len(chosen) < most and (first := self._first_class(self._shut)) is not None:
-            retried = self._retried[first[1]]
+            retried = self.retried[first[1]]
             # Sisters of a probe go on waiting for it, unless there is nothing else to do.
             if retried.trial is _Trial.PROBING and (chosen or not alone):
                 probing.append(heapq.heappop(self._shut))
@@ -176,14 +175,14 @@ class ActivePods:
         """Return the first live item of a heap of classes, with the key of its first pod."""
         while heap:
             key, class_id, token = heap[0]
-            retried = self._retried.get(class_id)
+            retried = self.retried.get(class_id)
             if retried is not None and retried.token == token:
                 first = first_live(retried.pods, self._entries)
                 if first is not None and first[0] == key:
                     return heap[0]
                 heapq.heappop(heap)
                 if first is None:
-                    del self._retried[class_id]
+                    del self.retried[class_id]
                 else:
                     self._offer(class_id, retried)
                 continue
@@ -192,14 +191,14 @@ class ActivePods:
 
     def _take(self, class_id: int, trial: _Trial | None = None) -> Item:
         """Take the first pod out of a class, which has one."""
-        retried = self._retried[class_id]
+        retried = self.retried[class_id]
         taken = heapq.heappop(retried.pods)
         if trial is not None:
             retried.trial = trial
         if first_live(retried.pods, self._entries) is not None:
             self._offer(class_id, retried)
         else:
-            del self._retried[class_id]
+            del self.retried[class_id]
         return taken
 
     def _offer(self, class_id: int, retried: RetriedClass) -> None:
@@ -214,7 +213,7 @@ class ActivePods:
         heapq.heappush(heap, (retried.pods[0][0], class_id, retried.token))
 
     def _note(self, entry: Entry, trial: _Trial) -> None:
-        retried = self._retried.get(entry.pod.class_id)
+        retried = self.retried.get(entry.pod.class_id)
         if retried is None or first_live(retried.pods, self._entries) is None:
             return
         if trial is not retried.trial:
@@ -222,7 +221,7 @@ class ActivePods:
             self._offer(entry.pod.class_id, retried)
 
     def _retry_shut(self) -> None:
-        for class_id, retried in list(self._retried.items()):
+        for class_id, retried in list(self.retried.items()):
             if retried.trial is not _Trial.SHUT:
                 continue
             if first_live(retried.pods, self._entries) is not None:

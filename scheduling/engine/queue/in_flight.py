@@ -1,6 +1,7 @@
 """The pods that are being decided, and the events that their decisions have not seen."""
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 
 from scheduling.engine.queue.pending import Entries, Entry
 from scheduling.framework.events import ClusterEvent
@@ -23,10 +24,13 @@ class PodsInFlight:
     def __contains__(self, pod_id: int) -> bool:
         return pod_id in self._pods
 
-    def add(self, entry: Entry) -> None:
-        """Note that a pod is given out: it sees the state after the events up to now."""
-        entry.first_event = self._first_event + len(self._events)
-        self._pods[entry.pod.pod_id] = None
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Note that pods are given out: they see the state after the events up to now."""
+        first_event = self._first_event + len(self._events)
+        pods = self._pods
+        for entry in entries:
+            entry.first_event = first_event
+            pods[entry.pod.pod_id] = None
 
     def note(self, event: ClusterEvent) -> None:
         """Count an event, and keep it for the pods that are out."""
@@ -39,9 +43,19 @@ class PodsInFlight:
         start = entry.first_event - self._first_event
         return [self._events[i] for i in range(start, len(self._events))]
 
-    def remove(self, pod_id: int) -> None:
-        """Note that a pod is no longer out; forget the events that no other one needs."""
+    def remove(self, pod_id: int) -> bool:
+        """Note that a pod is no longer out, and return whether it was.
+
+        Events that no other pod needs are forgotten. The other pods are all in the queue.
+        """
+        if pod_id not in self._pods:
+            return False
         del self._pods[pod_id]
+        if self._events:
+            self._forget_events()
+        return True
+
+    def _forget_events(self) -> None:
         if not self._pods:
             self._first_event += len(self._events)
             self._events.clear()
