@@ -30,7 +30,8 @@ from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import PluginUse, Profile, load
+from scheduling.framework.configuration import PluginUse, Profile
+from scheduling.framework.documents import load
 from scheduling.framework.interface import CycleState
 from scheduling.framework.node_table import Rows
 from scheduling.framework.plugin_args import READERS

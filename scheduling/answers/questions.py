@@ -42,7 +42,8 @@ from scheduling.answers import replay
 from scheduling.engine.copying import copy_snapshot
 from scheduling.engine.queue.pending import Backoff
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import KubeSchedulerConfiguration, parse
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.documents import parse
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation

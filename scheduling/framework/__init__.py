@@ -5,7 +5,9 @@
     formulas   arithmetic of requests       vectors     judgements over rows that plugins share
     interface  extension points, locality   terms       rules stated in numbers for the fast lane
     runtime    running a profile's plugins: binding_points, answers, outcomes, per_node
-    configuration, plugin_args, reading, legacy      profiles as values
+    configuration, plugin_args                       profiles as values, and their default plugins
+    documents, plugin_sets, configuration_advice     a document becomes such a value
+    reading, legacy                                  typed reading; documents of older versions
     events, sampling                                 what wakes pods; how many nodes are looked at
 
 ``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by ``engine.cycle``,

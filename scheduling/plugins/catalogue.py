@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from scheduling.framework import configuration
+from scheduling.framework import documents
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.interface import Plugin, WaitingPods
@@ -46,9 +46,9 @@ def load_configuration(document: Mapping[str, Any] | str | bytes) -> KubeSchedul
     """Return the configuration that ``document`` describes; it may name installed plugins.
 
     Raises:
-        Invalid: with every wrong field; see ``configuration.load``.
+        Invalid: with every wrong field; see ``documents.load``.
     """
-    return configuration.load(document, extra_plugins=installed.infos())
+    return documents.load(document, extra_plugins=installed.infos())
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ def plugins() -> Mapping[str, Installed]:
 
 
 def infos() -> dict[str, PluginInfo]:
-    """Return what ``configuration.load`` must know of them."""
+    """Return what ``documents.load`` must know of them."""
     return {name: plugin.info for name, plugin in plugins().items()}
 
 

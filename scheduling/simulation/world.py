@@ -39,7 +39,8 @@ from clusterstate.objects.workloads import (
 )
 from scheduling.engine.requirements import from_class, from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.reading import Errors
 from scheduling.framework.types import PodInfo
 from scheduling.simulation.document import Given, Gone, below

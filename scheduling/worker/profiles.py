@@ -11,7 +11,8 @@ import structlog
 from clusterstate import decisions, memory
 from clusterstate.decisions import StoredConfiguration
 from clusterstate.objects.errors import Expired, Invalid
-from scheduling.framework.configuration import KubeSchedulerConfiguration, default_configuration
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.documents import default_configuration
 from scheduling.plugins.catalogue import load_configuration
 
 logger = structlog.get_logger(__name__)

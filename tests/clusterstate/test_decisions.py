@@ -9,7 +9,7 @@ from clusterstate.actions import decisions as actions
 from clusterstate.actions import objects
 from clusterstate.admission.request import User
 from scheduling.engine.record import LARGEST_BODY, unpack, unpack_table
-from scheduling.framework.configuration import default_configuration
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.clock import NOW

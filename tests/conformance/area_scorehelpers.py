@@ -19,7 +19,7 @@ from clusterstate.objects.workloads import (
 )
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import default_configuration
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.interface import MAX_NODE_SCORE, CycleState
 from scheduling.framework.vectors import default_normalize
 from scheduling.plugins import node_resources_fit

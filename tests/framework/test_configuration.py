@@ -7,12 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterstate.objects.errors import Invalid
-from scheduling.framework.configuration import (
-    EXTENSION_POINTS,
-    PluginInfo,
-    default_configuration,
-    load,
-)
+from scheduling.framework.configuration import EXTENSION_POINTS, PluginInfo
+from scheduling.framework.documents import default_configuration, load
 
 V1 = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 

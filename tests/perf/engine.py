@@ -16,7 +16,7 @@ from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import default_configuration
+from scheduling.framework.documents import default_configuration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clusterstate.objects import wire_types
-from scheduling.framework.configuration import load
+from scheduling.framework.documents import load
 from tests.harness import KUBERNETES
 from tests.perf.workloads import SCHEDULER_PERF
 

@@ -11,7 +11,8 @@ from clusterstate.objects.errors import Invalid
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.configuration import PluginInfo, load
+from scheduling.framework.configuration import PluginInfo
+from scheduling.framework.documents import load
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import catalogue, installed
 from tests.builders import make_node, make_pod

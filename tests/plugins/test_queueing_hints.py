@@ -11,7 +11,7 @@ from clusterstate.objects.matching import (
 )
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.framework.configuration import default_configuration, load
+from scheduling.framework.documents import default_configuration, load
 from scheduling.framework.events import Action, ClusterEvent, Resource, diff_node
 from scheduling.plugins.queueing_hints import registrations
 from tests.reference.node_affinity import required_match

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.cycle import Options, schedule_batch, schedule_pod
-from scheduling.framework.configuration import default_configuration
+from scheduling.framework.documents import default_configuration
 from scheduling.plugins.catalogue import build_framework
 from tests import harness
 from tests.conformance import area_preemption, area_schedule

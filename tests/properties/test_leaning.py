@@ -14,7 +14,7 @@ import pytest
 
 from clusterstate import changes, sql
 from clusterstate.actions import objects
-from scheduling.framework.configuration import default_configuration
+from scheduling.framework.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.clusterstate.support import everything_since
