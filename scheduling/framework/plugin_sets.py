@@ -18,10 +18,8 @@ from scheduling.framework.configuration import (
     PluginInfo,
     PluginUse,
 )
+from scheduling.framework.interface import MAX_NODE_SCORE, MAX_TOTAL_SCORE
 from scheduling.framework.reading import Field
-
-MAX_TOTAL_SCORE = 2**63 - 1
-MAX_NODE_SCORE = 100
 
 
 class PluginSet(msgspec.Struct):
