@@ -4,13 +4,13 @@ from typing import Final
 
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import autoscaler_rules as rules
-from scheduling.controllers.workloads.hands import Hands
+from scheduling.controllers.workloads.control import NamespaceControl
 
 TARGETS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 """The kinds that have a number of replicas."""
 
 
-def sync(hands: Hands, autoscaler: Manifest) -> None:
+def sync(control: NamespaceControl, autoscaler: Manifest) -> None:
     """Keep the target's size within the bounds, and say why it is not measured."""
     named = autoscaler["spec"].get("scaleTargetRef") or {}
     target = None
@@ -18,15 +18,15 @@ def sync(hands: Hands, autoscaler: Manifest) -> None:
         target = next(
             (
                 one
-                for one in hands.world.owners[named["kind"]]
+                for one in control.world.owners[named["kind"]]
                 if one["metadata"]["name"] == named.get("name")
             ),
             None,
         )
-    plan = rules.plan(autoscaler, target, now=hands.now)
+    plan = rules.plan(autoscaler, target, now=control.now)
     for type_, reason, message in plan.events:
-        hands.tell(autoscaler, type_, reason, message)
+        control.record_event(autoscaler, type_, reason, message)
     if target is not None and plan.replicas is not None:
         size = plan.replicas
-        hands.write(target, lambda one: {**one, "spec": {**one["spec"], "replicas": size}})
-    hands.write_status(autoscaler, plan.status)
+        control.write(target, lambda one: {**one, "spec": {**one["spec"], "replicas": size}})
+    control.write_status(autoscaler, plan.status)

@@ -9,7 +9,7 @@ from clusterstate import memory
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import daemon_set_rules as rules
 from scheduling.controllers.workloads import revisions
-from scheduling.controllers.workloads.hands import Hands, pod_of
+from scheduling.controllers.workloads.control import NamespaceControl, pod_of
 from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL, hash_of
 
@@ -28,36 +28,45 @@ _rests: dict[tuple[str, str], _Rest] = {}
 memory.when_replaced(_rests.clear)
 
 
-def sync(hands: Hands, daemon_set: Manifest) -> None:
+def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
     """Bring a DaemonSet's pods to the nodes where they belong, update them, and count."""
     if daemon_set["metadata"].get("deletionTimestamp"):
         return
-    pods = hands.claim(daemon_set)
-    history = revisions.trace(hands, daemon_set)
+    pods = control.claim(daemon_set)
+    history = revisions.trace(control, daemon_set)
     if history is None:
         return
     hash_ = hash_of(history.current)
     daemon = rules.Daemon(daemon_set["spec"]["template"])
-    verdicts = {one.name: daemon.judge(one) for one in hands.world.nodes()}
+    verdicts = {one.name: daemon.judge(one) for one in control.world.nodes()}
     plan = rules.manage(
-        daemon_set, verdicts, pods, hash_=hash_, resting=_resting(hands, daemon_set), now=hands.now
+        daemon_set,
+        verdicts,
+        pods,
+        hash_=hash_,
+        resting=_resting(control, daemon_set),
+        now=control.now,
     )
-    rolled = rules.roll(daemon_set, verdicts, pods, hash_=hash_, managed=plan, now=hands.now)
+    rolled = rules.roll(daemon_set, verdicts, pods, hash_=hash_, managed=plan, now=control.now)
     plan.create += rolled.create
     plan.delete += rolled.delete
-    _note_ended(daemon_set, plan.failed, hands.now)
+    _note_ended(daemon_set, plan.failed, control.now)
     for type_, reason, message in plan.events:
-        hands.tell(daemon_set, type_, reason, message)
-    left = _carry_out(hands, daemon_set, plan, pods, hash_)
+        control.record_event(daemon_set, type_, reason, message)
+    left = _carry_out(control, daemon_set, plan, pods, hash_)
     live = {one.labels.get(HASH_LABEL, "") for one in left}
-    revisions.truncate(hands, daemon_set, history, live)
-    status, due_at = rules.status(daemon_set, verdicts, left, hash_=hash_, now=hands.now)
-    hands.write_status(daemon_set, status)
-    hands.look_again(due_at)
+    revisions.truncate(control, daemon_set, history, live)
+    status, due_at = rules.status(daemon_set, verdicts, left, hash_=hash_, now=control.now)
+    control.write_status(daemon_set, status)
+    control.look_again(due_at)
 
 
 def _carry_out(
-    hands: Hands, daemon_set: Manifest, plan: rules.Plan, pods: list[OwnedPod], hash_: str
+    control: NamespaceControl,
+    daemon_set: Manifest,
+    plan: rules.Plan,
+    pods: list[OwnedPod],
+    hash_: str,
 ) -> list[OwnedPod]:
     """Create and delete what is planned; return the pods without those that were deleted."""
     template = daemon_set["spec"]["template"]
@@ -71,21 +80,23 @@ def _carry_out(
         )
         for node in plan.create[: rules.BURST]
     ]
-    hands.create(daemon_set, wanted)
+    control.create(daemon_set, wanted)
     gone = plan.delete[: rules.BURST]
-    if hands.remove(daemon_set, gone):
+    if control.remove(daemon_set, gone):
         return pods
     going = {one.id for one in gone}
     return [one for one in pods if one.id not in going]
 
 
-def _resting(hands: Hands, daemon_set: Manifest) -> set[str]:
+def _resting(control: NamespaceControl, daemon_set: Manifest) -> set[str]:
     uid = daemon_set["metadata"]["uid"]
     found = set()
     for (owner, node), rest in list(_rests.items()):
-        if owner == uid and hands.now < rest.until <= hands.now + timedelta(seconds=_LONGEST_REST):
+        if owner == uid and control.now < rest.until <= control.now + timedelta(
+            seconds=_LONGEST_REST
+        ):
             found.add(node)
-            hands.look_again(rest.until)
+            control.look_again(rest.until)
     return found
 
 

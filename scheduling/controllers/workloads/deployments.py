@@ -7,45 +7,45 @@ from clusterstate.queries.objects import decode_object, find_object
 from scheduling.controllers.workloads import deployment_records as records
 from scheduling.controllers.workloads import deployment_rules as rules
 from scheduling.controllers.workloads import deployment_status as status_rules
-from scheduling.controllers.workloads.hands import Hands, reference
+from scheduling.controllers.workloads.control import NamespaceControl, reference
 from scheduling.controllers.workloads.pods import FINISHED, explanation
 from scheduling.controllers.workloads.world import selector_of
 
 
-def sync(hands: Hands, deployment: Manifest) -> None:
+def sync(control: NamespaceControl, deployment: Manifest) -> None:
     """Make a Deployment's next step, and bring its status up to date."""
-    sets = _claim(hands, deployment)
-    pods = [pod for one in sets for pod in hands.world.pods_of(one)]
+    sets = _claim(control, deployment)
+    pods = [pod for one in sets for pod in control.world.pods_of(one)]
     busy = {pod.owner for pod in pods if pod.phase not in FINISHED}
     plan = rules.plan(
         deployment,
         [records.replica_set_of(one) for one in sets],
         busy=busy,
-        now=hands.now,
+        now=control.now,
         note=explanation(pods),
     )
-    if plan.created is not None and not _create(hands, deployment, plan.created):
+    if plan.created is not None and not _create(control, deployment, plan.created):
         return
     by_name = {one["metadata"]["name"]: one for one in sets}
     for one in plan.changed:
-        _resize(hands, by_name[one.name], one)
+        _resize(control, by_name[one.name], one)
     for one in plan.deleted:
-        hands.delete(by_name[one.name])
+        control.delete(by_name[one.name])
     for type_, reason, message in plan.events:
-        hands.tell(deployment, type_, reason, message)
+        control.record_event(deployment, type_, reason, message)
     annotations = deployment["metadata"].get("annotations") or {}
     if plan.revision is not None and annotations.get(records.REVISION) != plan.revision:
-        _note_revision(hands, deployment, plan.revision)
-    hands.write_status(deployment, plan.status)
-    hands.look_again(plan.due_at)
+        _note_revision(control, deployment, plan.revision)
+    control.write_status(deployment, plan.status)
+    control.look_again(plan.due_at)
 
 
-def _claim(hands: Hands, deployment: Manifest) -> list[Manifest]:
+def _claim(control: NamespaceControl, deployment: Manifest) -> list[Manifest]:
     """Return the ReplicaSets of a Deployment, after adopting and releasing by its selector."""
     selector, uid = selector_of(deployment), deployment["metadata"]["uid"]
     leaving = bool(deployment["metadata"].get("deletionTimestamp"))
     claimed = []
-    for one in list(hands.world.owners["ReplicaSet"]):
+    for one in list(control.world.owners["ReplicaSet"]):
         metadata = one["metadata"]
         owners = metadata.get("ownerReferences") or []
         manager = next((owner for owner in owners if owner.get("controller")), None)
@@ -54,15 +54,15 @@ def _claim(hands: Hands, deployment: Manifest) -> list[Manifest]:
             if matches:
                 claimed.append(one)
             elif not leaving:
-                _release(hands, one, uid)
+                _release(control, one, uid)
         elif manager is None and matches and not leaving and not metadata.get("deletionTimestamp"):
-            adopted = _adopt(hands, one, deployment)
+            adopted = _adopt(control, one, deployment)
             if adopted is not None:
                 claimed.append(adopted)
     return claimed
 
 
-def _release(hands: Hands, one: Manifest, uid: str) -> None:
+def _release(control: NamespaceControl, one: Manifest, uid: str) -> None:
     def released(manifest: Manifest) -> Manifest:
         metadata = dict(manifest["metadata"])
         kept = [it for it in metadata.pop("ownerReferences", None) or () if it.get("uid") != uid]
@@ -70,10 +70,10 @@ def _release(hands: Hands, one: Manifest, uid: str) -> None:
             metadata["ownerReferences"] = kept
         return {**manifest, "metadata": metadata}
 
-    hands.write(one, released)
+    control.write(one, released)
 
 
-def _adopt(hands: Hands, one: Manifest, deployment: Manifest) -> Manifest | None:
+def _adopt(control: NamespaceControl, one: Manifest, deployment: Manifest) -> Manifest | None:
     def adopted(manifest: Manifest) -> Manifest:
         metadata = manifest["metadata"]
         owners = metadata.get("ownerReferences") or []
@@ -82,33 +82,33 @@ def _adopt(hands: Hands, one: Manifest, deployment: Manifest) -> Manifest | None
         mine = reference(deployment)
         return {**manifest, "metadata": {**metadata, "ownerReferences": [*owners, mine]}}
 
-    return hands.write(one, adopted)
+    return control.write(one, adopted)
 
 
-def _create(hands: Hands, deployment: Manifest, wanted: Manifest) -> bool:
+def _create(control: NamespaceControl, deployment: Manifest, wanted: Manifest) -> bool:
     """Create the ReplicaSet of the current template; False, and why in the status, if refused."""
     namespace, name = deployment["metadata"]["namespace"], wanted["metadata"]["name"]
     metadata = {**wanted["metadata"], "ownerReferences": [reference(deployment)]}
     try:
         stored = objects.create(
-            "ReplicaSet", namespace, {**wanted, "metadata": metadata}, now=hands.now
+            "ReplicaSet", namespace, {**wanted, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
         if _is_made(deployment, wanted):
             return True
         # Another template has this hash, or the name is taken: the next hash is another.
-        hands.write_status(deployment, status_rules.collided(deployment.get("status") or {}))
-        hands.look_again(hands.now)
+        control.write_status(deployment, status_rules.collided(deployment.get("status") or {}))
+        control.look_again(control.now)
         return False
     except StatusError as error:
         text = f'Failed to create new replica set "{name}": {error.message}'
-        hands.tell(deployment, "Warning", "ReplicaSetCreateError", text)
-        status = status_rules.failed_to_create(deployment, name, error.message, hands.now)
-        hands.write_status(deployment, status)
-        hands.retry()
+        control.record_event(deployment, "Warning", "ReplicaSetCreateError", text)
+        status = status_rules.failed_to_create(deployment, name, error.message, control.now)
+        control.write_status(deployment, status)
+        control.retry()
         return False
-    hands.wrote = True
-    hands.world.replace("ReplicaSet", name, decode_object(stored.manifest))
+    control.wrote = True
+    control.world.replace("ReplicaSet", name, decode_object(stored.manifest))
     return True
 
 
@@ -126,7 +126,7 @@ def _is_made(deployment: Manifest, wanted: Manifest) -> bool:
     return mine and records.same_template(found["spec"]["template"], wanted["spec"]["template"])
 
 
-def _resize(hands: Hands, stored: Manifest, one: records.ReplicaSet) -> None:
+def _resize(control: NamespaceControl, stored: Manifest, one: records.ReplicaSet) -> None:
     def changed(manifest: Manifest) -> Manifest:
         spec = {**manifest["spec"], "replicas": one.replicas}
         if one.min_ready_seconds or spec.get("minReadySeconds"):
@@ -135,10 +135,10 @@ def _resize(hands: Hands, stored: Manifest, one: records.ReplicaSet) -> None:
         metadata = {**manifest["metadata"], "annotations": annotations}
         return {**manifest, "metadata": metadata, "spec": spec}
 
-    hands.write(stored, changed)
+    control.write(stored, changed)
 
 
-def _note_revision(hands: Hands, deployment: Manifest, revision: str) -> None:
+def _note_revision(control: NamespaceControl, deployment: Manifest, revision: str) -> None:
     def noted(manifest: Manifest) -> Manifest:
         annotations = {
             **(manifest["metadata"].get("annotations") or {}),
@@ -146,4 +146,4 @@ def _note_revision(hands: Hands, deployment: Manifest, revision: str) -> None:
         }
         return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
-    hands.write(deployment, noted)
+    control.write(deployment, noted)

@@ -26,8 +26,8 @@ from scheduling.controllers.workloads import (
     replica_sets,
     stateful_sets,
 )
+from scheduling.controllers.workloads.control import NamespaceControl
 from scheduling.controllers.workloads.daemon_set_rules import DaemonNode
-from scheduling.controllers.workloads.hands import Hands
 from scheduling.controllers.workloads.world import World, daemon_nodes
 
 logger = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ _CLUSTER: Final = ""
 _ROUNDS: Final = 3
 """Steps in a pass: what a Deployment wants of a ReplicaSet is done before the next second."""
 
-_Sync = Callable[[Hands, Manifest], object]
+_Sync = Callable[[NamespaceControl, Manifest], object]
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class _Step(msgspec.Struct, frozen=True):
     kind: str
     work: _Sync
     reads: tuple[str, ...] = ()
-    before: Callable[[Hands], object] = lambda hands: None
+    before: Callable[[NamespaceControl], object] = lambda control: None
     """What it does for the namespace, before the objects."""
 
 
@@ -182,26 +182,26 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     for _ in range(_ROUNDS):
         steps = _at_work()
         kinds = dict.fromkeys(kind for one in steps for kind in (one.kind, *one.reads))
-        hands = Hands(World(namespace, list(kinds)), now)
+        control = NamespaceControl(World(namespace, list(kinds)), now)
         for step in steps:
             with acting(controller(step.account)):
-                step.before(hands)
-                for owner in list(hands.world.owners[step.kind]):
-                    _alone(hands, owner, step.work)
-        due_at = hands.finish()
-        if not hands.wrote:
+                step.before(control)
+                for owner in list(control.world.owners[step.kind]):
+                    _alone(control, owner, step.work)
+        due_at = control.finish()
+        if not control.wrote:
             break
     return due_at
 
 
-def _alone(hands: Hands, owner: Manifest, work: _Sync) -> None:
+def _alone(control: NamespaceControl, owner: Manifest, work: _Sync) -> None:
     """Work on one workload; what it cannot digest is set aside, and the others go on."""
     metadata = owner["metadata"]
     which = Which(owner["kind"], namespace=metadata["namespace"], name=metadata["name"])
     aside.each(
         NAME,
         [owner],
-        lambda some: work(hands, some[0]),
+        lambda some: work(control, some[0]),
         which=lambda one: which,
-        now=hands.now,
+        now=control.now,
     )

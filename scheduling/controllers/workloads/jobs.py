@@ -9,24 +9,24 @@ from clusterstate.objects.errors import Conflict, NotFound
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
-from scheduling.controllers.workloads.hands import Hands, pod_of
+from scheduling.controllers.workloads.control import NamespaceControl, pod_of
 
 KIND = "Job"
 
 
-def sync(hands: Hands, job: Manifest) -> None:
+def sync(control: NamespaceControl, job: Manifest) -> None:
     """Start and end a Job's pods, count those that ended, and say how it goes."""
     if not rules.is_mine(job):
         return
-    pods = hands.claim(job)
-    plan = rules.plan(job, pods, now=hands.now)
+    pods = control.claim(job)
+    plan = rules.plan(job, pods, now=control.now)
     for type_, reason, message in plan.events:
-        hands.tell(job, type_, reason, message)
+        control.record_event(job, type_, reason, message)
     if plan.expired:
-        _delete(hands, job)
+        _delete(control, job)
         return
-    made = hands.create(job, [_pod(job, index, plan.failures) for index in plan.create])
-    hands.remove(job, plan.delete[: rules.BURST])
+    made = control.create(job, [_pod(job, index, plan.failures) for index in plan.create])
+    control.remove(job, plan.delete[: rules.BURST])
     status = plan.status
     missing = len(plan.create) - len(made.names)
     if missing:
@@ -36,41 +36,45 @@ def sync(hands: Hands, job: Manifest) -> None:
     if plan.count:
         metadata = job["metadata"]
         actions.count_pods(
-            hands.world.namespace,
+            control.world.namespace,
             metadata["name"],
             metadata["uid"],
             status,
             [(one.name, one.uid) for one in plan.count],
             finalizer=rules.TRACKING,
-            now=hands.now,
+            now=control.now,
         )
-        hands.wrote = True
+        control.wrote = True
     else:
-        hands.write_status(job, status)
-    hands.look_again(plan.due_at)
+        control.write_status(job, status)
+    control.look_again(plan.due_at)
 
 
-def release(hands: Hands) -> None:
+def release(control: NamespaceControl) -> None:
     """Remove the finalizer of pods whose Job is gone: no Job will count them."""
-    for pod in (*hands.world.without_owner(KIND), *hands.world.orphans()):
+    for pod in (*control.world.without_owner(KIND), *control.world.orphans()):
         if pod.is_tracked:
             actions.release_pod(
-                hands.world.namespace, pod.name, pod.uid, finalizer=rules.TRACKING, now=hands.now
+                control.world.namespace,
+                pod.name,
+                pod.uid,
+                finalizer=rules.TRACKING,
+                now=control.now,
             )
-            hands.wrote = True
+            control.wrote = True
 
 
-def _delete(hands: Hands, job: Manifest) -> None:
+def _delete(control: NamespaceControl, job: Manifest) -> None:
     metadata = job["metadata"]
     options = {
         "preconditions": {"uid": metadata["uid"]},
         "propagationPolicy": "Foreground",
     }
     try:
-        objects.delete(KIND, metadata["namespace"], metadata["name"], options, now=hands.now)
+        objects.delete(KIND, metadata["namespace"], metadata["name"], options, now=control.now)
     except (NotFound, Conflict):
         return
-    hands.wrote = True
+    control.wrote = True
 
 
 def _pod(job: Manifest, index: int | None, failures: Mapping[int, tuple[int, int]]) -> Manifest:

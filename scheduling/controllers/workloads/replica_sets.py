@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import replica_set_rules as rules
-from scheduling.controllers.workloads.hands import NOTHING_MADE, Hands, pod_of
+from scheduling.controllers.workloads.control import NOTHING_MADE, NamespaceControl, pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 from scheduling.controllers.workloads.world import World
 
 
-def sync(hands: Hands, owner: Manifest) -> int:
+def sync(control: NamespaceControl, owner: Manifest) -> int:
     """Bring an owner's pods to what it asks for; return how many came or went."""
-    pods = hands.claim(owner)
+    pods = control.claim(owner)
     active = [one for one in pods if one.is_active]
     template: Manifest = (owner.get("spec") or {}).get("template") or {}
     short = rules.missing(owner, len(active)) if template else 0
@@ -19,20 +19,20 @@ def sync(hands: Hands, owner: Manifest) -> int:
     if owner["metadata"].get("deletionTimestamp"):
         short = 0
     elif short > 0:
-        waits = hands.waits(owner)
-        made = hands.create(owner, [pod_of(owner, template)] * short)
+        waits = control.waits(owner)
+        made = control.create(owner, [pod_of(owner, template)] * short)
         error = made.error or (_standing_error(owner) if waits else "")
     elif short < 0:
-        related = _related(hands.world, owner)
-        gone = surplus(active, -short, related=related, now=hands.now)
-        error = hands.remove(owner, gone)
+        related = _related(control.world, owner)
+        gone = surplus(active, -short, related=related, now=control.now)
+        error = control.remove(owner, gone)
         if not error:
             going = {one.id for one in gone}
             pods = [one for one in pods if one.id not in going]
-    counts, due_at = rules.count(owner, pods, created=len(made.names), now=hands.now)
-    hands.look_again(due_at)
-    status = rules.status(owner, counts, short=short, error=error, now=hands.now)
-    hands.write_status(owner, status)
+    counts, due_at = rules.count(owner, pods, created=len(made.names), now=control.now)
+    control.look_again(due_at)
+    status = rules.status(owner, counts, short=short, error=error, now=control.now)
+    control.write_status(owner, status)
     return abs(short) if short < 0 else len(made.names)
 
 

@@ -8,12 +8,12 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import decode_object
 from scheduling.controllers.workloads import deployment_status
 from scheduling.controllers.workloads import revision_rules as rules
-from scheduling.controllers.workloads.hands import Hands, reference
+from scheduling.controllers.workloads.control import NamespaceControl, reference
 
 KIND = "ControllerRevision"
 
 
-def trace(hands: Hands, owner: Manifest) -> rules.History | None:
+def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
     """Return an owner's history with its present template in it.
 
     ``None`` when the name of the new revision is taken; the next hash is another.
@@ -21,7 +21,7 @@ def trace(hands: Hands, owner: Manifest) -> rules.History | None:
     uid = owner["metadata"]["uid"]
     mine = [
         one
-        for one in hands.world.owners[KIND]
+        for one in control.world.owners[KIND]
         if any(
             it.get("controller") and it.get("uid") == uid
             for it in one["metadata"].get("ownerReferences") or ()
@@ -30,25 +30,27 @@ def trace(hands: Hands, owner: Manifest) -> rules.History | None:
     history = rules.trace(owner, mine)
     if history.raised:
         number = history.current["revision"]
-        hands.write(history.current, lambda one: {**one, "revision": number})
+        control.write(history.current, lambda one: {**one, "revision": number})
     if not history.created:
         return history
     wanted = history.current
     metadata = {**wanted["metadata"], "ownerReferences": [reference(owner)]}
     try:
         stored = objects.create(
-            KIND, hands.world.namespace, {**wanted, "metadata": metadata}, now=hands.now
+            KIND, control.world.namespace, {**wanted, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
-        hands.write_status(owner, deployment_status.collided(owner.get("status") or {}))
+        control.write_status(owner, deployment_status.collided(owner.get("status") or {}))
         return None
-    hands.wrote = True
+    control.wrote = True
     current = decode_object(stored.manifest)
-    hands.world.replace(KIND, metadata["name"], current)
+    control.world.replace(KIND, metadata["name"], current)
     return rules.History(current, history.old, created=True)
 
 
-def truncate(hands: Hands, owner: Manifest, history: rules.History, live: Collection[str]) -> None:
+def truncate(
+    control: NamespaceControl, owner: Manifest, history: rules.History, live: Collection[str]
+) -> None:
     """Delete the old revisions beyond the owner's limit, but none that a pod is of."""
     for one in rules.beyond(owner, history.old, live):
-        hands.delete(one)
+        control.delete(one)

@@ -8,26 +8,26 @@ from clusterstate.objects.errors import AlreadyExists, StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import revisions
 from scheduling.controllers.workloads import stateful_set_rules as rules
-from scheduling.controllers.workloads.hands import Hands, pod_of, reference
+from scheduling.controllers.workloads.control import NamespaceControl, pod_of, reference
 from scheduling.controllers.workloads.pods import OwnedPod
 from scheduling.controllers.workloads.revision_rules import HASH_LABEL
 
 _CLAIM = "PersistentVolumeClaim"
 
 
-def sync(hands: Hands, owner: Manifest) -> None:
+def sync(control: NamespaceControl, owner: Manifest) -> None:
     """Make a StatefulSet's next step, and bring its status up to date."""
-    pods = hands.claim(owner)
-    history = revisions.trace(hands, owner)
+    pods = control.claim(owner)
+    history = revisions.trace(control, owner)
     if history is None:
         return
     known = {one["metadata"]["name"]: one for one in (*history.old, history.current)}
     update = history.current["metadata"]["name"]
     current = (owner.get("status") or {}).get("currentRevision") or update
     current = current if current in known else update
-    plan = rules.plan(owner, pods, current=current, update=update, now=hands.now)
+    plan = rules.plan(owner, pods, current=current, update=update, now=control.now)
     for type_, reason, message in plan.events:
-        hands.tell(owner, type_, reason, message)
+        control.record_event(owner, type_, reason, message)
     wanted = [
         pod_of(
             owner,
@@ -35,20 +35,20 @@ def sync(hands: Hands, owner: Manifest) -> None:
             name=f"{owner['metadata']['name']}-{ordinal}",
         )
         for ordinal, revision in plan.create[: rules.BURST]
-        if _have_claims(hands, owner, ordinal)
+        if _have_claims(control, owner, ordinal)
     ]
-    hands.create(owner, wanted)
-    _give_claims(hands, owner, pods)
-    hands.remove(owner, plan.delete[: rules.BURST])
+    control.create(owner, wanted)
+    _give_claims(control, owner, pods)
+    control.remove(owner, plan.delete[: rules.BURST])
     live = {one.labels.get(HASH_LABEL, "") for one in pods} | {current}
-    revisions.truncate(hands, owner, history, live)
-    hands.write_status(owner, plan.status)
-    hands.look_again(plan.due_at)
+    revisions.truncate(control, owner, history, live)
+    control.write_status(owner, plan.status)
+    control.look_again(plan.due_at)
 
 
-def _give_claims(hands: Hands, owner: Manifest, pods: Iterable[OwnedPod]) -> None:
+def _give_claims(control: NamespaceControl, owner: Manifest, pods: Iterable[OwnedPod]) -> None:
     """Say in the claims of all pods with whom they go, before a pod that is too many goes."""
-    claims = {one["metadata"]["name"]: one for one in hands.world.owners[_CLAIM]}
+    claims = {one["metadata"]["name"]: one for one in control.world.owners[_CLAIM]}
     for pod in pods:
         ordinal = rules.ordinal_of(owner, pod)
         if ordinal is None:
@@ -61,7 +61,7 @@ def _give_claims(hands: Hands, owner: Manifest, pods: Iterable[OwnedPod]) -> Non
             if claim is not None and not claim["metadata"].get("deletionTimestamp"):
                 owners = rules.owners_of_claim(claim, owner, pod, wanted)
                 if owners != (claim["metadata"].get("ownerReferences") or []):
-                    hands.write(claim, partial(_owned, owners=owners))
+                    control.write(claim, partial(_owned, owners=owners))
 
 
 def _owned(claim: Manifest, owners: list[Manifest]) -> Manifest:
@@ -76,28 +76,28 @@ def _reference_to(pod: OwnedPod) -> Manifest:
     }  # fmt: skip
 
 
-def _have_claims(hands: Hands, owner: Manifest, ordinal: int) -> bool:
+def _have_claims(control: NamespaceControl, owner: Manifest, ordinal: int) -> bool:
     """Create the claims of a pod that are not there.
 
     False if one is refused, with an event, or belongs to a former pod, with which it is about to
     go.
     """
-    present = {one["metadata"]["name"]: one for one in hands.world.owners[_CLAIM]}
+    present = {one["metadata"]["name"]: one for one in control.world.owners[_CLAIM]}
     for claim in rules.claims_for(owner, ordinal):
         name = claim["metadata"]["name"]
         known = (present.get(name) or {}).get("metadata") or {}
         owners = known.get("ownerReferences") or ()
         if known.get("deletionTimestamp") or any(one.get("kind") == "Pod" for one in owners):
-            hands.retry()
+            control.retry()
             return False
         try:
-            objects.create(_CLAIM, hands.world.namespace, claim, now=hands.now)
+            objects.create(_CLAIM, control.world.namespace, claim, now=control.now)
         except AlreadyExists:
             continue
         except StatusError as error:
             text = f"create Claim {name} for Pod failed: {error.message}"
-            hands.tell(owner, "Warning", "FailedCreate", text)
-            hands.retry()
+            control.record_event(owner, "Warning", "FailedCreate", text)
+            control.retry()
             return False
-        hands.wrote = True
+        control.wrote = True
     return True

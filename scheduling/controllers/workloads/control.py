@@ -1,4 +1,4 @@
-"""What all workload controllers do: create and delete pods, claim them, write statuses, tell.
+"""What all workload controllers do: create, delete and claim pods, write statuses and events.
 
 What is refused (a quota, a namespace that ends) is no reason to try again at once: the next attempt
 of the same owner waits twice as long as the one before it, and begins with a single pod.
@@ -66,17 +66,17 @@ class Made(msgspec.Struct, frozen=True):
 NOTHING_MADE: Final = Made([])
 
 
-class Hands:
-    """Carries out what controllers want in one namespace, and keeps the events to record.
+class NamespaceControl:
+    """Carries out what workload controllers decide in one namespace (Kubernetes' PodControl).
 
-    ``wrote`` tells whether anything was written.
+    ``wrote`` tells whether anything was written. Events are kept until ``finish`` records them.
     """
 
     def __init__(self, world: World, now: datetime) -> None:
         self.world = world
         self.now = now
         self.wrote = False
-        self._news: list[Occurrence] = []
+        self._events: list[Occurrence] = []
         self._dues: list[datetime] = []
 
     def look_again(self, at: datetime | None) -> None:
@@ -90,14 +90,14 @@ class Hands:
 
     def finish(self) -> datetime | None:
         """Record the events; return when to look at the namespace again though nothing changed."""
-        if self._news:
-            events.record_many(self._news, now=self.now)
+        if self._events:
+            events.record_many(self._events, now=self.now)
         return min(self._dues, default=None)
 
-    def tell(self, owner: Manifest, type_: str, reason: str, message: str) -> None:
+    def record_event(self, owner: Manifest, type_: str, reason: str, message: str) -> None:
         """Keep an event about an owner, to be recorded with the others."""
         metadata = owner["metadata"]
-        self._news.append(
+        self._events.append(
             Occurrence(
                 kind=owner["kind"],
                 api_version=owner["apiVersion"],
@@ -181,7 +181,8 @@ class Hands:
         uid = owner["metadata"]["uid"]
         names: list[str] = []
         error: StatusError | None = None
-        # Who was refused before asks for one, and for the others only if that came to be.
+        # An owner whose pods were refused before asks for one, and for the others only if that one
+        # was created.
         probes = [pods[:1], pods[1:]] if uid in _refused else [pods]
         for some in probes:
             if not some or error is not None:
@@ -193,7 +194,7 @@ class Hands:
                     error = result
         self.wrote = self.wrote or bool(names)
         for name in names:
-            self.tell(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+            self.record_event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
         if error is None:
             _refused.pop(uid, None)
             return Made(names)
@@ -203,14 +204,14 @@ class Hands:
         metadata = owner["metadata"]
         causes = error.details.get("causes") or ()
         if any(one.get("reason") == _TERMINATING for one in causes):
-            return Made(names)  # it all ends, and nothing is missing
+            return Made(names)  # the namespace ends: no pod is missing in it
         kept = _refused.get(metadata["uid"])
         times = 1 if kept is None else kept.times + 1
         until = self.now + timedelta(seconds=min(_LONGEST_WAIT, 2.0 ** (times - 1)))
         generation = metadata.get("generation") or 0
         _refused[metadata["uid"]] = _Refused(times, generation, until)
         self.look_again(until)
-        self.tell(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+        self.record_event(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
         logger.warning("pods_refused", owner=metadata["name"], error=error.message)
         return Made(names, error.message, until)
 
@@ -225,12 +226,12 @@ class Hands:
         results = objects.delete_each(_POD, wanted, now=self.now)
         for one, result in zip(pods, results, strict=True):
             if not isinstance(result, StatusError):
-                self.tell(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {one.name}")
+                self.record_event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {one.name}")
                 self.wrote = True
             elif not isinstance(result, NotFound | Conflict):
                 error = error or result.message
         if error:
-            self.tell(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
+            self.record_event(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
         return error
 
     def claim(self, owner: Manifest) -> list[OwnedPod]:
@@ -253,7 +254,7 @@ class Hands:
         return pods
 
     def _change_owners(self, pod: OwnedPod, wanted: list[Manifest], owner: Manifest) -> bool:
-        """Put what is wanted in the place of a pod's reference to this owner; False if it stays."""
+        """Replace a pod's reference to this owner by those wanted; return if the pod changed."""
         uid = owner["metadata"]["uid"]
 
         def changed(manifest: Manifest) -> Manifest:
