@@ -15,7 +15,7 @@ import msgspec
 import psycopg
 from django.core.exceptions import RequestDataTooBig
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -199,7 +199,8 @@ def translate(error: Exception) -> errors.StatusError:
     return errors.StatusError(INTERNAL)
 
 
-def _headers(known: errors.StatusError) -> dict[str, str]:
+def headers(known: errors.StatusError) -> dict[str, str]:
+    """Return the headers of a failure's answer, beside its type and length."""
     found = {"Cache-Control": NO_CACHE}
     if known.code == 401:
         found["WWW-Authenticate"] = "Bearer"
@@ -211,21 +212,4 @@ def _headers(known: errors.StatusError) -> dict[str, str]:
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """Return a view's answer to any exception (DRF's ``EXCEPTION_HANDLER``)."""
     known = translate(error)
-    return Response(as_status(known), known.code, headers=_headers(known), exception=True)
-
-
-def respond(error: Exception) -> HttpResponse:
-    """Return the HTTP answer for any exception where no view is, in JSON."""
-    known = translate(error)
-    body = encode(as_status(known))
-    return HttpResponse(body, content_type=JSON, status=known.code, headers=_headers(known))
-
-
-def unknown_path(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Answer 404 for paths that no view serves."""
-    return respond(errors.NotFound(UNKNOWN_PATH))
-
-
-def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer 500; Django has logged the cause."""
-    return respond(errors.StatusError(INTERNAL))
+    return Response(as_status(known), known.code, headers=headers(known), exception=True)

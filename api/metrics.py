@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from api import auth, clock, errors, exposition, room
+from api import auth, clock, errors, exposition, failures, room
 from api.routes import Route, split, verb
 from clusterstate import aside, progress
 from clusterstate.access.rules import Attributes
@@ -306,4 +306,4 @@ def view(request: HttpRequest) -> HttpResponse:
         require(request)
         return HttpResponse(text(), content_type=exposition.CONTENT_TYPE)
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-        return errors.respond(error)
+        return failures.answer_to(request, error)

@@ -20,6 +20,7 @@ TABLE: Final = "table"
 PARTIAL: Final = "partial"
 YAML: Final = "yaml"
 PROTOBUF: Final = "protobuf"
+PARTIAL_PROTOBUF: Final = "partial-protobuf"
 PAGE: Final = "page"
 DISCOVERY_FORM: Final = "discovery"
 
@@ -38,13 +39,13 @@ _SHAPES = {
 def forms(accept: str) -> tuple[str, ...]:
     """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
 
-    An empty header takes anything. Protobuf comes last, and only without parameters. Each distinct
-    header is read once.
+    An empty header takes anything. Protobuf comes last, and never as a ``Table``, which has no
+    message there. Each distinct header is read once.
     """
     if not accept.strip():
         return (PLAIN,)
     found: list[str] = []
-    protobuf = False
+    protobuf: list[str] = []
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
         media = media.lower()
@@ -60,16 +61,16 @@ def forms(accept: str) -> tuple[str, ...]:
         elif media in _YAML and shape is None:
             found.append(YAML)
         elif media == MEDIA_TYPE and shape is None:
-            protobuf = True
-    if protobuf:
-        found.append(PROTOBUF)
-    return tuple(dict.fromkeys(found))
+            protobuf.append(PROTOBUF)
+        elif media == MEDIA_TYPE and _SHAPES.get(shape or "") == PARTIAL:
+            protobuf.append(PARTIAL_PROTOBUF)
+    return tuple(dict.fromkeys([*found, *protobuf]))
 
 
 def form(accept: str) -> str:
     """Return ``TABLE``, ``PARTIAL`` or ``PLAIN`` for what is sent as lines: watches and waits.
 
-    Where protobuf alone is taken the form is ``PLAIN`` as well.
+    Where protobuf alone is taken the form is ``PLAIN`` or ``PARTIAL`` as well.
 
     Raises:
         NotAcceptable: nothing in it can be given.
@@ -79,6 +80,8 @@ def form(accept: str) -> str:
             return found
         if found == PROTOBUF:
             return PLAIN
+        if found == PARTIAL_PROTOBUF:
+            return PARTIAL
     raise not_acceptable()
 
 
@@ -100,16 +103,17 @@ def wants_protobuf(accept: str) -> bool:
     """Return whether an ``Accept`` header takes protobuf and no JSON."""
     if "protobuf" not in accept.lower():
         return False
-    found = [one for one in forms(accept) if one in (PLAIN, TABLE, PARTIAL, PROTOBUF)]
-    return found == [PROTOBUF]
+    found = {PLAIN, TABLE, PARTIAL, PROTOBUF, PARTIAL_PROTOBUF}.intersection(forms(accept))
+    return bool(found) and found <= {PROTOBUF, PARTIAL_PROTOBUF}
 
 
 def for_failures(accept: str) -> str:
     """Return the form of a failure: JSON, unless the client takes YAML or protobuf alone."""
     found = forms(accept)
-    if found and found[0] in (YAML, PROTOBUF):
-        return found[0]
-    return PLAIN
+    first = found[0] if found else PLAIN
+    if first == PARTIAL_PROTOBUF:
+        return PROTOBUF
+    return first if first in (YAML, PROTOBUF) else PLAIN
 
 
 def not_acceptable() -> NotAcceptable:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import auth, descriptions, errors
+from api import auth, descriptions, errors, failures
 from clusterstate.access.rules import Attributes
 from clusterstate.objects import wire_types
 from clusterstate.objects.kind import Kind
@@ -318,7 +318,7 @@ def v2(request: HttpRequest) -> HttpResponse:
         user = auth.user_of(request.META)
         auth.require(user, Attributes(verb="get", path=request.path_info))
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-        return errors.respond(error)
+        return failures.answer_to(request, error)
     accept = request.META.get("HTTP_ACCEPT", "")
     plain = "json" in accept and "protobuf" not in accept
     body = _json() if plain else protobuf()

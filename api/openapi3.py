@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from django.http import HttpRequest, HttpResponse
 
-from api import auth, descriptions, discovery, errors, openapi, resources
+from api import auth, descriptions, discovery, errors, failures, openapi, resources
 from api.openapi import gvk
 from clusterstate.access.rules import Attributes
 from clusterstate.objects import patching, wire_types
@@ -485,7 +485,7 @@ def v3(request: HttpRequest, key: str = "") -> HttpResponse:
             raise NotFound(errors.UNKNOWN_PATH)
         return _answer(request, *_body(found[0], found[1]))
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-        return errors.respond(error)
+        return failures.answer_to(request, error)
 
 
 def _answer(request: HttpRequest, body: bytes, hashed: str) -> HttpResponse:

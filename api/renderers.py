@@ -104,6 +104,16 @@ class ProtobufRenderer(Renderer):
             raise negotiation.not_acceptable() from error
 
 
+class PartialProtobufRenderer(ProtobufRenderer):
+    """Objects with their metadata alone, in protobuf."""
+
+    format = negotiation.PARTIAL_PROTOBUF
+
+    def write(self, data: Any, query: Any) -> bytes:
+        """Return protobuf."""
+        return super().write(data.partial() if isinstance(data, Content) else data, query)
+
+
 class PageRenderer(Renderer):
     """A page in HTML, for people who are signed in."""
 
@@ -126,6 +136,7 @@ OF_OBJECTS: Final = (
     PartialRenderer,
     YAMLRenderer,
     ProtobufRenderer,
+    PartialProtobufRenderer,
     PageRenderer,
 )
 OF_DOCUMENTS: Final = (JSONRenderer, YAMLRenderer, ProtobufRenderer, PageRenderer)

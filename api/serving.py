@@ -43,6 +43,7 @@ from api import (
     auth,
     connections,
     errors,
+    failures,
     health,
     metrics,
     pulse,
@@ -553,7 +554,7 @@ class Application:
             if self._open[caller.flow] >= settings.MAX_CONNECTIONS // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-            response = errors.respond(error)
+            response = failures.of_scope(scope, error)
             await _refuse(scope, receive, send, response)
             audit.answered(entry, response.status_code, response=response.content)
             return
@@ -590,10 +591,10 @@ class Application:
             except asyncio.CancelledError:
                 # The server is told to end, and has waited for its requests as long as it does.
                 # What a thread was given may still be done; nobody waits for it any more.
-                await _reply_with(send, errors.respond(errors.ServiceUnavailable(ENDING)))
+                await _reply_with(send, failures.of_scope(scope, errors.ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-                response = errors.respond(error)
+                response = failures.of_scope(scope, error)
                 _observe(scope, response.status_code, started)
                 audit.answered(entry, response.status_code, request=body, response=response.content)
                 await _refuse(scope, receive, audit.telling(entry, send), response)
@@ -625,7 +626,7 @@ class Application:
                 else:
                     answers.append(_answer(self._respond(environ)))
             except Exception as error:  # noqa: BLE001  # the thread lives on
-                answers.append(_answer(errors.respond(error)))
+                answers.append(_answer(failures.of_scope(work.scope, error)))
         connections.release()
         return answers
 
@@ -642,7 +643,7 @@ class Application:
                 view = resources.objects.view(routes.of(work.scope).target)
                 responses.append(view(WSGIRequest(environ)))
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
-                responses.append(errors.respond(error))
+                responses.append(failures.of_scope(work.scope, error))
         with acting(APISERVER):  # what each of them creates or deletes is its user's
             batch.execute()
         connections.release()

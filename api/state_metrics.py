@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api import auth, connections, errors, exposition, wire
+from api import auth, connections, errors, exposition, failures, wire
 from api.impersonation import claim_of_headers
-from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error
+from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest, TooManyRequests
 from clusterstate.queries import state_metrics as queries
@@ -108,18 +108,20 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         if _busy.locked():
             raise TooManyRequests("another scrape of objects is answered", {"retryAfterSeconds": 5})
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-        await reply_error(send, error)
+        await failures.reply(scope, send, error)
         return
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
     try:
         async with _busy:
-            await _send_all(request, send, on_thread, client)
+            await _send_all(request, scope, send, on_thread, client)
     finally:
         listener.cancel()
 
 
-async def _send_all(request: Request, send: Send, on_thread: OnThread, client: Client) -> None:
+async def _send_all(
+    request: Request, scope: Scope, send: Send, on_thread: OnThread, client: Client
+) -> None:
     stream = _Stream(request)
     headers = [(b"content-type", exposition.CONTENT_TYPE.encode())]
     if request.compressed:
@@ -133,7 +135,7 @@ async def _send_all(request: Request, send: Send, on_thread: OnThread, client: C
             except Exception as error:
                 if began:
                     raise  # the connection is cut, and Prometheus drops what came
-                await reply_error(send, error)
+                await failures.reply(scope, send, error)
                 return
             if not began:
                 began = True

@@ -45,5 +45,5 @@ urlpatterns = [
     re_path(r"^$", documents.RootView.as_view()),
 ]
 
-handler404 = "api.errors.unknown_path"
-handler500 = "api.errors.server_error"
+handler404 = "api.failures.unknown_path"
+handler500 = "api.failures.server_error"

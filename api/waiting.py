@@ -7,11 +7,11 @@ meanwhile but an open connection: the loop waits for the pod's next change in th
 
 import asyncio
 
-from api import auth, connections, errors, negotiation, replies, rights, routes, wire
+from api import auth, connections, errors, failures, negotiation, replies, rights, routes, wire
 from api.hub import Event, events_of, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
-from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, reply_error, wait
+from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, wait
 from clusterstate import changes
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import DELETED
@@ -140,6 +140,6 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-        await reply_error(send, error)
+        await failures.reply(scope, send, error)
     finally:
         listener.cancel()

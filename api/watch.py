@@ -22,6 +22,7 @@ from api import (
     connections,
     errors,
     event_group,
+    failures,
     metrics,
     negotiation,
     options,
@@ -72,6 +73,7 @@ _HEADERS = [
     (b"cache-control", b"no-cache, private"),
     (b"x-content-type-options", b"nosniff"),
 ]
+_PARTIAL = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 _jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
 
 
@@ -191,7 +193,8 @@ def _in_protobuf(accept: str, kind: Kind) -> bool:
     """
     if not negotiation.wants_protobuf(accept):
         return False
-    if protobuf.is_known(kind.api_version, kind.name):
+    partial = negotiation.form(accept) == negotiation.PARTIAL
+    if partial or protobuf.is_known(kind.api_version, kind.name):
         return True
     raise negotiation.not_acceptable()
 
@@ -271,24 +274,31 @@ class Writer:
         return _joined(lines)
 
     def _event(self, event: Event, verb: bytes) -> bytes:
-        if self._request.is_renamed and self._request.form == negotiation.PLAIN:
-            form = ("renamed", verb, self._request.protobuf)
-            return event.cached(form, lambda: self._renamed(event.new, verb))
-        if self._request.protobuf:
+        form, in_protobuf = self._request.form, self._request.protobuf
+        if form == negotiation.PARTIAL:
+            partial = ("partial", verb, in_protobuf)
+            return event.cached(partial, lambda: self._partial(event.new, verb))
+        if self._request.is_renamed and form == negotiation.PLAIN:
+            renamed = ("renamed", verb, in_protobuf)
+            return event.cached(renamed, lambda: self._renamed(event.new, verb))
+        if in_protobuf:
             return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
-        if self._request.form == negotiation.PLAIN:
+        if form == negotiation.PLAIN:
             return event.line(verb)
-        if self._request.form == negotiation.PARTIAL:
-            return event.cached(("partial", verb), lambda: _partial(event.new, verb))
         headed, self._headed = self._headed, False
         key = (verb, self._request.include, headed)
         return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
 
     def _renamed(self, item: Manifest, verb: bytes) -> bytes:
-        shown = event_names.shown(item)
+        return self._line(event_names.shown(item), verb)
+
+    def _partial(self, item: Manifest, verb: bytes) -> bytes:
+        return self._line({**_PARTIAL, "metadata": item["metadata"]}, verb)
+
+    def _line(self, item: Manifest, verb: bytes) -> bytes:
         if self._request.protobuf:
-            return protobuf.event(verb, shown)
-        return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(shown))
+            return protobuf.event(verb, item)
+        return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(item))
 
     def _table(self, item: Manifest, verb: bytes, *, headed: bool) -> bytes:
         metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
@@ -307,14 +317,16 @@ class Writer:
         return _joined(map(self._added, items))
 
     def _added(self, item: bytes) -> bytes:
+        if self._request.form == negotiation.PARTIAL and not self._request.protobuf:
+            return b'{"type":"ADDED","object":%s}\n' % replies.partial_object(item)
+        if self._request.form == negotiation.PARTIAL:
+            return self._partial(replies.decode(item), b"ADDED")
         if self._request.is_renamed and self._request.form == negotiation.PLAIN:
             return self._renamed(replies.decode(item), b"ADDED")
         if self._request.protobuf:
             return protobuf.event(b"ADDED", replies.decode(item))
         if self._request.form == negotiation.PLAIN:
             return b'{"type":"ADDED","object":%s}\n' % item
-        if self._request.form == negotiation.PARTIAL:
-            return b'{"type":"ADDED","object":%s}\n' % replies.partial_object(item)
         headed, self._headed = self._headed, False
         return self._table(replies.decode(item), b"ADDED", headed=headed)
 
@@ -331,19 +343,12 @@ class Writer:
         }
         if self._request.is_renamed:
             item["apiVersion"] = event_names.API_VERSION
-        if self._request.protobuf:
-            return protobuf.event(b"BOOKMARK", item)
+        if self._request.form == negotiation.PARTIAL:
+            return self._partial(item, b"BOOKMARK")
         if self._request.form == negotiation.TABLE:
             # The row's object is where kubectl looks for the annotation.
             item = tables.table(kind, [item], metadata, now=clock.now(), headed=False)
-        elif self._request.form == negotiation.PARTIAL:
-            return _partial(item, b"BOOKMARK")
-        return b'{"type":"BOOKMARK","object":%s}\n' % wire.encode(item)
-
-
-def _partial(item: Manifest, verb: bytes) -> bytes:
-    """Return the line of an event that has an object's metadata alone."""
-    return b'{"type":"%s","object":%s}\n' % (verb, replies.partial_object(wire.encode(item)))
+        return self._line(item, b"BOOKMARK")
 
 
 def _joined(lines: Iterable[bytes]) -> list[bytes]:
@@ -560,20 +565,12 @@ async def wait(wake: asyncio.Event, seconds: float) -> None:
         timer.cancel()
 
 
-async def reply_error(send: Send, error: Exception) -> None:
-    """Answer with a ``Status``."""
-    response = errors.respond(error)
-    pairs = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": pairs})
-    await send({"type": "http.response.body", "body": response.content})
-
-
 async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
     """Answer one watch."""
     try:
         request, wants = await on_thread(_open, scope)
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-        await reply_error(send, error)
+        await failures.reply(scope, send, error)
         return
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))

@@ -187,14 +187,76 @@ def test_what_has_no_protobuf_is_json_or_not_acceptable(server: Any, root: str) 
     assert decode(answer)["reason"] == "NotAcceptable"
 
 
-def frames(connection: Any, count: int) -> list[tuple[str, dict[str, Any]]]:
+PARTIAL = f"{MEDIA_TYPE};as=PartialObjectMetadata%s;g=meta.k8s.io;v=v1"
+
+
+@pytest.mark.parametrize(
+    ("token", "method", "path", "code"),
+    [
+        ("wrong", "GET", PODS, 401),
+        ("wrong", "GET", f"{PODS}?watch=true", 401),
+        ("nobody", "GET", PODS, 403),
+        ("nobody", "POST", PODS, 403),  # refused before the body is read
+        ("nobody", "GET", f"{PODS}?watch=true", 403),
+        ("nobody", "GET", f"{PODS}/a?waitFor=bound", 403),
+        ("root", "GET", "/no/such/path", 404),
+        ("root", "GET", "/apis/no.such/v1/things", 404),
+        ("root", "GET", f"{PODS}?labelSelector=%00", 400),
+        ("root", "GET", f"{PODS}?watch=true&labelSelector=%21%21", 400),
+    ],
+)
+def test_a_failure_outside_of_views_is_a_status_in_protobuf(
+    server: Any, token: str, method: str, path: str, code: int
+) -> None:
+    known = {"root": ["system:masters"], "nobody": ["team"]}
+    secret = make_token(token, known[token]) if token in known else token
+    body = pod("a") if method == "POST" else b""
+    for accept in (MEDIA_TYPE, PARTIAL % ""):
+        found, headers, answer = server.ask(
+            method, path, secret, body, accept=accept, content_type=MEDIA_TYPE
+        )
+        assert (found, headers["content-type"]) == (code, MEDIA_TYPE), answer
+        status = decode(answer)
+        assert (status["kind"], status["code"]) == ("Status", code)
+        assert status["message"]
+
+
+def test_metadata_alone_comes_in_protobuf(server: Any, root: str) -> None:
+    assert server.ask("POST", PODS, root, pod("a"), content_type=MEDIA_TYPE)[0] == 201
+    _, headers, answer = server.ask("GET", f"{PODS}/a", root, accept=PARTIAL % "")
+    in_json = json.loads(server.ask("GET", f"{PODS}/a", root)[2])
+    assert headers["content-type"] == MEDIA_TYPE
+    found = decode(answer)
+    assert (found["kind"], found["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    assert found["metadata"] == decode(encode(in_json))["metadata"]
+    assert "spec" not in found
+    found = decode(server.ask("GET", PODS, root, accept=PARTIAL % "List")[2])
+    assert (found["kind"], found["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    assert found["metadata"]["resourceVersion"]
+    assert [item["metadata"]["name"] for item in found["items"]] == ["a"]
+    # So do objects whose own kind has no protobuf message.
+    path = "/apis/stowage.dev/v1/evictions"
+    code, _, answer = server.ask("GET", path, root, accept=PARTIAL % "List")
+    assert (code, decode(answer)["kind"]) == (200, "PartialObjectMetadataList")
+
+
+def test_a_table_has_no_form_in_protobuf(server: Any, root: str) -> None:
+    accept = f"{MEDIA_TYPE};as=Table;g=meta.k8s.io;v=v1"
+    code, _, answer = server.ask("GET", PODS, root, accept=accept)
+    assert code == 406
+    assert b"NotAcceptable" in answer
+
+
+def frames(connection: Any, count: int, *, begun: bool = False) -> list[tuple[str, dict[str, Any]]]:
     """Return the next events of a watch in protobuf."""
     raw = b""
     found: list[tuple[str, dict[str, Any]]] = []
+    if begun:
+        raw = b"\r\n\r\n"
     while b"\r\n\r\n" not in raw:
         raw += connection.recv(65536)
     head, _, chunks = raw.partition(b"\r\n\r\n")
-    assert f"content-type: {MEDIA_TYPE};stream=watch".encode() in head.lower()
+    assert begun or f"content-type: {MEDIA_TYPE};stream=watch".encode() in head.lower()
     data = b""
     while len(found) < count:
         while b"\r\n" in chunks:  # the body is chunked: a length in hexadecimal, then the bytes
@@ -233,6 +295,25 @@ def test_a_watch_sends_frames_of_protobuf(server: Any, root: str) -> None:
         )
         ((kind, status),) = frames(connection, 1)
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_a_watch_sends_metadata_alone_in_protobuf(server: Any, root: str) -> None:
+    assert server.ask("POST", PODS, root, pod("a"), content_type=MEDIA_TYPE)[0] == 201
+    path = (
+        f"{PODS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true"
+        "&resourceVersionMatch=NotOlderThan"
+    )
+    with server.connect() as connection:
+        connection.sendall(request("GET", path, root, accept=PARTIAL % ""))
+        added, bookmark = frames(connection, 2)
+        assert server.ask("DELETE", f"{PODS}/a?gracePeriodSeconds=0", root)[0] == 200
+        ((verb, gone),) = frames(connection, 1, begun=True)
+    assert (added[0], bookmark[0], verb) == ("ADDED", "BOOKMARK", "DELETED")
+    for item in (added[1], bookmark[1], gone):
+        assert (item["kind"], item["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+        assert "spec" not in item
+    assert (added[1]["metadata"]["name"], gone["metadata"]["name"]) == ("a", "a")
+    assert bookmark[1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 def test_changes_come_in_protobuf_as_they_happen(server: Any, root: str) -> None:
