@@ -95,9 +95,28 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
             cause = FieldError(NOT_SUPPORTED, "propagationPolicy", policy, detail)
             raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
         options["propagationPolicy"] = policy
+    _refuse_unsafe(value, query)
     only_try = [*(value.get("dryRun") or ()), *query.getlist("dryRun")]
     options["dryRun"] = dry_run(only_try, "DeleteOptions")
     return options
+
+
+_UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+
+def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
+    """Refuse to delete without a look at the object: finalizers and budgets would not hold.
+
+    Raises:
+        BadRequest: the parameter is no boolean. Invalid: it is asked for.
+    """
+    asked = value.get(_UNSAFE)
+    if asked is None and _UNSAFE in query:
+        asked = wire.boolean(query.get(_UNSAFE, ""), _UNSAFE)
+    if asked:
+        detail = "every object that is stored here can be read, so none is deleted unread"
+        cause = FieldError(NOT_SUPPORTED, _UNSAFE, asked, detail)
+        raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
 
 
 def _signed(text: str | None) -> int | None:

@@ -140,7 +140,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     try:
         selector = labels.parse_selector(query.get("labelSelector", ""))
     except labels.SelectorError as error:
-        raise BadRequest(f"unable to parse requirement: {error}") from error
+        raise BadRequest(str(error)) from error
     field_text = query.get("fieldSelector", "")
     renamed = event_group.is_asked(target)
     if renamed:

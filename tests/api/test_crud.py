@@ -440,6 +440,19 @@ def test_a_collection_is_deleted_by_selector(api):
     assert names(api.get(PODS)) == ["p2"]
 
 
+UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+
+def test_a_deletion_without_a_look_at_the_object_is_refused_as_a_parameter_and_of_many(api):
+    api.post(PODS, pod()).ok(201)
+    for path in (f"{PODS}/p", PODS):
+        api.delete(f"{path}?{UNSAFE}=true").fails(422, "Invalid")
+        api.delete(f"{path}?{UNSAFE}=maybe").fails(400, "BadRequest")
+    api.post(f"{PODS}/p/eviction", {"deleteOptions": {UNSAFE: True}}).fails(422, "Invalid")
+    assert names(api.get(PODS)) == ["p"]
+    api.delete(f"{PODS}/p?{UNSAFE}=false").ok()
+
+
 def test_deleting_a_node_leaves_its_pods(api):
     api.post(NODES, node()).ok(201)
     api.post(PODS, pod()).ok(201)
@@ -462,7 +475,8 @@ def test_delete_options_that_do_not_decode_are_refused(api, body):
 @pytest.mark.parametrize(
     ("body", "field"),
     [({"propagationPolicy": "Maybe"}, "propagationPolicy"), ({"dryRun": ["Some"]}, "dryRun"),
-     ({"orphanDependents": True, "propagationPolicy": "Orphan"}, "propagationPolicy")],
+     ({"orphanDependents": True, "propagationPolicy": "Orphan"}, "propagationPolicy"),
+     ({UNSAFE: True}, UNSAFE)],
 )  # fmt: skip
 def test_wrong_delete_options_are_refused_by_the_name_of_the_field(api, body, field):
     api.post(PODS, pod()).ok(201)
