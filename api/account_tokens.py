@@ -12,7 +12,7 @@ from api.routes import Target
 from clusterstate.actions import account_tokens
 from clusterstate.objects import wire_types
 from clusterstate.objects.document import format_time
-from clusterstate.objects.errors import INVALID, BadRequest, FieldError, Invalid
+from clusterstate.objects.errors import FORBIDDEN, INVALID, BadRequest, FieldError, Invalid
 from clusterstate.objects.meta import Manifest
 
 GROUP: Final = "authentication.k8s.io"
@@ -41,6 +41,14 @@ def answer(value: Any, target: Target) -> Manifest:
         raise _wrong(path, seconds, "may not specify a duration less than 10 minutes")
     if seconds > LONGEST_SECONDS:
         raise _wrong(path, seconds, "may not specify a duration larger than 2^32 seconds")
+    if spec.get("attestations"):
+        detail = "a token here attests its account and the object that it is bound to, no more"
+        raise Invalid(
+            "TokenRequest",
+            "",
+            [FieldError(FORBIDDEN, "spec.attestations", None, detail)],
+            GROUP,
+        )
     audiences = list(spec.get("audiences") or ())
     issued = account_tokens.issue(
         target.namespace,

@@ -318,6 +318,7 @@ def paths() -> dict[str, list[str]]:
         for group, version in group_versions()
     ]
     other = [
+        "/.well-known/openid-configuration",
         "/api",
         "/apis",
         "/healthz",
@@ -325,6 +326,7 @@ def paths() -> dict[str, list[str]]:
         "/metrics",
         "/openapi/v2",
         "/openapi/v3",
+        "/openid/v1/jwks",
         "/readyz",
     ]
     return {"paths": sorted([*served, *other, "/version"])}

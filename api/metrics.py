@@ -29,7 +29,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _OTHER_PATHS = frozenset(
     {
         "/", "/api", "/apis", "/version", "/metrics", "/openapi/v2", "/openapi/v3", "/admin",
-        "/static", "/docs",
+        "/static", "/docs", "/.well-known", "/openid",
     }
 )  # fmt: skip
 """Paths without a resource that are told apart, by their beginning."""

@@ -6,7 +6,9 @@ longer than its account and the object that it is bound to, each distinguished f
 the same name by its uid. Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
 """
 
+import json
 import threading
+import time
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
@@ -15,6 +17,7 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from jwt.algorithms import ECAlgorithm
 
 from clusterstate import memory
 from clusterstate.access.authorizer import AUTHENTICATED
@@ -33,6 +36,8 @@ BINDABLE: Final = {"Node": "node", "Pod": "pod", "Secret": "secret"}
 """Kinds of objects that a token can be bound to, and their names in it."""
 _ASSERTED: Final = ("aud", "exp", "iat", "iss", "nbf", "sub")
 _EXTRA: Final = "authentication.kubernetes.io"
+REMEMBER_SECONDS: Final = 5.0
+"""How long a key that was withdrawn may still be used to check tokens."""
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -61,26 +66,28 @@ def is_one(token: str) -> bool:
 
 
 class _Keys:
-    """The public keys that this process remembers, by their ids."""
+    """The public keys that this process remembers, by their ids, for ``REMEMBER_SECONDS``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, EllipticCurvePublicKey] = {}
+        self._until = 0.0
 
     def find(self, key_id: str) -> EllipticCurvePublicKey | None:
-        """Return a key; queries when it is not remembered."""
-        found = self._known.get(key_id)
+        """Return a key; queries when it is not remembered, or when it may have been withdrawn."""
+        now = time.monotonic()
+        found = self._known.get(key_id) if now < self._until else None
         if found is None:
             read = {one.id: _public(one.private_key) for one in signing_keys()}
             with self._lock:
-                self._known = read
+                self._known, self._until = read, now + REMEMBER_SECONDS
             found = read.get(key_id)
         return found
 
     def forget(self) -> None:
         """Forget all keys."""
         with self._lock:
-            self._known = {}
+            self._known, self._until = {}, 0.0
 
 
 _keys = _Keys()
@@ -92,6 +99,19 @@ def _public(private_key: str) -> EllipticCurvePublicKey:
     public = key.public_key()
     assert isinstance(public, EllipticCurvePublicKey)
     return public
+
+
+def published_keys() -> list[Manifest]:
+    """Return the public keys as JSON Web Keys (RFC 7517), the newest first. Queries once."""
+    return [
+        {
+            **json.loads(ECAlgorithm.to_jwk(_public(one.private_key))),
+            "use": "sig",
+            "alg": ALGORITHM,
+            "kid": one.id,
+        }
+        for one in reversed(signing_keys())
+    ]
 
 
 def account(token: str, audiences: Collection[str], *, now: datetime) -> Account | None:

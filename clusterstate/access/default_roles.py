@@ -193,6 +193,13 @@ _CLUSTER_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
         on("watch", "", "events"),
         *_EVENTS,
     ),
+    "system:service-account-issuer-discovery": (
+        at(
+            "get",
+            "/.well-known/openid-configuration /.well-known/openid-configuration/"
+            " /openid/v1/jwks /openid/v1/jwks/",
+        ),
+    ),
     "stowage:discovery": (at("get", "/"),),
 }  # fmt: skip
 
@@ -219,6 +226,7 @@ _GROUP_ROLES: Final[dict[str, tuple[str, ...]]] = {
     "system:basic-user": ("system:authenticated",),
     "system:public-info-viewer": ("system:authenticated", "system:unauthenticated"),
     "system:node": (),
+    "system:service-account-issuer-discovery": ("system:serviceaccounts",),
     "stowage:discovery": ("system:authenticated",),
     "stowage:reader": ("stowage:readers", "stowage:viewer"),
     "stowage:operator": ("stowage:operator",),

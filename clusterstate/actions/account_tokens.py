@@ -10,16 +10,13 @@ from typing import Final
 
 import jwt
 import msgspec
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from clusterstate import sql
 from clusterstate.access import accounts
 from clusterstate.access.policy import ACCOUNT_PREFIX
+from clusterstate.actions import signing_keys
 from clusterstate.objects.errors import BadRequest, Conflict
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import get_manifest
-from clusterstate.queries.tokens import SigningKey, signing_keys
 
 LIFETIME: Final = timedelta(hours=1)
 """How long a token is good when the request names no duration."""
@@ -57,7 +54,7 @@ def issue(
     if bound_to:
         kind, bound = _bound(bound_to, namespace, name)
         said[accounts.BINDABLE[kind]] = bound
-    key = _signing_key(now)
+    key = signing_keys.current(now)
     expires_at = now + lifetime
     meant = list(audiences) or [accounts.ISSUER]
     claims = {
@@ -101,22 +98,3 @@ def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Mani
             {"kind": kind.lower() + "s", "name": name},
         )
     return kind, {"name": name, "uid": uid}
-
-
-def _signing_key(now: datetime) -> SigningKey:
-    """Return the key that signs; the first token makes it, in the database."""
-    found = signing_keys()
-    if not found:
-        made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        # Of several processes that do this at once one wins, and all use its key.
-        sql.run(
-            "INSERT INTO signing_key (number, id, private_key, created_at)"
-            " VALUES (1, %s, %s, %s) ON CONFLICT DO NOTHING",
-            (str(uuid.uuid4()), made.decode(), now),
-        )
-        found = signing_keys()
-    return found[-1]

@@ -16,15 +16,17 @@ class TokenUser(msgspec.Struct, frozen=True):
 
 
 class SigningKey(msgspec.Struct, frozen=True):
-    """A key that signs tokens of service accounts: its id, and the key in PEM."""
+    """A key that signs tokens of service accounts: its place and id, and the key in PEM."""
 
+    number: int
     id: str
     private_key: str
+    created_at: datetime
 
 
 def signing_keys() -> list[SigningKey]:
     """Return the keys that sign tokens of service accounts, the newest last. Queries once."""
-    rows = sql.fetch("SELECT id, private_key FROM signing_key ORDER BY number")
+    rows = sql.fetch("SELECT number, id, private_key, created_at FROM signing_key ORDER BY number")
     return [SigningKey(*row) for row in rows]
 
 

@@ -2,16 +2,21 @@
 
 import base64
 import json
+import time
+from io import StringIO
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from django.core.management import CommandError, call_command
 
 from api import auth, clock
 from clusterstate import sql
+from clusterstate.access import accounts
 from clusterstate.access.accounts import ISSUER
 from clusterstate.actions import default_roles
+from clusterstate.actions import signing_keys as signing_keys_actions
 from clusterstate.queries.tokens import signing_keys
 from tests.api.builders import pod
 from tests.api.conftest import Api, make_token
@@ -191,22 +196,102 @@ def test_what_the_cluster_did_not_sign_is_not_good(api, robot):
         assert not works(bad), bad
 
 
-def test_the_key_is_made_once_and_a_new_one_leaves_old_tokens_good(api, robot):
+@pytest.fixture
+def forgetful(monkeypatch):
+    """Processes that look for keys anew at each token, as others do after some seconds."""
+    monkeypatch.setattr(accounts, "REMEMBER_SECONDS", 0.0)
+
+
+def keys(*action):
+    """Return the lines of ``manage.py signingkeys``, each as words."""
+    output = StringIO()
+    call_command("signingkeys", *action, stdout=output)
+    return [line.split() for line in output.getvalue().splitlines()]
+
+
+def test_a_key_is_followed_by_another_and_withdrawn_later(api, robot, forgetful):
+    assert keys() == [["no", "key:", "the", "next", "token", "makes", "one"]]
     first = asked(api).ok(201)["status"]["token"]
     asked(api).ok(201)
-    assert len(signing_keys()) == 1
-    made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    sql.run(
-        "INSERT INTO signing_key (number, id, private_key, created_at) VALUES (2, 'new', %s, %s)",
-        (made.decode(), NOW),
-    )
+    ((old, *_, use),) = keys()
+    assert use == "signs"
+    (new, *_, use), (other, *_, other_use) = keys("rotate")
+    assert (use, other, other_use) == ("signs", old, "checks")
     second = asked(api).ok(201)["status"]["token"]
-    assert jwt.get_unverified_header(second)["kid"] == "new"
+    assert jwt.get_unverified_header(first)["kid"] == old
+    assert jwt.get_unverified_header(second)["kid"] == new
     assert works(first)
     assert works(second)
-    sql.run("DELETE FROM signing_key WHERE number = 1")
-    auth.tokens.forget()
+    ((only, *_),) = keys("withdraw", old)
+    assert only == new
+    assert not works(first)
+    assert works(second)
+    keys("withdraw", new)
+    assert not works(second)
+    assert works(asked(api).ok(201)["status"]["token"])
+
+
+def test_a_process_forgets_a_key_that_was_withdrawn_elsewhere(api, robot, monkeypatch):
+    token = asked(api).ok(201)["status"]["token"]
+    assert works(token)
+    sql.run("DELETE FROM signing_key")
+    assert works(token)  # for some seconds
+    now = time.monotonic() + accounts.REMEMBER_SECONDS
+    monkeypatch.setattr(accounts.time, "monotonic", lambda: now)
+    assert not works(token)
+
+
+def test_keys_are_bounded_and_wrong_commands_are_refused(api, robot):
+    for _ in range(signing_keys_actions.MOST):
+        keys("rotate")
+    for action, why in (
+        (("rotate",), "withdraw one of them"), (("withdraw",), "needs the id"),
+        (("withdraw", "x"), "no key 'x'"), (("list", "x"), "nothing else takes one"),
+    ):  # fmt: skip
+        with pytest.raises(CommandError, match=why):
+            call_command("signingkeys", *action)
+    assert len(signing_keys()) == signing_keys_actions.MOST
+
+
+def test_others_check_tokens_by_the_published_keys(api, robot):
+    made = asked(api, audiences=["vault"]).ok(201)["status"]["token"]
+    keys("rotate")
+    second = asked(api, audiences=["vault"]).ok(201)["status"]["token"]
+    account = Api(asked(api).ok(201)["status"]["token"])
+    found = account.get("/.well-known/openid-configuration")
+    assert found.headers["Content-Type"] == "application/json"
+    about = json.loads(found.raw)
+    assert about["issuer"] == ISSUER
+    assert about["jwks_uri"] == "https://testserver/openid/v1/jwks"
+    found = account.get("/openid/v1/jwks", accept="application/jwk-set+json")
+    assert found.headers["Content-Type"] == "application/jwk-set+json"
+    known = jwt.PyJWKSet.from_json(found.raw.decode())
+    for token in (made, second):
+        key = known[jwt.get_unverified_header(token)["kid"]]
+        claims = jwt.decode(
+            token, key, algorithms=about["id_token_signing_alg_values_supported"],
+            audience="vault", issuer=about["issuer"], options={"verify_exp": False,
+            "verify_nbf": False, "verify_iat": False},
+        )  # fmt: skip
+        assert claims["sub"] == "system:serviceaccount:ns:robot"
+
+
+@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/openid/v1/jwks"])
+def test_only_who_may_reads_the_published_keys(api, robot, path):
+    for slash in ("", "/"):
+        assert api.get(path + slash).status == 200
+        Api(make_token("ann", ["team"])).get(path + slash).fails(403, "Forbidden")
+        Api("").get(path + slash).fails(401, "Unauthorized")
+    api.post(path, {}).fails(405, "MethodNotAllowed")
+
+
+def test_no_private_part_of_a_key_is_published(api, robot):
+    asked(api).ok(201)
+    (key,) = json.loads(api.get("/openid/v1/jwks").raw)["keys"]
+    assert set(key) == {"kty", "crv", "x", "y", "use", "alg", "kid"}
+
+
+def test_attestations_are_refused(api, robot):
+    status = asked(api, attestations={"example.com/a": ["b"]}).fails(422, "Invalid")
+    (cause,) = status["details"]["causes"]
+    assert (cause["field"], cause["reason"]) == ("spec.attestations", "FieldValueForbidden")

@@ -71,7 +71,7 @@ TABLES = {
     "scheduling_class": "used by a pod, a change or a decision: housekeeping.drop_unused_classes",
     "service": OBJECTS,
     "set_aside": "objects that a follower cannot digest: go when it can, or they are gone",
-    "signing_key": ONE,
+    "signing_key": "16 at most: signing_keys.rotate",
     "stateful_set": OBJECTS,
     "superseded_document": "HISTORY_SECONDS: history.trim",
     "taint": "those of the nodes that there are",
