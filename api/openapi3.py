@@ -357,6 +357,7 @@ _OWN_KINDS: Final = {
     "Change": "A change of an object, and who made it.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
     "Eviction": "A pod that will be evicted, when, and why.",
+    "Explanation": "Why a pod waits or is where it is: what every filter says of every node.",
     "Headroom": "How many more pods of a sort the cluster can take.",
     "NodeUsage": "What an agent measured on its node.",
     "Permit": "Allows or rejects a pod that waits for permission.",
@@ -392,9 +393,15 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
         _parameter("limit", "The most changes of a page.", "integer"),
         _parameter("continue", "Where the page before ended."),
     ),
+    "pods/why": (
+        _parameter("world", "now, or then: as it was when the pod was decided on."),
+        _parameter("rejectedBy", "Only nodes that this plugin rejects."),
+        _parameter("limit", "The most nodes of a page; 0: none.", "integer"),
+        _parameter("continue", "Where the page before ended."),
+    ),
     "selections": (_parameter("overlapping", "true: only what shares something with another."),),
 }
-"""What lists of a resource may be asked for."""
+"""What lists of a resource, and resources that are one, may be asked for."""
 
 
 def _own(operations: _Operations) -> None:
@@ -404,8 +411,9 @@ def _own(operations: _Operations) -> None:
             parameters: tuple[Json, ...] = ()
             if method in ("post", "put"):
                 parameters = (_DRY_RUN,)
-            elif action == "list":
-                parameters = _OWN_PARAMETERS.get(viewset.resource, ())
+            elif action == "list" or viewset.is_single:
+                named = "/".join(filter(None, (viewset.resource, viewset.subresource)))
+                parameters = _OWN_PARAMETERS.get(named, ())
             kind = action.title() if action.title() in _OWN_KINDS else viewset.kind
             operations.own(method, f"/{path}", kind, parameters)
 

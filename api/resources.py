@@ -11,6 +11,7 @@ from api import (
     selections,
     simulations,
     trail,
+    why,
 )
 from api.routers import KubernetesRouter
 from api.viewsets import ObjectViewSet
@@ -45,6 +46,7 @@ for _prefix, _viewset in (
     (f"{_OWN}/waitingpods", permits.WaitingPodsViewSet),
     (f"{_OWN}/{_IN}/waitingpods", permits.WaitingPodsViewSet),
     (f"{_OWN}/{_IN}/pods/{{name}}/permit", permits.PodPermitViewSet),
+    (f"{_OWN}/{_IN}/pods/{{name}}/why", why.WhyViewSet),
     (f"{_OWN}/selections", selections.SelectionsViewSet),
     (f"{_OWN}/{_IN}/selections", selections.SelectionsViewSet),
     (

@@ -212,6 +212,7 @@ _AGGREGATED: Final[dict[str, tuple[str, tuple[Rule, ...]]]] = {
         "view",
         (
             on("get", "", "pods/decisions"),
+            on("get", "stowage.dev", "pods/why"),
             on(_READ, "stowage.dev", "evictions selections waitingpods"),
             on("create", "stowage.dev", "headroom simulations"),
         ),

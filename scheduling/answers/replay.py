@@ -33,6 +33,7 @@ from scheduling.engine.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.record import unpack, unpack_table
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.runtime import Framework
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
@@ -150,31 +151,41 @@ def explain(record: Record) -> Manifest:
     }
 
 
-def make_again(record: Record) -> Replayed:
+def make_again(record: Record, *, full: bool = True) -> Replayed:
     """Return the decision made again in the world of then. Queries some fifteen times.
+
+    ``full``: with the table of every node by every plugin.
 
     Raises:
         Expired: the change log no longer reaches back so far, or the profile is gone.
     """
     snapshot, infos = _world_of(record)
-    configuration = profiles.at(record.profile_revision)
-    profile = configuration.profile(record.profile)
-    if profile is None:
-        raise Expired(f"profile {record.profile} is no longer known")
     pod = PodToPlace(
         record.pod_id, infos[record.class_id], snapshot.nominated_node_of(record.pod_id)
     )
     decision = schedule_pod(
         snapshot,
-        build_framework(profile),
+        framework_of(record),
         pod,
-        Options(seed=record.seed, full=True),
+        Options(seed=record.seed, full=full),
         draw=record.draw,
         start=record.start,
     )
     return Replayed(
         decision, tuple(_differences(record, decision)), snapshot, infos[record.class_id]
     )
+
+
+def framework_of(record: Record) -> Framework:
+    """Return the profile of then, ready to run. Queries once when its revision was not met before.
+
+    Raises:
+        Expired: the profile is gone.
+    """
+    profile = profiles.at(record.profile_revision).profile(record.profile)
+    if profile is None:
+        raise Expired(f"profile {record.profile} is no longer known")
+    return build_framework(profile)
 
 
 def _differences(record: Record, decision: Decision) -> Iterable[str]:

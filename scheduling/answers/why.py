@@ -1,0 +1,283 @@
+"""Why a pod waits, or why it is where it is: every node by every filter, and the scores.
+
+A pod that waits is judged in the cluster as it is now; of a pod that has a node the decision is
+made again in the cluster of then (``replay``), or, where history no longer reaches back so far or
+``world`` says so, the pod is judged now as if it came anew. All of it is asked of the filters and
+scorers of the pod's profile.
+"""
+
+import base64
+import binascii
+import secrets
+import threading
+from collections import OrderedDict
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from clusterstate import decisions, memory
+from clusterstate.decisions import Record
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.loading import load_classes
+from clusterstate.queries.objects import not_found
+from clusterstate.queries.waiting import Subject, subject
+from scheduling.answers import replay
+from scheduling.answers.questions import configuration, live_snapshot
+from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
+from scheduling.engine.decision import Decision
+from scheduling.engine.requirements import from_class
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.node_table import Rows
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+from scheduling.plugins.catalogue import build_framework
+from scheduling.simulation import explanation
+from scheduling.simulation.document import API_VERSION
+from scheduling.simulation.explanation import Explained
+from scheduling.simulation.verdicts import judge, scores_of
+
+KIND: Final = "Explanation"
+NOW, THEN = "now", "then"
+World = Literal["", "now", "then"]
+DEFAULT_LIMIT: Final = 500
+MOST: Final = 10_000
+
+_MOST_KEPT: Final = 8
+_kept: OrderedDict[str, tuple[Manifest, Explained]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _forget() -> None:
+    with _lock:
+        _kept.clear()
+
+
+memory.when_replaced(_forget)
+
+
+def why(
+    namespace: str,
+    name: str,
+    *,
+    world: World = "",
+    limit: int = DEFAULT_LIMIT,
+    token: str = "",
+    rejected_by: str = "",
+) -> Manifest:
+    """Return an ``Explanation`` of a pod with one page of the nodes. Queries four times and more.
+
+    Args:
+        namespace: the pod's.
+        name: the pod's.
+        world: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
+        limit: the most nodes of the page; 0 for none.
+        token: ``metadata.continue`` of the page before. What a page before was cut from is kept for
+            a while in this process; where it is not, the rest is told of the present.
+        rejected_by: only nodes that this filter rejects.
+
+    Raises:
+        NotFound: there is no such pod, or ``then`` and no decision about it.
+        Expired: ``then``, and history no longer reaches back so far.
+        BadRequest: the token was not given out here.
+    """
+    key, offset = _read(token)
+    with _lock:
+        known = _kept.get(key)
+    if known is None or _named(known[0]) != (namespace, name):
+        key = secrets.token_hex(6)
+        known = _explained(namespace, name, world)
+        with _lock:
+            _kept[key] = known
+            while len(_kept) > _MOST_KEPT:
+                _kept.popitem(last=False)
+    whole, explained = known
+    table = explanation.page(explained, offset=offset, limit=limit, rejected_by=rejected_by)
+    metadata = dict(whole["metadata"])
+    end = offset + len(table["name"])
+    if limit and end < table["count"]:
+        metadata["continue"] = _write(key, end)
+        metadata["remainingItemCount"] = table["count"] - end
+    status = {**whole["status"], "table": table} if limit else whole["status"]
+    return {**whole, "metadata": metadata, "status": status}
+
+
+def _named(whole: Manifest) -> tuple[str, str]:
+    return whole["metadata"]["namespace"], whole["metadata"]["name"]
+
+
+def _explained(namespace: str, name: str, world: World) -> tuple[Manifest, Explained]:
+    """Return the explanation without its nodes, and the nodes."""
+    pod = subject(namespace, name)
+    if pod is None:
+        raise not_found("Pod", name)
+    wanted = world or (THEN if pod.node_name else NOW)
+    try:
+        if wanted == THEN:
+            record = next(iter(decisions.of_pod(namespace, name, limit=1)), None)
+            if record is not None and record.pod_uid == pod.uid:
+                try:
+                    return _then(namespace, name, pod, record)
+                except Expired:
+                    if world:
+                        raise
+            elif world:
+                raise NotFound(
+                    f'there is no decision about the pod "{name}"', {"name": name, "kind": "pods"}
+                )
+        return _now(namespace, name, pod)
+    except PluginFailed as failure:
+        raise StatusError(failure.status.message) from failure
+
+
+def _now(namespace: str, name: str, pod: Subject) -> tuple[Manifest, Explained]:
+    snapshot = live_snapshot()
+    info = class_of(snapshot, pod.class_id)
+    framework = framework_of(info)
+    snapshot.remove_pod(pod.id)
+    to_place = PodToPlace(pod.id, info, snapshot.nominated_node_of(pod.id))
+    decision = schedule_pod(snapshot, framework, to_place, Options())
+    verdicts = judge(snapshot, framework, to_place)
+    scores = scores_of(snapshot, framework, info, verdicts)
+    chosen = pod.node_name or decision.node_name
+    explained = explanation.explain(
+        snapshot, verdicts, scores, chosen=chosen, weights=framework.weights
+    )
+    status: dict[str, Any] = {"state": _state(pod), "world": NOW, "message": decision.message}
+    if pod.since is not None:
+        status |= {"since": format_time(pod.since), "attempts": pod.attempts}
+    status |= explanation.head(explained)
+    if not decision.scheduled:
+        status["preemption"] = preemption(decision)
+    return _document(namespace, name, pod, snapshot.revision, status), explained
+
+
+def _then(namespace: str, name: str, pod: Subject, record: Record) -> tuple[Manifest, Explained]:
+    replayed = replay.make_again(record, full=False)
+    snapshot, info = replayed.snapshot, replayed.info
+    framework = replay.framework_of(record)
+    to_place = PodToPlace(record.pod_id, info, snapshot.nominated_node_of(record.pod_id))
+    verdicts = judge(snapshot, framework, to_place)
+    examined = _examined(record, snapshot, to_place)
+    scores = scores_of(snapshot, framework, info, verdicts, among=examined)
+    explained = explanation.explain(
+        snapshot, verdicts, scores, chosen=record.node_name, weights=framework.weights
+    )
+    status: dict[str, Any] = {
+        "state": _state(pod),
+        "world": THEN,
+        "at": format_time(record.at),
+        "decision": str(record.id),
+        "message": record.message,
+        "verified": not replayed.differences,
+        "differences": list(replayed.differences),
+    }
+    found = explanation.head(explained)
+    found["nodes"] |= {"evaluated": record.evaluated, "feasibleOfEvaluated": record.feasible}
+    status |= found
+    if record.outcome != "scheduled":
+        status["preemption"] = preemption(replayed.decision)
+    return _document(namespace, name, pod, record.snapshot_revision, status), explained
+
+
+def _examined(record: Record, snapshot: Snapshot, pod: PodToPlace) -> Rows | None:
+    """Return the nodes that the decision looked at, ``None`` for all.
+
+    Not all, where the profile samples nodes, or where room was made for the pod on one of them.
+    """
+    if record.evaluated >= record.node_count:
+        return None
+    row = snapshot.row_of(pod.nominated_node) if pod.nominated_node else None
+    if row is not None and record.evaluated == 1 and record.node_name == pod.nominated_node:
+        return np.array([row], np.intp)
+    order = snapshot.ordered_rows()
+    return np.roll(order, -(record.start % max(len(order), 1)))[: record.evaluated]
+
+
+def class_of(snapshot: Snapshot, class_id: int) -> PodInfo:
+    """Return a stored scheduling class as known to a snapshot. Queries once if it is not known.
+
+    Raises:
+        NotFound: there is no such class any more.
+    """
+    digest = class_id.to_bytes(8, "big")
+    known = snapshot.known_class(digest)
+    if known is not None:
+        return known
+    rows = load_classes([class_id])
+    if not rows:
+        raise NotFound(f"the scheduling class {class_id} is no longer kept")
+    return snapshot.intern(from_class(digest, rows[0].spec))
+
+
+def framework_of(info: PodInfo) -> Framework:
+    """Return the profile in force that a class asks for, ready to run. Queries once.
+
+    Raises:
+        NotFound: no profile has the name.
+    """
+    profile = configuration().profile(info.scheduler_name)
+    if profile is None:
+        name = info.scheduler_name
+        raise NotFound(f'no profile is named "{name}": the scheduler leaves the pod alone')
+    return build_framework(profile)
+
+
+def preemption(decision: Decision) -> Manifest:
+    """Return whether others would have to leave for the pod: the node, and how many of them."""
+    nomination = decision.nomination
+    if nomination is None or not nomination.node_name:
+        return {"nominatedNode": "", "victims": 0}
+    return {
+        "nominatedNode": nomination.node_name,
+        "victims": len(nomination.victims),
+        "budgetsViolated": nomination.pdb_violations,
+    }
+
+
+def _state(pod: Subject) -> str:
+    if pod.node_name:
+        return "Finished" if pod.phase in ("Succeeded", "Failed") else "Placed"
+    if pod.stage == "gated":
+        return "Gated"
+    return "Nominated" if pod.nominated_node_name else "Waiting"
+
+
+def _document(namespace: str, name: str, pod: Subject, revision: int, status: Manifest) -> Manifest:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": pod.uid,
+            "resourceVersion": str(revision),
+        },
+        "spec": {
+            "schedulerName": pod.scheduler_name,
+            "priority": pod.priority,
+            "nodeName": pod.node_name,
+        },
+        "status": status,
+    }
+
+
+def _write(key: str, offset: int) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([key, offset])).decode()
+
+
+def _read(token: str) -> tuple[str, int]:
+    if not token:
+        return "", 0
+    try:
+        key, offset = msgspec.json.decode(
+            base64.urlsafe_b64decode(token.encode()), type=tuple[str, int]
+        )
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise BadRequest("continue key is not valid: it was not given out by this server") from None
+    if offset < 0:
+        raise BadRequest("continue key is not valid: it was not given out by this server")
+    return key, offset

@@ -1,0 +1,295 @@
+"""What every filter says of every node, also behind the first one that rejects it.
+
+The cycle stops at the first rejection of a node, which is enough to decide. Who wants to know what
+would help must hear all filters: a node with a taint may lack memory as well. ``judge`` asks the
+filters of the profile one by one about all nodes, so that the rules stay where they are, and
+``Verdicts.first`` is what the cycle would have found.
+"""
+
+import copy
+from collections.abc import Hashable, Iterator, MutableMapping
+
+import msgspec
+import numpy as np
+
+from scheduling.engine.cycle import Options, PodToPlace, new_state
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int32, Int64, Mask
+from scheduling.framework.interface import Aspected, CycleState, Filter, looks_at_nodes
+from scheduling.framework.node_table import Rows
+from scheduling.framework.outcomes import Filtered, PreFiltered, ScoreTable
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import SUCCESS, Status
+from scheduling.framework.types import PodInfo
+
+PRE_FILTER = "PreFilter"
+"""Stands for the plugin where several of them together leave no node to look at."""
+
+Shared = MutableMapping[Hashable, Filtered]
+"""What filters that look at nodes alone said, by plugin and aspect; see ``judge``."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A filter's part in the funnel.
+
+    ``rejected``: nodes that it is the first to reject; ``left``: those that are left then.
+    ``rejects``: nodes that it rejects at all; ``alone``: nodes that no other filter rejects.
+    """
+
+    plugin: str
+    rejected: int
+    left: int
+    rejects: int
+    alone: int
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """All nodes by all filters.
+
+    ``plugins``: in the order in which they are asked. ``rows``: the nodes, ascending.
+    ``statuses``: the distinct ones; the first is Success. ``verdict`` int32 (plugins, nodes): index
+    into ``statuses``. ``state``: the notes of the cycle, as PreFilter left them.
+    """
+
+    plugins: tuple[str, ...]
+    rows: Rows
+    statuses: tuple[Status, ...]
+    verdict: Int32
+    state: CycleState
+
+    @property
+    def feasible(self) -> Rows:
+        """The rows that every filter passes, ascending."""
+        found: Rows = self.rows[self.rejections == 0]
+        return found
+
+    @property
+    def rejections(self) -> Int64:
+        """How many filters reject each node, int64 (nodes,)."""
+        found: Int64 = (self.verdict != 0).sum(axis=0, dtype=np.int64)
+        return found
+
+    @property
+    def first(self) -> Int32:
+        """The first rejection of each node as an index into ``statuses``, int32 (nodes,)."""
+        if not len(self.plugins):
+            return np.zeros(len(self.rows), np.int32)
+        where = (self.verdict != 0).argmax(axis=0)
+        found: Int32 = self.verdict[where, np.arange(len(self.rows))]
+        return found
+
+    def only(self, plugin: str) -> Mask:
+        """Return which nodes this filter rejects and no other, bool (nodes,)."""
+        found: Mask = self.by(plugin) & (self.rejections == 1)
+        return found
+
+    def by(self, plugin: str) -> Mask:
+        """Return which nodes this filter rejects, bool (nodes,)."""
+        if plugin not in self.plugins:
+            return np.zeros(len(self.rows), np.bool_)
+        found: Mask = self.verdict[self.plugins.index(plugin)] != 0
+        return found
+
+    def funnel(self) -> list[Step]:
+        """Return how many nodes each filter leaves, in the order in which they are asked."""
+        rejects = self.verdict != 0
+        total = rejects.sum(axis=0)
+        still = np.ones(len(self.rows), np.bool_)
+        steps = []
+        for plugin, mine in zip(self.plugins, rejects, strict=True):
+            stopped = still & mine
+            still &= ~mine
+            steps.append(
+                Step(
+                    plugin,
+                    rejected=int(stopped.sum()),
+                    left=int(still.sum()),
+                    rejects=int(mine.sum()),
+                    alone=int((mine & (total == 1)).sum()),
+                )
+            )
+        return steps
+
+    def counts(self) -> Iterator[tuple[Status, int, int]]:
+        """Yield each rejection with its number of nodes, and of those that have no other one."""
+        single = self.rejections == 1
+        every = np.bincount(self.verdict.ravel(), minlength=len(self.statuses)).tolist()
+        alone = np.bincount(self.verdict[:, single].ravel(), minlength=len(self.statuses)).tolist()
+        for number, status in enumerate(self.statuses):
+            if number and every[number]:
+                yield status, every[number], alone[number]
+
+
+def judge(
+    snapshot: Snapshot,
+    framework: Framework,
+    pod: PodToPlace,
+    *,
+    shared: Shared | None = None,
+) -> Verdicts:
+    """Return what every filter of the profile says of every node. Changes nothing.
+
+    A filter whose PreFilter rejects the pod has said so of every node; the others are asked all the
+    same. Pods that are nominated to a node count there, as in the cycle.
+
+    Args:
+        snapshot: the cluster.
+        framework: the profile that the pod asks for.
+        pod: the pod; ``info`` comes from ``snapshot.intern``.
+        shared: kept between calls for one state of the nodes, so that classes that are alike in
+            what a filter looks at share its answer.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    state, begun, refused = _begin(snapshot, framework, pod)
+    rows = snapshot.rows()
+    table = _Table(rows)
+    for status in refused:
+        table.add(status.plugin or PRE_FILTER, np.ones(len(rows), np.int32), (SUCCESS, status))
+    left_out = ~np.isin(rows, begun.rows)
+    if begun.status.ok and left_out.any():
+        table.add(
+            begun.absent.plugin or PRE_FILTER, left_out.astype(np.int32), (SUCCESS, begun.absent)
+        )
+    known: Shared = {} if shared is None else shared
+    asked: dict[str, Filtered] = {}
+    for plugin in framework.filter_plugins if begun.status.ok else ():
+        if plugin.name in state.skip_filter:
+            continue
+        key = _shared_key(plugin, pod.info, snapshot)
+        found = None if key is None else known.get(key)
+        if found is None:
+            found = framework.filter_some([plugin], state, pod.info, snapshot, rows)
+            if key is not None:
+                known[key] = found
+        asked[plugin.name] = found
+    nominated = snapshot.nominated_pods(pod.info.priority, state.pod_key)
+    if nominated and asked:
+        asked = _with_nominated(snapshot, framework, pod.info, state, rows, asked)
+    for name, found in asked.items():
+        table.add(name, found.verdict, found.statuses)
+    return table.verdicts(state)
+
+
+def scores_of(
+    snapshot: Snapshot,
+    framework: Framework,
+    info: PodInfo,
+    verdicts: Verdicts,
+    *,
+    among: Rows | None = None,
+) -> ScoreTable | None:
+    """Return the scores of all feasible nodes, ``None`` where there are fewer than two.
+
+    ``among``: only of feasible nodes among these, as where the cycle looked at no others.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    feasible = verdicts.feasible
+    if among is not None:
+        feasible = feasible[np.isin(feasible, among)]
+    if len(feasible) < 2:
+        return None
+    framework.pre_score(verdicts.state, info, snapshot, feasible)
+    return framework.score(verdicts.state, info, snapshot, feasible)
+
+
+class _Table:
+    """Collects one line of verdicts for each plugin, and numbers the distinct statuses."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._lines: dict[str, Int32] = {}
+        self._numbers: dict[Status, int] = {SUCCESS: 0}
+
+    def add(self, plugin: str, verdict: Int32, statuses: tuple[Status, ...]) -> None:
+        """Add a plugin's verdicts; where it has a line already, nodes keep an earlier rejection."""
+        numbers = [self._numbers.setdefault(one, len(self._numbers)) for one in statuses]
+        line = np.array(numbers, np.int32)[verdict]
+        before = self._lines.get(plugin)
+        self._lines[plugin] = line if before is None else np.where(before, before, line)
+
+    def verdicts(self, state: CycleState) -> Verdicts:
+        """Return the table."""
+        lines = list(self._lines.values())
+        shape = (len(lines), len(self._rows))
+        return Verdicts(
+            tuple(self._lines),
+            self._rows,
+            tuple(self._numbers),
+            np.array(lines, np.int32).reshape(shape),
+            state,
+        )
+
+
+def _begin(
+    snapshot: Snapshot, framework: Framework, pod: PodToPlace
+) -> tuple[CycleState, PreFiltered, list[Status]]:
+    """Run PreFilter, again without each plugin that rejects the pod everywhere.
+
+    Returns notes for Filter in which those plugins skip, what PreFilter came to in the end, and the
+    rejections.
+    """
+    refused: list[Status] = []
+    while True:
+        state = new_state(pod, Options(), 0)
+        begun = framework.pre_filter(state, pod.info, snapshot)
+        name = begun.status.plugin
+        if begun.status.ok or not name:
+            if not begun.status.ok:
+                refused.append(begun.status)
+            state.skip_filter.update(status.plugin for status in refused)
+            return state, begun, refused
+        refused.append(begun.status)
+        others = [plugin for plugin in framework.pre_filter_plugins if plugin.name != name]
+        framework = copy.copy(framework)
+        framework.pre_filter_plugins = others
+
+
+def _shared_key(plugin: Filter, info: PodInfo, snapshot: Snapshot) -> Hashable | None:
+    """Return what a filter's answer depends on beside the nodes, ``None`` if that is not known."""
+    if not looks_at_nodes(plugin) or not isinstance(plugin, Aspected):
+        return None
+    aspect = plugin.aspect(info, snapshot)
+    return None if aspect is None else (plugin.name, aspect)
+
+
+def _with_nominated(
+    snapshot: Snapshot,
+    framework: Framework,
+    info: PodInfo,
+    state: CycleState,
+    rows: Rows,
+    asked: dict[str, Filtered],
+) -> dict[str, Filtered]:
+    """Return the verdicts with nominated pods counted on their nodes, where that rejects a node.
+
+    A node must pass with them and without; of both the former rejections are told, as in the cycle.
+    """
+    nominated = snapshot.nominated_pods(info.priority, state.pod_key)
+    concerned = np.flatnonzero(np.isin(rows, np.fromiter(nominated, np.intp)))
+    first = framework.judge_with_nominated(state, info, snapshot, rows[concerned], nominated)
+    rejected = [at for at, status in zip(concerned.tolist(), first, strict=True) if not status.ok]
+    if not rejected:
+        return asked
+    plugins = {plugin.name: plugin for plugin in framework.filter_plugins}
+    lines = {name: found.verdict.copy() for name, found in asked.items()}
+    numbers = {
+        name: {status: number for number, status in enumerate(found.statuses)}
+        for name, found in asked.items()
+    }
+    for at in rejected:
+        row = int(rows[at])
+        # One node at a time: pods nominated to another one may matter to it otherwise.
+        with snapshot.counting_nominated({row: nominated[row]}):
+            for name, line in lines.items():
+                said = framework.filter_some(
+                    [plugins[name]], state.clone(), info, snapshot, rows[at : at + 1]
+                ).status(0)
+                line[at] = numbers[name].setdefault(said, len(numbers[name]))
+    return {
+        name: Filtered(found.rows, lines[name], tuple(numbers[name]))
+        for name, found in asked.items()
+    }

@@ -1,0 +1,134 @@
+"""Why a pod waits or is where it is, over HTTP, with a runner in this process."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.api.conftest import Api, make_token
+from tests.builders import make_node, make_pod
+
+BASE = "/apis/stowage.dev/v1/namespaces/ns"
+
+
+def add(api, *things):
+    for thing in things:
+        manifest = thing.manifest
+        path = "/api/v1/nodes"
+        if manifest.get("kind") == "Pod":
+            manifest["metadata"]["namespace"] = "ns"
+            path = "/api/v1/namespaces/ns/pods"
+        api.post(path, manifest).ok(201)
+
+
+def why(api, name, **query):
+    text = "&".join(f"{key}={value}" for key, value in query.items())
+    return api.get(f"{BASE}/pods/{name}/why?{text}").ok()
+
+
+@pytest.fixture
+def closed(api, runner):
+    """A pod that asks for 2 CPU, and four nodes that do not take it, for different reasons."""
+    add(
+        api,
+        make_node("small").offers(cpu="1"),
+        make_node("tainted").tainted("gpu"),
+        make_node("both").offers(cpu="1").tainted("gpu"),
+        make_node("cordoned").cordoned(),
+        make_pod("p").asks(cpu="2"),
+    )
+    runner.turn()
+    return api
+
+
+def test_every_filter_is_heard_about_every_node(closed):
+    found = why(closed, "p")
+    status = found["status"]
+    assert (status["state"], status["world"]) == ("Waiting", "now")
+    assert status["message"].startswith("0/4 nodes are available")
+    assert status["nodes"] == {"known": 4, "feasible": 0}
+    table = status["table"]
+    told = {
+        name: {
+            plugin: table["statuses"][line[at]]["reasons"]
+            for plugin, line in table["verdicts"].items()
+            if line[at]
+        }
+        for at, name in enumerate(table["name"])
+    }
+    untolerated = ["node(s) had untolerated taint(s)"]
+    assert told["small"] == {"NodeResourcesFit": ["Insufficient cpu"]}
+    assert told["tainted"] == {"TaintToleration": untolerated}
+    assert told["both"] == {
+        "NodeResourcesFit": ["Insufficient cpu"],
+        "TaintToleration": untolerated,
+    }
+    assert "NodeUnschedulable" in told["cordoned"]
+    assert table["name"][-1] in ("both", "cordoned")
+    assert table["rejections"] == sorted(table["rejections"])
+
+
+def test_the_funnel_counts_who_is_left(closed):
+    steps = {step["plugin"]: step for step in why(closed, "p")["status"]["funnel"]}
+    assert steps["NodeUnschedulable"]["left"] == 3
+    assert steps["TaintToleration"]["rejects"] == 3  # a cordoned node has a taint as well
+    assert steps["NodeResourcesFit"] == {
+        "plugin": "NodeResourcesFit", "rejected": 1, "left": 0, "rejects": 2, "alone": 1,
+    }  # fmt: skip
+
+
+def test_pages_hold_all_nodes_once_and_only_those_that_a_plugin_rejects(closed):
+    first = why(closed, "p", limit=3)
+    assert first["metadata"]["remainingItemCount"] == 1
+    rest = why(closed, "p", limit=3, **{"continue": first["metadata"]["continue"]})
+    names = first["status"]["table"]["name"] + rest["status"]["table"]["name"]
+    assert sorted(names) == ["both", "cordoned", "small", "tainted"]
+    assert "continue" not in rest["metadata"]
+    some = why(closed, "p", rejectedBy="NodeResourcesFit")["status"]["table"]
+    assert (some["count"], sorted(some["name"])) == (2, ["both", "small"])
+    assert "table" not in why(closed, "p", limit=0)["status"]
+    closed.get(f"{BASE}/pods/p/why?continue=x").fails(400, "BadRequest")
+
+
+def test_a_placed_pod_tells_by_how_much_and_before_whom_it_won(api, runner):
+    add(api, make_node("empty"), make_node("full"), make_node("closed").tainted("gpu"))
+    add(api, make_pod("there").asks(cpu="3").on("full"), make_pod("p").asks(cpu="500m"))
+    runner.turn()
+    # What came later does not matter to a decision that was made.
+    add(api, make_node("late"))
+    found = why(api, "p")["status"]
+    assert (found["state"], found["world"], found["verified"]) == ("Placed", "then", True)
+    assert found["nodes"] == {"known": 3, "feasible": 2, "evaluated": 3, "feasibleOfEvaluated": 2}
+    choice = found["choice"]
+    assert (choice["nodeName"], choice["rank"], choice["ties"]) == ("empty", 1, 1)
+    assert choice["margin"] == choice["total"] - choice["runnerUp"]["total"] > 0
+    assert choice["runnerUp"]["nodeName"] == "full"
+    gained = sum(one["by"] for one in choice["runnerUp"]["differences"])
+    assert gained == choice["margin"]
+    table = found["table"]
+    assert table["name"] == ["empty", "full", "closed"]
+    assert table["total"] == [choice["total"], choice["runnerUp"]["total"], None]
+    for scores in table["scores"].values():
+        assert scores["weighted"][0] == scores["normalized"][0] * scores["weight"]
+    # Judged anew among the nodes of today, without itself.
+    now = why(api, "p", world="now")["status"]
+    assert now["nodes"] == {"known": 4, "feasible": 3}
+    assert now["table"]["name"][0] == "empty"
+
+
+def test_answers_are_compressed_for_those_who_take_that(closed):
+    plain = closed.get(f"{BASE}/pods/p/why")
+    packed = closed.get(f"{BASE}/pods/p/why", HTTP_ACCEPT_ENCODING="gzip, br")
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    found = json.loads(gzip.decompress(packed.raw))
+    assert found["status"]["table"] == plain.json["status"]["table"]
+
+
+def test_readers_may_ask_and_strangers_may_not(closed):
+    reader = Api(make_token("reader", ["stowage:readers"]))
+    assert why(reader, "p", limit=0)["kind"] == "Explanation"
+    stranger = Api(make_token("stranger", ["team"]))
+    stranger.get(f"{BASE}/pods/p/why").fails(403, "Forbidden")
+    closed.get(f"{BASE}/pods/nobody/why").fails(404, "NotFound")
+    closed.get(f"{BASE}/pods/p/why?world=past").fails(400, "BadRequest")
