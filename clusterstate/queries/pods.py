@@ -1,6 +1,6 @@
 """Pods: as JSON by name or id, and as rows without their manifests."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -162,6 +162,18 @@ def find_pod_id(namespace: str, name: str) -> int | None:
     """Return the id of a pod, or ``None``. Queries once."""
     row = sql.fetch_one("SELECT id FROM pod WHERE namespace = %s AND name = %s", (namespace, name))
     return None if row is None else row[0]
+
+
+def find_pod_ids(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the ids of those pods (namespace, name) that exist. Queries once."""
+    if not places:
+        return {}
+    rows = sql.fetch(
+        "SELECT namespace, name, id FROM pod JOIN"
+        " unnest(%s::text[], %s::text[]) asked(namespace, name) USING (namespace, name)",
+        ([namespace for namespace, _ in places], [name for _, name in places]),
+    )
+    return {(namespace, name): pod_id for namespace, name, pod_id in rows}
 
 
 def pod_manifests(ids: Sequence[int]) -> dict[int, bytes]:

@@ -7,7 +7,7 @@ wait for each other. Throw it away at any moment: the next question loads it aga
 
 import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -36,7 +36,7 @@ from clusterstate.objects.selections import admits
 from clusterstate.queries.eviction_timers import unforeseen
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object, get_manifest, not_found
-from clusterstate.queries.pods import find_pod_id, pods_by_id
+from clusterstate.queries.pods import find_pod_id, find_pod_ids, pods_by_id
 from scheduling import simulation
 from scheduling.answers import replay
 from scheduling.engine.copying import copy_snapshot
@@ -153,6 +153,11 @@ class LiveBase(TimedBase):
         """Return the id of a pod that is on a node. Queries once."""
         found = find_pod_id(namespace, name)
         return found if found is not None and self.snapshot.pod(found) is not None else None
+
+    def pod_keys(self, places: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Hashable]:
+        """Return the ids of those pods that are on nodes. Queries once."""
+        found = find_pod_ids(places)
+        return {place: id_ for place, id_ in found.items() if self.snapshot.knows(id_)}
 
     def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
         """Return ``namespace/name`` of pods by id. Queries once."""

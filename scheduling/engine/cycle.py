@@ -10,7 +10,7 @@ decision is derived from the batch's seed and the pod's number in it, both kept 
 that any decision can be made again (ruling C21). Source: pkg/scheduler/schedule_one.go, v1.36.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -187,6 +187,7 @@ def schedule_batch(
     start: int = 0,
     draw: int = 0,
     cache: Shortcut | None = None,
+    stop: Callable[[Decision], bool] | None = None,
 ) -> Decisions:
     """Return a decision for each pod in order; placed pods are assumed, nominations noted.
 
@@ -198,6 +199,7 @@ def schedule_batch(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         cache: of this snapshot and framework; without one every pod takes the reference path.
+        stop: asked of each decision that places nothing: whether the batch ends with it.
     """
     decisions = Decisions()
     waiting = list(pods)
@@ -212,6 +214,8 @@ def schedule_batch(
                     start = decision.next_start
                     settle(snapshot, pod, decision)
                     decisions.append(decision)
+                    if stop is not None and stop(decision):
+                        break
                     continue
                 run = cache.decide_run(waiting, len(decisions), options, draw=number, start=start)
                 if run:
@@ -232,6 +236,8 @@ def schedule_batch(
         start = decision.next_start
         settle(snapshot, pod, decision)
         decisions.append(decision)
+        if stop is not None and stop(decision):
+            break
     return decisions
 
 

@@ -16,7 +16,7 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
-from clusterstate.objects.schema import type_problem
+from clusterstate.objects.schema import is_plain, type_problem
 from clusterstate.objects.schema import unknown_fields as all_unknown_fields
 from scheduling.engine.cycle import TieBreak
 from scheduling.framework.configuration import KubeSchedulerConfiguration
@@ -28,6 +28,7 @@ API_VERSION: Final = f"{GROUP}/v1"
 KIND: Final = "Simulation"
 
 NONE, SUMMARY, FULL = "none", "summary", "full"
+DESCRIBE, PERFORM = "describe", "perform"
 _LIST_KINDS: Final = frozenset({"List", *(f"{kind}List" for kind in KINDS)})
 _LARGEST_SEED: Final = 2**63 - 1
 
@@ -51,7 +52,8 @@ class Given(msgspec.Struct, frozen=True):
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was read: what to change, what to place, and how.
 
-    ``percentage_of_nodes_to_score`` ``None``: as the configuration says.
+    ``percentage_of_nodes_to_score`` ``None``: as the configuration says. ``performs_preemption``:
+    victims leave and the pod takes their place, instead of a description of what would happen.
     """
 
     metadata: Manifest
@@ -66,6 +68,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     tie_break: TieBreak
     admission: bool
     explain: str
+    performs_preemption: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -85,7 +88,7 @@ def read(document: object, *, default_base: str = "live") -> Simulation:
         errors.append(FieldError(TYPE_INVALID, "", None, "must be an object"))
         raise Invalid(KIND, "", errors, GROUP)
     try:
-        top = Field(strip_nulls(document), "", errors)
+        top = Field(_without_nulls(document), "", errors)
     except RecursionError:
         raise BadRequest("the document is nested too deeply") from None
     _constant(top, "apiVersion", API_VERSION)
@@ -112,13 +115,32 @@ def read(document: object, *, default_base: str = "live") -> Simulation:
         tie_break=cast("TieBreak", _choice(spec, "tieBreak", ("random", "first"))),
         admission=spec.boolean("admission", default=True),
         explain=_choice(spec, "explain", (NONE, SUMMARY, FULL), SUMMARY),
+        performs_preemption=_choice(spec, "preemption", (DESCRIBE, PERFORM)) == PERFORM,
         warnings=tuple(warnings),
     )
+    if found.performs_preemption and not found.sequential:
+        detail = 'pods that are placed independently preempt nobody: mode must be "sequential"'
+        spec.error("preemption", PERFORM, detail)
     spec.finish()
     top.finish()
     if errors:
         name = found.metadata.get("name")
         raise Invalid(KIND, name if isinstance(name, str) else "", errors, GROUP)
+    return found
+
+
+def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document without JSON nulls; most have none, which is quick to see.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        if b"null" not in msgspec.json.encode(document):
+            return document
+    except (TypeError, ValueError):
+        pass  # values that JSON does not have: the checks of each object name them
+    found: dict[str, Any] = strip_nulls(document)
     return found
 
 
@@ -187,6 +209,8 @@ def _objects(spec: Field, warnings: list[str]) -> Iterable[Given]:
         elif not isinstance(kind, str) or not isinstance(KINDS.get(kind), msgspec.Struct):
             detail = "no such kind is known here"
             spec.errors.append(FieldError(NOT_SUPPORTED, f"{path}.kind", kind, detail))
+        elif is_plain(kind, manifest) and manifest.get("metadata", {}).get("name"):
+            yield given
         else:
             problem = type_error(kind, manifest)
             if problem is not None:

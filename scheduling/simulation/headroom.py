@@ -32,7 +32,8 @@ from scheduling.simulation.document import (
     read,
     type_error,
 )
-from scheduling.simulation.running import admitted, frameworks_of, world_of
+from scheduling.simulation.preparing import admitted
+from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base
 
 KIND: Final = "Headroom"

@@ -1,36 +1,25 @@
 """Placing the pods of a simulation, and saying of each what became of it and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from clusterstate.admission import CREATE, admit
-from clusterstate.admission.defaults import set_defaults
 from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.quantity import QuantityError
 from scheduling.engine import class_cache
 from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
-from scheduling.engine.decision import ERROR, SCHEDULED, Decision
+from scheduling.engine.decision import ERROR, SCHEDULED, Decision, Decisions
+from scheduling.engine.run import Run
 from scheduling.framework.configuration import KubeSchedulerConfiguration
-from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
-from scheduling.framework.types import Candidate, PodInfo, PodRecord
+from scheduling.framework.types import Candidate, PodRecord
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import causes
-from scheduling.simulation.document import (
-    API_VERSION,
-    FULL,
-    GROUP,
-    KIND,
-    NONE,
-    Given,
-    Simulation,
-    type_error,
-    unknown_fields,
-)
-from scheduling.simulation.world import FINISHED, NOBODY, Base, World, name_of
+from scheduling.simulation.document import API_VERSION, FULL, GROUP, KIND, NONE, Simulation
+from scheduling.simulation.leaving import leave
+from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
+from scheduling.simulation.world import Base, World
 
 
 def run(simulation: Simulation, base: Base) -> Manifest:
@@ -43,11 +32,9 @@ def run(simulation: Simulation, base: Base) -> Manifest:
     world = world_of(simulation, base)
     frameworks = frameworks_of(simulation, base)
     runner = _Run(simulation, world, frameworks)
-    results = []
-    for number, pod in enumerate(simulation.pods):
-        base.go_on()
-        results.append(runner.place(number, pod))
-    status: Manifest = {"results": results}
+    status: Manifest = {"results": runner.run()}
+    if simulation.performs_preemption:
+        status["evictions"] = runner.evictions
     warnings = [*simulation.warnings, *world.warnings]
     if warnings:
         status["warnings"] = warnings
@@ -109,110 +96,204 @@ _KEPT = 32
 
 
 _WORTH_A_CACHE = 16
+_AT_ONCE = 1024
+"""Pods decided between two looks at whether the answer takes too long."""
 
 
 class _Run:
-    """Placing the pods of one simulation, one after the other."""
+    """Placing the pods of one simulation, one after the other.
+
+    Pods wait in ``_waiting`` until a different kind of step follows, and are decided together.
+    """
 
     def __init__(
         self, simulation: Simulation, world: World, frameworks: Mapping[str, Framework]
     ) -> None:
         self._simulation = simulation
         self._world = world
-        self._frameworks = frameworks
         self._starts: dict[str, int] = {}
         self._caches: dict[str, Cache] = {}
+        self._explains = simulation.explain != NONE
         # A cache serves only where no table is asked for, and pays for itself after some pods.
-        self._repeats = simulation.explain == NONE and len(simulation.pods) >= _WORTH_A_CACHE
+        self._repeats = not self._explains and len(simulation.pods) >= _WORTH_A_CACHE
         self._options = Options(
             seed=simulation.seed,
             tie_break=simulation.tie_break,
-            full=simulation.explain != NONE,
+            full=self._explains,
             candidates=True,
         )
+        remembers = simulation.explain != FULL
+        self._preparer = Preparer(world, frameworks, remembers=remembers)
+        self._results: list[Manifest] = []
+        self._place_of: dict[str, int] = {}
+        self._waiting: list[tuple[int, Ready]] = []
+        self._names: set[tuple[str, str]] = set()
+        self.evictions: list[Manifest] = []
 
-    def place(self, number: int, given: Given) -> Manifest:
-        """Return the result for one pod; a later one sees it when the mode is sequential."""
-        manifest = given.manifest
-        problem = type_error("Pod", manifest)
-        if problem is not None:
-            return self._result(_display(manifest, number), "invalid", errors=[problem])
-        manifest = _named(manifest, number)
-        title = _display(manifest, number)
-        warnings = [f"{field}: unknown field" for field in unknown_fields("Pod", manifest)]
-        try:
-            manifest = admitted(manifest, self._world, warnings)
-            info = self._world.intern(manifest)
-        except Invalid as invalid:
-            return self._result(title, "invalid", invalid.message, errors=invalid.errors)
-        except StatusError as error:
-            refusal = FieldError(error.reason, "", None, error.message)
-            return self._result(title, "invalid", error.message, errors=[refusal])
-        except QuantityError as error:
-            refusal = FieldError(INVALID, "spec", None, str(error))
-            return self._result(title, "invalid", str(error), errors=[refusal])
-        result = self._decided(number, manifest, info, title)
-        if warnings:
-            result["warnings"] = warnings
-        return result
+    def run(self) -> list[Manifest]:
+        """Return one result per pod, in the document's order."""
+        pods = self._simulation.pods
+        self._results = [{} for _ in pods]
+        for number, given in enumerate(pods):
+            if not number % _AT_ONCE:
+                self._world.base.go_on()
+                self._world.expect(given.manifest for given in pods[number : number + _AT_ONCE])
+            self._take(number, given.manifest)
+        self._decide_waiting()
+        return self._results
 
-    def _decided(self, number: int, manifest: Manifest, info: PodInfo, title: str) -> Manifest:
-        world = self._world
-        namespace, name = name_of(manifest)
-        if world.key(namespace, name) is not None:
-            taken = FieldError(DUPLICATE, "metadata.name", name)
-            text = f'pods "{name}" already exists'
-            return self._result(title, "invalid", text, errors=[taken])
-        node_name = manifest["spec"].get("nodeName") or ""
-        if node_name:
+    def _take(self, number: int, manifest: Manifest) -> None:
+        """Note a pod that is to be decided, or its result."""
+        pod = self._preparer.prepare(manifest, number)
+        if isinstance(pod, Ready):
+            place: tuple[str, str] | None = (pod.namespace, pod.name)
+        else:
+            self._decide_waiting()
+            place = pod.place if isinstance(pod, Refused) else (pod.namespace, pod.name)
+        if place is not None and place in self._names:
+            self._decide_waiting()
+        if place is not None and self._world.key(*place) is not None:
+            self._decide_waiting()
+            taken = FieldError(DUPLICATE, "metadata.name", place[1])
+            text = f'pods "{place[1]}" already exists'
+            self._note(number, self._result(pod.title, "invalid", text, errors=[taken]), pod)
+        elif isinstance(pod, Refused):
+            found = self._result(pod.title, pod.status, pod.message, errors=pod.errors)
+            self._note(number, found, pod)
+        elif isinstance(pod, Set):
             if self._simulation.sequential:
-                world.place(manifest, title, info)
+                self._world.place(pod.manifest, pod.title, pod.info)
             text = "spec.nodeName is set: the scheduler leaves the pod alone"
-            return self._result(title, "skipped", text, node_name=node_name)
-        if (manifest.get("status") or {}).get("phase") in FINISHED:
-            return self._result(title, "skipped", "the pod is finished")
-        framework = self._frameworks.get(info.scheduler_name)
-        if framework is None:
-            text = f'no profile is named "{info.scheduler_name}": the pod is left alone'
-            return self._result(title, "skipped", text)
-        try:
-            gate = framework.pre_enqueue(info)
-        except PluginFailed as failure:
-            return self._result(title, "error", failure.status.message)
-        if gate.code.rejects:
-            return self._result(title, "gated", gate.message)
-        if not gate.ok:
-            return self._result(title, "error", gate.message)
-        nominated = (manifest.get("status") or {}).get("nominatedNodeName") or ""
-        pod = PodToPlace(title, info, nominated)
-        decision = self._decide(number, pod, framework)
-        if self._simulation.sequential and decision.scheduled:
-            world.note_placed(namespace, name, title)
-        result = self._explained(decision, title)
-        if decision.full is not None and self._simulation.explain == FULL:
-            result = causes.with_runtime_class(result, manifest, world.snapshot, info)
-        return result
+            found = self._result(pod.title, "skipped", text, node_name=pod.node_name)
+            self._note(number, found, pod)
+        else:
+            if self._waiting and (
+                self._explains
+                or not self._simulation.sequential
+                or self._waiting[-1][1].framework is not pod.framework
+                or self._waiting[-1][0] != number - 1
+                or len(self._waiting) >= _AT_ONCE
+            ):
+                self._decide_waiting()
+            self._waiting.append((number, pod))
+            self._names.add((pod.namespace, pod.name))
 
-    def _decide(self, number: int, pod: PodToPlace, framework: Framework) -> Decision:
-        snapshot, options = self._world.snapshot, self._options
+    def _note(self, number: int, result: Manifest, pod: Ready | Set | Refused) -> None:
+        if pod.warnings:
+            result["warnings"] = list(pod.warnings)
+        self._results[number] = result
+
+    def _decide_waiting(self) -> None:
+        """Decide the pods that wait, in order; the world follows when the mode is sequential."""
+        waiting, self._waiting = self._waiting, []
+        self._names.clear()
+        if not waiting:
+            return
+        self._world.base.go_on()
         if not self._simulation.sequential:
-            return schedule_pod(snapshot, framework, pod, options, draw=number)
-        name = framework.scheduler_name
+            for number, ready in waiting:
+                pod = PodToPlace(ready.title, ready.info, ready.nominated)
+                snapshot, options = self._world.snapshot, self._options
+                decision = schedule_pod(snapshot, ready.framework, pod, options, draw=number)
+                self._note_decision(number, ready, decision)
+            return
+        while waiting:
+            waiting = self._decide_together(waiting)
+
+    def _decide_together(self, waiting: list[tuple[int, Ready]]) -> list[tuple[int, Ready]]:
+        """Decide pods of one profile; return those that come after one that makes room."""
+        performs = self._simulation.performs_preemption
+        pods = [PodToPlace(ready.title, ready.info, ready.nominated) for _, ready in waiting]
+        first, framework = waiting[0][0], waiting[0][1].framework
+        decisions = self._schedule(framework, pods, first, _makes_room if performs else None)
+        at = 0
+        for part in decisions.parts:
+            if isinstance(part, Run):
+                self._note_run(waiting[at : at + len(part)], part)
+            else:
+                for (number, ready), decision in zip(waiting[at:], part, strict=False):
+                    if performs and _makes_room(decision):
+                        self._make_room(number, ready, decision)
+                    else:
+                        self._note_decision(number, ready, decision)
+            at += len(part)
+        return waiting[at:]
+
+    def _schedule(
+        self,
+        framework: Framework,
+        pods: list[PodToPlace],
+        first: int,
+        stop: Callable[[Decision], bool] | None,
+    ) -> Decisions:
+        name, snapshot = framework.scheduler_name, self._world.snapshot
         cache = self._caches.get(name)
         if cache is None and self._repeats:
             class_cache.warm_for(len(self._simulation.pods), snapshot.node_count)
             cache = self._caches[name] = Cache(snapshot, framework)
-        (decision,) = schedule_batch(
+        decisions = schedule_batch(
             snapshot,
             framework,
-            [pod],
-            options,
+            pods,
+            self._options,
             start=self._starts.get(name, 0),
-            draw=number,
+            draw=first,
             cache=cache,
+            stop=stop,
         )
-        self._starts[name] = decision.next_start
-        return decision
+        self._starts[name] = decisions.next_start
+        return decisions
+
+    def _make_room(self, number: int, ready: Ready, decision: Decision) -> None:
+        """Let the victims leave, and decide again, as the live scheduler does once they left."""
+        nomination = decision.nomination
+        assert nomination is not None
+        told = self._preemption(decision)
+        for victim, title in zip(nomination.victims, told["victims"], strict=True):
+            leave(self._world.snapshot, victim)
+            self._world.note_left(title)
+            self.evictions.append(
+                {"pod": title, "nodeName": nomination.node_name, "by": ready.title}
+            )
+            if (placed := self._place_of.pop(title, None)) is not None:
+                self._results[placed]["preemptedBy"] = ready.title
+        pod = PodToPlace(ready.title, ready.info, nomination.node_name)
+        (again,) = self._schedule(ready.framework, [pod], number, None)
+        self._note_decision(number, ready, again)
+        self._results[number]["preemption"] = told
+
+    def _note_run(self, waiting: list[tuple[int, Ready]], run: Run) -> None:
+        """Note what compiled loops decided, from their columns: all of these pods are placed."""
+        names, evaluated = run.node_names(), run.evaluated.tolist()
+        for (number, ready), node_name, told, nodes in zip(
+            waiting, names, run.told.tolist(), evaluated, strict=True
+        ):
+            title = ready.title
+            self._world.note_placed(ready.namespace, ready.name, title)
+            self._place_of[title] = number
+            result = {
+                "pod": title,
+                "status": SCHEDULED,
+                "nodeName": node_name,
+                "message": "",
+                "errors": [],
+                "total": told[1],
+                "nodes": {"evaluated": nodes, "feasible": told[5], "best": told[2]},
+            }
+            if ready.warnings:
+                result["warnings"] = list(ready.warnings)
+            self._results[number] = result
+
+    def _note_decision(self, number: int, ready: Ready, decision: Decision) -> None:
+        if self._simulation.sequential and decision.scheduled:
+            self._world.note_placed(ready.namespace, ready.name, ready.title)
+            self._place_of[ready.title] = number
+        result = self._explained(decision, ready.title)
+        if ready.manifest is not None and self._simulation.explain == FULL:
+            result = causes.with_runtime_class(
+                result, ready.manifest, self._world.snapshot, ready.info
+            )
+        self._note(number, result, ready)
 
     def _result(
         self,
@@ -227,7 +308,7 @@ class _Run:
         if not message and described:
             message = described[0]["message"]
         result: Manifest = {"pod": title, "status": status, "nodeName": node_name}
-        if self._simulation.explain != NONE:
+        if self._explains:
             result |= {"feasible": [], "infeasible": {}}
             if self._simulation.explain == FULL:
                 result["scores"] = {}
@@ -242,6 +323,12 @@ class _Run:
             result["total"] = decision.total
         if decision.full is not None:
             result |= explain_table(decision, scores=self._simulation.explain == FULL)
+        elif decision.outcome != ERROR:
+            result["nodes"] = {
+                "evaluated": decision.evaluated,
+                "feasible": decision.feasible,
+                "best": decision.ties,
+            }
         if decision.outcome not in (SCHEDULED, ERROR):
             result["preemption"] = self._preemption(decision)
         return result
@@ -270,20 +357,9 @@ class _Run:
         }
 
 
-def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
-    """Return a pod to place as it would be stored; without admission it gets defaults only.
-
-    Raises:
-        Invalid: with every wrong field.
-        Forbidden, NotFound, Conflict, BadRequest: from the admission plugin that objects.
-    """
-    if world.admission:
-        found = admit("Pod", CREATE, manifest, None, None, world, NOBODY)
-        warnings += found.warnings
-        return found.manifest
-    taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
-    set_defaults("Pod", taken)
-    return taken
+def _makes_room(decision: Decision) -> bool:
+    """Return whether a pod would be placed if others left its node."""
+    return decision.nomination is not None and bool(decision.nomination.victims)
 
 
 def explain_table(decision: Decision, *, scores: bool) -> Manifest:
@@ -330,22 +406,6 @@ def described_error(error: FieldError) -> Manifest:
     if error.bad_value is not None:
         found["badValue"] = error.bad_value
     return found | {"message": f"{error.field}: {text}" if error.field else text}
-
-
-def _named(manifest: Manifest, number: int) -> Manifest:
-    """Return the pod with namespace and, from ``generateName``, a name, as the API gives them."""
-    meta = dict(manifest.get("metadata") or {})
-    meta["namespace"] = meta.get("namespace") or "default"
-    if not meta.get("name") and meta.get("generateName"):
-        meta["name"] = f"{meta['generateName']}{number}"
-    return {**manifest, "metadata": meta}
-
-
-def _display(manifest: Manifest, number: int) -> str:
-    meta = manifest.get("metadata")
-    if not isinstance(meta, dict):
-        meta = {}
-    return f"{meta.get('namespace') or 'default'}/{meta.get('name') or f'pod-{number}'}"
 
 
 def refused(error: StatusError) -> Manifest:

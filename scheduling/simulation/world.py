@@ -6,7 +6,8 @@ would have given them. A PodDisruptionBudget without ``status.disruptionsAllowed
 every pod on a node counting as healthy.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -107,6 +108,11 @@ class Base:
         """Return the snapshot's key of a pod on a node, ``None`` when there is none."""
         return None
 
+    def pod_keys(self, places: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Hashable]:
+        """Return the keys of those pods (namespace, name) that are on a node, in one question."""
+        found = {place: self.pod_key(*place) for place in places}
+        return {place: key for place, key in found.items() if key is not None}
+
     def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
         """Return ``namespace/name`` of pods on nodes by key."""
         return {}
@@ -134,6 +140,9 @@ class World:
         self.errors: Errors = []
         self.warnings: list[str] = []
         self._own: dict[tuple[str, str, str], Manifest | None] = {}
+        self._of_base: dict[tuple[str, str, str], Manifest | None] = {}
+        # Nodes of a fleet differ in their names alone: the first one is checked (``_add``).
+        self._nodes_by_shape: dict[bytes, bytes] = {}
         self._keys: dict[tuple[str, str], Hashable | None] = {}
         self._defaults: list[Manifest] = []  # PriorityClasses with globalDefault
         self._open_budgets: list[PodDisruptionBudget] = []
@@ -144,7 +153,11 @@ class World:
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return an object of the changed world."""
         key = (kind, namespace, name)
-        return self._own[key] if key in self._own else self.base.find(kind, namespace, name)
+        if key in self._own:
+            return self._own[key]
+        if key not in self._of_base:
+            self._of_base[key] = self.base.find(kind, namespace, name)
+        return self._of_base[key]
 
     def runtime_class(self, name: str) -> Manifest | None:
         """Return the RuntimeClass called ``name``."""
@@ -189,6 +202,23 @@ class World:
         """Return the snapshot's key of a pod that is on a node, ``None`` when there is none."""
         place = (namespace, name)
         return self._keys[place] if place in self._keys else self.base.pod_key(namespace, name)
+
+    def expect(self, manifests: Iterable[Manifest]) -> None:
+        """Look up at once which of these pods to place are on a node of the base already."""
+        places = set()
+        for manifest in manifests:
+            meta = manifest.get("metadata")
+            if isinstance(meta, dict) and isinstance(name := meta.get("name"), str):
+                namespace = meta.get("namespace") or "default"
+                if isinstance(namespace, str):
+                    places.add((namespace, name))
+        places = {place for place in places if place not in self._keys}
+        self._keys |= dict.fromkeys(places) | dict(self.base.pod_keys(places))
+
+    def note_left(self, title: str) -> None:
+        """Note that the pod ``namespace/name`` is on no node any more."""
+        namespace, _, name = title.partition("/")
+        self._keys[namespace, name] = None
 
     def note_placed(self, namespace: str, name: str, key: Hashable) -> None:
         """Remember that a pod of the document is on a node now."""
@@ -246,7 +276,17 @@ class World:
     def _add(self, given: Given) -> None:
         kind = given.manifest["kind"]
         # Admission and defaults change what they get, and the document is the caller's.
-        manifest: Manifest = msgspec.json.decode(msgspec.json.encode(given.manifest))
+        text = msgspec.json.encode(given.manifest)
+        shape = slot = b""
+        if kind == "Node" and _TELLING_NAME.match(given.manifest["metadata"]["name"]):
+            slot = msgspec.json.encode(given.manifest["metadata"]["name"])
+            shape = text.replace(slot, _SLOT)
+            if _SLOT + b":" in shape:
+                shape = b""
+            elif (known := self._nodes_by_shape.get(shape)) is not None:
+                self.put(kind, msgspec.json.decode(known.replace(_SLOT, slot)))
+                return
+        manifest: Manifest = msgspec.json.decode(text)
         if kind == "Pod":
             self._add_pod(manifest, given.path)
             return
@@ -254,6 +294,8 @@ class World:
         if self.admission and kind in _CHECKED:
             admitted = admit(kind, CREATE, manifest, None, None, self, NOBODY)
             manifest = admitted.manifest
+        if shape and len(self._nodes_by_shape) < _MOST_SHAPES:
+            self._nodes_by_shape[shape] = msgspec.json.encode(manifest).replace(slot, _SLOT)
         self.put(kind, manifest)
 
     def _add_pod(self, manifest: Manifest, path: str) -> None:
@@ -409,6 +451,12 @@ class World:
         )
         self.snapshot.set_budget(msgspec.structs.replace(budget, status=status))
 
+
+_TELLING_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+"""A name that is no quantity, and by which nothing but the object is called."""
+_SLOT: Final = b'"\x00"'
+"""Stands for the name in the JSON of a node's shape; JSON itself cannot contain this byte."""
+_MOST_SHAPES: Final = 4096
 
 _CONTROLLERS: Final[dict[str, Any]] = {
     "ReplicationController": ReplicationController,

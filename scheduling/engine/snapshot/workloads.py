@@ -110,13 +110,19 @@ class Workloads:
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a PodDisruptionBudget."""
         meta = budget.metadata
-        self._budgets[(meta.namespace, meta.name)] = DisruptionBudget(
-            namespace=meta.namespace,
-            name=meta.name,
-            selector=selector_from_label_selector(budget.spec.selector),
-            disruptions_allowed=budget.status.disruptions_allowed,
-            disrupted=frozenset(budget.status.disrupted_pods),
+        self.keep_budget(
+            DisruptionBudget(
+                namespace=meta.namespace,
+                name=meta.name,
+                selector=selector_from_label_selector(budget.spec.selector),
+                disruptions_allowed=budget.status.disruptions_allowed,
+                disrupted=frozenset(budget.status.disrupted_pods),
+            )
         )
+
+    def keep_budget(self, budget: DisruptionBudget) -> None:
+        """Add or replace a budget, as preemption sees it."""
+        self._budgets[(budget.namespace, budget.name)] = budget
         self.budget_version += 1
 
     def remove_budget(self, namespace: str, name: str) -> None:

@@ -1,0 +1,23 @@
+"""A pod leaves its node because another one takes its place: what a snapshot must follow.
+
+In the live system the victim's row goes, and the controller of budgets works out anew how many
+pods may still leave. Here both happen at once.
+"""
+
+import msgspec
+
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.types import PodRecord
+
+
+def leave(snapshot: Snapshot, victim: PodRecord) -> None:
+    """Take a preempted pod off its node, and count it against the budgets that cover it."""
+    snapshot.remove_pod(victim.key)
+    for budget in snapshot.disruption_budgets():
+        if (
+            budget.namespace == victim.info.namespace
+            and victim.name not in budget.disrupted
+            and budget.selector.matches(victim.info.labels)
+        ):
+            left = max(budget.disruptions_allowed - 1, 0)
+            snapshot.keep_budget(msgspec.structs.replace(budget, disruptions_allowed=left))

@@ -1,0 +1,198 @@
+"""Making pods of a document ready to be placed: checked, admitted, and filed under their class.
+
+The pods of a workload differ in their names alone. The first one is checked and admitted; of the
+others, whose JSON is the same apart from a simple name, the same is known (``Ready``).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from clusterstate.admission import CREATE, admit
+from clusterstate.admission.defaults import set_defaults
+from clusterstate.objects.errors import INVALID, FieldError, Invalid, StatusError
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.quantity import QuantityError
+from clusterstate.objects.schema import is_plain
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+from scheduling.simulation.document import type_error, unknown_fields
+from scheduling.simulation.world import FINISHED, NOBODY, World
+
+_SIMPLE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+"""A DNS label: valid as a pod's name, and nothing warns of it."""
+_MOST_REMEMBERED: Final = 20_000
+_DEPENDS_ON_NAME: Final = b'"ephemeral"'
+"""A generic ephemeral volume gives its claim the name of the pod."""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A pod that may be placed.
+
+    ``manifest``: as admitted, ``None`` where a pod of the same shape was admitted before.
+    """
+
+    namespace: str
+    name: str
+    title: str
+    info: PodInfo
+    framework: Framework
+    nominated: str
+    manifest: Manifest | None
+    warnings: tuple[str, ...] = ()
+
+
+class Set(msgspec.Struct, frozen=True):
+    """A pod that is on a node already: the scheduler leaves it alone, and it takes its room."""
+
+    namespace: str
+    name: str
+    title: str
+    info: PodInfo
+    manifest: Manifest
+    node_name: str
+    warnings: tuple[str, ...] = ()
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A pod that is not placed: ``status`` as results have it.
+
+    ``place``: namespace and name of one that is valid.
+    """
+
+    title: str
+    status: str
+    message: str = ""
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    place: tuple[str, str] | None = None
+
+
+class Preparer:
+    """Makes pods ready in one world; remembers the shapes that it has seen.
+
+    Args:
+        world: what admission looks up, and where classes are interned. Classes, namespaces and
+            limits must stay as they are.
+        frameworks: the profiles by scheduler name.
+        remembers: False where each pod's own manifest is wanted.
+    """
+
+    def __init__(
+        self, world: World, frameworks: Mapping[str, Framework], *, remembers: bool = True
+    ) -> None:
+        self._world = world
+        self._frameworks = frameworks
+        self._remembers = remembers
+        self._known: dict[bytes, Ready] = {}
+
+    def prepare(self, manifest: Manifest, number: int) -> Ready | Set | Refused:
+        """Return what becomes of the pod at place ``number`` of the document."""
+        key = self._shape(manifest) if self._remembers else b""
+        if key:
+            known = self._known.get(key)
+            if known is not None:
+                name = manifest["metadata"]["name"]
+                title = f"{known.namespace}/{name}"
+                return Ready(
+                    known.namespace, name, title, known.info, known.framework, known.nominated,
+                    None, known.warnings,
+                )  # fmt: skip
+        found = self._prepared(manifest, number)
+        if key and isinstance(found, Ready):
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    @staticmethod
+    def _shape(manifest: Manifest) -> bytes:
+        """Return the pod without its name as JSON; empty where the name may matter."""
+        meta = manifest.get("metadata")
+        if not isinstance(meta, dict):
+            return b""
+        name = meta.get("name")
+        if not isinstance(name, str) or not _SIMPLE_NAME.match(name):
+            return b""
+        try:
+            text = msgspec.json.encode({**manifest, "metadata": {**meta, "name": ""}})
+        except (TypeError, ValueError, RecursionError):
+            return b""
+        return b"" if _DEPENDS_ON_NAME in text else text
+
+    def _prepared(self, manifest: Manifest, number: int) -> Ready | Set | Refused:
+        warnings: list[str] = []
+        if not is_plain("Pod", manifest):
+            problem = type_error("Pod", manifest)
+            if problem is not None:
+                return Refused(display(manifest, number), "invalid", errors=(problem,))
+            warnings += [f"{field}: unknown field" for field in unknown_fields("Pod", manifest)]
+        manifest = _named(manifest, number)
+        title = display(manifest, number)
+        try:
+            manifest = admitted(manifest, self._world, warnings)
+            info = self._world.intern(manifest)
+        except Invalid as invalid:
+            return Refused(title, "invalid", invalid.message, tuple(invalid.errors))
+        except StatusError as error:
+            refusal = FieldError(error.reason, "", None, error.message)
+            return Refused(title, "invalid", error.message, (refusal,))
+        except QuantityError as error:
+            refusal = FieldError(INVALID, "spec", None, str(error))
+            return Refused(title, "invalid", str(error), (refusal,))
+        meta, status = manifest.get("metadata") or {}, manifest.get("status") or {}
+        namespace, name = meta.get("namespace") or "default", meta.get("name") or ""
+        place, told = (namespace, name), tuple(warnings)
+        if node_name := manifest["spec"].get("nodeName") or "":
+            return Set(namespace, name, title, info, manifest, node_name, told)
+        if status.get("phase") in FINISHED:
+            return Refused(title, "skipped", "the pod is finished", (), told, place)
+        framework = self._frameworks.get(info.scheduler_name)
+        if framework is None:
+            text = f'no profile is named "{info.scheduler_name}": the pod is left alone'
+            return Refused(title, "skipped", text, (), told, place)
+        try:
+            gate = framework.pre_enqueue(info)
+        except PluginFailed as failure:
+            return Refused(title, "error", failure.status.message, (), told, place)
+        if not gate.ok:
+            outcome = "gated" if gate.code.rejects else "error"
+            return Refused(title, outcome, gate.message, (), told, place)
+        nominated = status.get("nominatedNodeName") or ""
+        return Ready(namespace, name, title, info, framework, nominated, manifest, told)
+
+
+def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
+    """Return a pod to place as it would be stored; without admission it gets defaults only.
+
+    Raises:
+        Invalid: with every wrong field.
+        Forbidden, NotFound, Conflict, BadRequest: from the admission plugin that objects.
+    """
+    if world.admission:
+        found = admit("Pod", CREATE, manifest, None, None, world, NOBODY)
+        warnings += found.warnings
+        return found.manifest
+    taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
+    set_defaults("Pod", taken)
+    return taken
+
+
+def display(manifest: Manifest, number: int) -> str:
+    """Return ``namespace/name`` of the pod at place ``number``, whatever is wrong with it."""
+    meta = manifest.get("metadata")
+    if not isinstance(meta, dict):
+        meta = {}
+    return f"{meta.get('namespace') or 'default'}/{meta.get('name') or f'pod-{number}'}"
+
+
+def _named(manifest: Manifest, number: int) -> Manifest:
+    """Return the pod with namespace and, from ``generateName``, a name, as the API gives them."""
+    meta = dict(manifest.get("metadata") or {})
+    meta["namespace"] = meta.get("namespace") or "default"
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = f"{meta['generateName']}{number}"
+    return {**manifest, "metadata": meta}
