@@ -9,7 +9,7 @@ and no answer to anyone else ends.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -38,20 +38,22 @@ class _Keeper:
         self._open: dict[_Claim, set[asyncio.Future[StatusError]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def hold(self, claim: _Claim) -> "asyncio.Future[StatusError]":
-        """Return what will hold the error when the claim is no longer good."""
+    def hold(self, claims: Sequence[_Claim]) -> "asyncio.Future[StatusError]":
+        """Return what will hold the error when one of the claims is no longer good."""
         lost: asyncio.Future[StatusError] = asyncio.get_running_loop().create_future()
-        self._open.setdefault(claim, set()).add(lost)
+        for claim in claims:
+            self._open.setdefault(claim, set()).add(lost)
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._keep())
         return lost
 
-    def let_go(self, claim: _Claim, lost: "asyncio.Future[StatusError]") -> None:
+    def let_go(self, claims: Sequence[_Claim], lost: "asyncio.Future[StatusError]") -> None:
         """Note that an answer has ended."""
-        held = self._open[claim]
-        held.discard(lost)
-        if not held:
-            del self._open[claim]
+        for claim in set(claims):
+            held = self._open[claim]
+            held.discard(lost)
+            if not held:
+                del self._open[claim]
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -89,8 +91,8 @@ def _lost(claims: list[_Claim]) -> dict[_Claim, StatusError]:
 _keepers: dict[asyncio.AbstractEventLoop, _Keeper] = {}
 
 
-async def kept(work: Coroutine[Any, Any, T], sender: Claim, wants: Attributes) -> T:
-    """Return what ``work`` returns, and end it when its client may not have that any more.
+async def kept(work: Coroutine[Any, Any, T], sender: Claim, *wants: Attributes) -> T:
+    """Return what ``work`` returns, and end it when its client may not have all that any more.
 
     Raises:
         Unauthorized: the token is revoked or has expired, or its user was disabled.
@@ -102,8 +104,8 @@ async def kept(work: Coroutine[Any, Any, T], sender: Claim, wants: Attributes) -
         for one in [one for one in _keepers if one.is_closed()]:
             del _keepers[one]
         keeper = _keepers[loop] = _Keeper()
-    claim = sender, wants
-    lost = keeper.hold(claim)
+    claims = [(sender, one) for one in wants]
+    lost = keeper.hold(claims)
     working = asyncio.ensure_future(work)
     try:
         both: set[asyncio.Future[Any]] = {working, lost}
@@ -112,7 +114,7 @@ async def kept(work: Coroutine[Any, Any, T], sender: Claim, wants: Attributes) -
             return working.result()
         raise lost.result()
     finally:
-        keeper.let_go(claim, lost)
+        keeper.let_go(claims, lost)
         if not working.done():
             working.cancel()
             await asyncio.wait({working})

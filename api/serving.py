@@ -43,6 +43,7 @@ from api import (
     auth,
     connections,
     errors,
+    events_stream,
     failures,
     health,
     metrics,
@@ -435,6 +436,9 @@ class Application:
             return
         if scope["path"].rstrip("/") == state_metrics.PATH:
             await self._long(state_metrics.serve, scope, receive, send)
+            return
+        if scope["path"].rstrip("/") == events_stream.PATH:
+            await self._long(events_stream.serve, scope, receive, send)
             return
         query = scope["query_string"]
         if query and scope["method"] == "GET" and not routes.of(scope).is_page:
