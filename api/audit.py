@@ -33,7 +33,6 @@ from django.db import connection
 
 from api import audit_file, connections
 from api.audit_events import LARGEST_BODY, Entry, Scope, line_of
-from api.errors import ServiceUnavailable
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.actions import audit_log
 from clusterstate.actions.audit_log import Line
@@ -52,6 +51,7 @@ from clusterstate.objects.audit_policy import (
     Policy,
     Verdict,
 )
+from clusterstate.objects.errors import ServiceUnavailable
 
 logger = structlog.get_logger(__name__)
 

@@ -12,6 +12,8 @@ from api.own import OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.meta import Manifest
+from scheduling.answers import advisor
 
 MOST = 500
 _MANY = 50
@@ -40,10 +42,7 @@ class DecisionsViewSet(OwnViewSet):
         limit = min(wire.integer(request.query_params.get("limit"), "limit") or _MANY, MOST)
         items = questions.decisions_of(namespace, name, limit=limit)
         if full:
-            items = [
-                questions.decision(namespace, name, int(item["id"]), full=True)
-                for item in items[:1]
-            ]
+            items = [_explained(namespace, name, int(item["id"])) for item in items[:1]]
         if form == "table":
             return _text("\n".join(map(questions.decision_table, items)))
         return replies.reply(
@@ -59,7 +58,10 @@ class DecisionsViewSet(OwnViewSet):
         form, full = _form(request)
         if not decision.isascii() or not decision.isdigit() or len(decision) > 18:
             raise BadRequest(f'invalid decision "{decision}": must be a number')
-        found = questions.decision(namespace, name, int(decision), full=full)
+        if full:
+            found = _explained(namespace, name, int(decision))
+        else:
+            found = questions.decision(namespace, name, int(decision), full=False)
         if form == "table":
             return _text(questions.decision_table(found))
         return replies.reply(found)
@@ -86,6 +88,13 @@ class ConfigurationViewSet(OwnViewSet):
             request.data, by=self.user.name, now=clock.now()
         )
         return replies.reply(stored, warnings=warnings)
+
+
+def _explained(namespace: str, name: str, decision: int) -> Manifest:
+    found: Manifest = advisor.ask(
+        "decision", {"namespace": namespace, "name": name, "id": decision}
+    )
+    return found
 
 
 def _form(request: Request) -> tuple[str, bool]:

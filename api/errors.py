@@ -59,12 +59,6 @@ class Unprocessable(errors.StatusError):
     code, reason = 422, "Invalid"
 
 
-class ServiceUnavailable(errors.StatusError):
-    """A part that the answer needs is down; the request may be repeated."""
-
-    code, reason = 503, "ServiceUnavailable"
-
-
 class InsufficientStorage(errors.StatusError):
     """A disk is full; the request may be repeated when there is room. Kubernetes has no word."""
 
@@ -105,7 +99,7 @@ def _storage(error: Exception) -> errors.StatusError | None:
     sentence = _STATES.get(cause.sqlstate or "")
     if sentence is None:
         return None
-    return ServiceUnavailable(f"{_UNABLE}: {sentence}", {"retryAfterSeconds": 1})
+    return errors.ServiceUnavailable(f"{_UNABLE}: {sentence}", {"retryAfterSeconds": 1})
 
 
 def failure(
@@ -194,7 +188,7 @@ def translate(error: Exception) -> errors.StatusError:
         return refused
     if isinstance(error, OperationalError | InterfaceError):
         logger.warning("database unavailable", exc_info=error)
-        return ServiceUnavailable(UNAVAILABLE, {"retryAfterSeconds": 1})
+        return errors.ServiceUnavailable(UNAVAILABLE, {"retryAfterSeconds": 1})
     logger.error("request failed", exc_info=error)
     return errors.StatusError(INTERNAL)
 

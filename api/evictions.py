@@ -30,6 +30,7 @@ from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import TAINT, Timer, waiting_timers
 from clusterstate.queries.objects import get_object
 from clusterstate.queries.usage import usage_of
+from scheduling.answers import advisor
 
 KIND = Kind(
     name="Eviction",
@@ -118,9 +119,8 @@ class EvictionsViewSet(EvictionListViewSet):
 
 def _landing(namespace: str, name: str) -> Manifest:
     """Return where the pod would go if it came again now: ``nodeName``, or why nowhere."""
-    from scheduling.answers import questions
-
-    (found,) = questions.landings([(namespace, name)])
+    found: Manifest
+    (found,) = advisor.ask("landings", [(namespace, name)])
     return found
 
 

@@ -28,6 +28,7 @@ from django.http import HttpRequest, HttpResponse
 
 from api import clock
 from clusterstate import aside, progress
+from scheduling.answers import advisor
 
 logger = structlog.get_logger(__name__)
 
@@ -123,7 +124,13 @@ def _redis() -> Iterator[Part]:
     yield Part("redis", problem, needed=False)
 
 
-CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _redis]
+def _advisor() -> Iterator[Part]:
+    """Return whether questions are answered; pods are placed without. Asks Redis."""
+    if settings.SERVES:  # another process answers its own questions
+        yield Part("advisor", advisor.problem(), needed=False)
+
+
+CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [_work, _followers, _redis, _advisor]
 
 
 def look() -> list[Part]:

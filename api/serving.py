@@ -42,7 +42,6 @@ from api import (
     audit,
     auth,
     connections,
-    errors,
     events_stream,
     failures,
     health,
@@ -71,7 +70,12 @@ from clusterstate.actions.metrics import Adder
 from clusterstate.admission.request import User
 from clusterstate.middleware import AUDIT_ID, SESSION_USER
 from clusterstate.objects.actor import APISERVER, acting
-from clusterstate.objects.errors import BadRequest, TooLarge, TooManyRequests
+from clusterstate.objects.errors import (
+    BadRequest,
+    ServiceUnavailable,
+    TooLarge,
+    TooManyRequests,
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -595,7 +599,7 @@ class Application:
             except asyncio.CancelledError:
                 # The server is told to end, and has waited for its requests as long as it does.
                 # What a thread was given may still be done; nobody waits for it any more.
-                await _reply_with(send, failures.of_scope(scope, errors.ServiceUnavailable(ENDING)))
+                await _reply_with(send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = failures.of_scope(scope, error)

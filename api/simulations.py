@@ -1,10 +1,9 @@
 """Questions about placing that store nothing: simulations, headroom, nodes of a RuntimeClass.
 
-The answers come from ``scheduling.answers.questions``, which is imported with the first question:
-it imports NumPy and the engine, which the other requests of a web process do without.
+The answers to the first two come from an advisor (``scheduling.answers.advisor``).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework.response import Response
@@ -15,6 +14,7 @@ from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from scheduling.answers import advisor
 
 
 class QuestionViewSet(OwnViewSet):
@@ -37,7 +37,7 @@ class SimulationsViewSet(QuestionViewSet):
 
     def ask(self, document: Any) -> Manifest:
         """Return the document with ``status.results``."""
-        return _whatif("simulate")(document)
+        return _asked("simulation", document)
 
 
 class HeadroomViewSet(QuestionViewSet):
@@ -48,7 +48,7 @@ class HeadroomViewSet(QuestionViewSet):
 
     def ask(self, document: Any) -> Manifest:
         """Return the document with ``status.fits`` and ``status.blockers``."""
-        return _whatif("headroom")(document)
+        return _asked("headroom", document)
 
 
 class RuntimeClassNodesViewSet(OwnViewSet):
@@ -78,7 +78,6 @@ class RuntimeClassNodesViewSet(OwnViewSet):
         return replies.reply(replies.StoredList(KINDS["Node"], items, metadata))
 
 
-def _whatif(question: str) -> Callable[[Any], Manifest]:
-    from scheduling.answers import questions
-
-    return {"simulate": questions.simulate, "headroom": questions.headroom}[question]
+def _asked(question: str, document: Any) -> Manifest:
+    found: Manifest = advisor.ask(question, document)
+    return found

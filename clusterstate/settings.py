@@ -49,6 +49,8 @@ WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
 # Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.
 SCHEDULERS = environment.integer("STOWAGE_SCHEDULERS", 2, at_least=1, at_most=8)
+# Advisors that `manage.py up` runs: they answer questions about the cluster, such as what-if.
+ADVISORS = environment.integer("STOWAGE_ADVISORS", 1, at_least=0, at_most=16)
 # Switches of admission (`clusterstate.admission.request.AdmissionSettings`), in camel case.
 ADMISSION = environment.switches("STOWAGE_ADMISSION")
 # What this process calls itself in logs and in pg_stat_activity; the supervisor sets it.
@@ -170,7 +172,7 @@ _WEB_APPS = [
     "api",
 ]
 INSTALLED_APPS = [
-    *([] if PROCESS in {"scheduler", "worker", "timers", "beat"} else _WEB_APPS),
+    *([] if PROCESS in {"scheduler", "worker", "timers", "advisor", "beat"} else _WEB_APPS),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "clusterstate",
@@ -276,7 +278,10 @@ _postgres = environment.postgres("DATABASE_URL", places.postgres_url(STATE_DIR))
 DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=100)
 
 # Processes of the service, as against commands that a person runs, such as a migration.
-_SERVES = PROCESS in {"web", "http", "https", "scheduler", "timers", "worker", "beat"}
+SERVES = PROCESS in {
+    *("web", "http", "https"),
+    *("scheduler", "timers", "worker", "advisor", "beat"),
+}
 # Processes that hold locks between transactions: their sessions carry a sign of the process, and
 # are ended when it is stopped or lost (`clusterstate.sessions`).
 SESSION_SIGN = "stowage"
@@ -286,10 +291,10 @@ SESSION_NAME = f"{SESSION_SIGN}-{PROCESS}" + (
 # No wait without an end. No session may hold up others by falling silent in a transaction; a
 # statement of a command may take long. A client that vanished is found by the connection itself.
 _LIMITS = {
-    "idle_in_transaction_session_timeout": "4s" if _SERVES else "60s",
-    "lock_timeout": "8s" if _SERVES else "300s",
-    "statement_timeout": "60s" if _SERVES else "3600s",
-    "transaction_timeout": "120s" if _SERVES else "7200s",
+    "idle_in_transaction_session_timeout": "4s" if SERVES else "60s",
+    "lock_timeout": "8s" if SERVES else "300s",
+    "statement_timeout": "60s" if SERVES else "3600s",
+    "transaction_timeout": "120s" if SERVES else "7200s",
     "client_connection_check_interval": "1s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
@@ -298,7 +303,7 @@ _LIMITS = {
 }
 # What the client waits for an answer: longer than the server would take to give up by itself.
 # The scheduler's statements are short, and all pods wait for them; loading has its own limit.
-DATABASE_ANSWER_SECONDS = (20.0 if PROCESS == "scheduler" else 70.0) if _SERVES else 7300.0
+DATABASE_ANSWER_SECONDS = (20.0 if PROCESS == "scheduler" else 70.0) if SERVES else 7300.0
 # The client's side of the same; what the URL says counts before both.
 _postgres = {
     "connect_timeout": "5",

@@ -1,13 +1,16 @@
 """The Celery application: ``celery -A scheduling worker``.
 
-Three kinds of workers run it, each with a loop that lives as long as the process
+Four kinds of workers run it, each with a loop that lives as long as the process
 (``scheduling.processes``). The scheduling worker (``-Q scheduling -P solo -c 1``) keeps the warm
 snapshot; the timers worker (``-Q timers -P solo -c 1``) sleeps until the next pod is to be evicted;
-every other task goes to the default queue, whose worker has threads for the binding cycles that
-wait (``scheduling.worker.binding_cycle``) and the loop of the controllers. Beat sends the nudges
-listed in ``beat_schedule``. No loop needs them: they serve workers that run without one.
+an advisor (``-Q advisor -P solo -c 1``) answers questions about the cluster, which come to it in
+lists of their own (``scheduling.answers.advisor``); every other task goes to the default queue,
+whose worker has threads for the binding cycles that wait (``scheduling.worker.binding_cycle``) and
+the loop of the controllers. Beat sends the nudges listed in ``beat_schedule``. No loop needs them:
+they serve workers that run without one.
 """
 
+import contextlib
 import os
 import warnings
 from typing import Any
@@ -90,6 +93,13 @@ def _warm_up(**_: object) -> None:
             except class_cache.LoopsUnavailable as error:
                 # Celery logs what a handler raises and goes on; an exit it lets through.
                 raise SystemExit(f"the scheduler cannot start: {error}") from error
+    if settings.PROCESS == "advisor":
+        from scheduling.engine import class_cache
+
+        heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
+        unavailable = contextlib.suppress(class_cache.LoopsUnavailable)
+        with heartbeats.patience("advisor", _COMPILE_SECONDS), unavailable:
+            class_cache.warm()  # without them answers are slow, and right
     collector.calm()
 
 

@@ -89,6 +89,7 @@ class Service:
             "STOWAGE_HTTP_PORT": str(self.http_port),
             "STOWAGE_HTTPS_PORT": str(self.https_port),
             "STOWAGE_SCHEDULERS": "1",  # one that stands by costs seconds of each start
+            "STOWAGE_ADVISORS": "0",  # so does one that nobody asks
             **self._settings,
         }
         with log.open("ab") as output:

@@ -141,3 +141,9 @@ class TooManyRequests(StatusError):
     """Not now: a disruption budget or a limit says wait."""
 
     code, reason = 429, "TooManyRequests"
+
+
+class ServiceUnavailable(StatusError):
+    """A part that the answer needs is down; the request may be repeated."""
+
+    code, reason = 503, "ServiceUnavailable"

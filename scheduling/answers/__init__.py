@@ -2,12 +2,15 @@
 
 ::
 
-    questions    what api may ask: simulations, headroom, landings of evicted pods, decisions,
-                 the configuration in force
+    advisor      asking: a question and its answer go through Redis, with a deadline
+    advising     what an advisor process does: follow the log, answer on threads
+    registry     the questions by name; a new one is a line there
+    live         the world that a question gets: a mirror that follows the change log
+    questions    simulations, headroom, landings of evicted pods, decisions, the configuration
     replay       a recorded decision made again, on the cluster as it was then
 
 A question about the live cluster is answered on a copy of a mirror (``scheduling.worker.mirror``)
-that this process keeps up with the change log; a question about the past is answered on a snapshot
+that an advisor keeps up with the change log; a question about the past is answered on a snapshot
 that is rebuilt from stored documents and the change log. ``scheduling.simulation`` computes the
 answers; it does not query. Answers take from the worker only its mirror and its profiles.
 """

@@ -1,22 +1,18 @@
 """What the API may ask of scheduling: simulations, headroom, decisions and the configuration.
 
-The live world is a mirror of its own in this process, brought up to date from the change log for
-each question; the answer is worked out on a copy, so that nothing touches it and questions do not
-wait for each other. Throw it away at any moment: the next question loads it again.
+The functions that take a ``World`` are questions to an advisor (``registry``); the others look into
+rows and are for any process.
 """
 
-import threading
-import time
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 import structlog
 
-from clusterstate import catalogue, changes, decisions, locks, memory
+from clusterstate import changes, decisions, locks
 from clusterstate.actions import evictions, scheduler_configuration
-from clusterstate.admission.request import AdmissionSettings
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import (
     INVALID,
@@ -24,8 +20,8 @@ from clusterstate.objects.errors import (
     FieldError,
     Invalid,
     NotFound,
+    ServiceUnavailable,
     StatusError,
-    TooLarge,
     TooManyRequests,
 )
 from clusterstate.objects.labels import selector_from_set
@@ -35,61 +31,22 @@ from clusterstate.objects.pod import Toleration
 from clusterstate.objects.selections import admits
 from clusterstate.queries.eviction_timers import unforeseen
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import decode_object, find_object, get_manifest, not_found
-from clusterstate.queries.pods import find_pod_id, find_pod_ids, pods_by_id
+from clusterstate.queries.objects import get_manifest, not_found
+from clusterstate.queries.pods import find_pod_id
 from scheduling import simulation
-from scheduling.answers import replay
-from scheduling.engine.copying import copy_snapshot
-from scheduling.engine.queue.pending import Backoff
-from scheduling.engine.snapshot import Snapshot
+from scheduling.answers import advisor, replay
+from scheduling.answers.live import LiveBase, World, empty_base
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.documents import parse
 from scheduling.framework.runtime import ConfigurationError
 from scheduling.plugins.catalogue import build_framework, load_configuration
 from scheduling.simulation import Base, Simulation
 from scheduling.worker import profiles
-from scheduling.worker.mirror import FOLLOWED, Mirror
+from scheduling.worker.mirror import FOLLOWED
 
 logger = structlog.get_logger(__name__)
 
 GROUP = "stowage.dev"
-_lock = threading.Lock()
-_warm: dict[str, Mirror] = {}
-_MOST_CLASSES = 100_000
-_UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
-
-
-memory.when_replaced(_warm.clear)
-
-
-def live_snapshot() -> Snapshot:
-    """Return a copy of the live world as of now. Queries thrice, a dozen times at first.
-
-    Whatever was acknowledged to anyone before the call is in it.
-
-    Raises:
-        TooManyRequests: some of that cannot be read yet, because an earlier transaction is still
-            open; `changes.settled` waited for it in vain.
-    """
-    now = time.time()
-    # Before the lock, so that no question waits for another one's wait.
-    known = changes.settled(FOLLOWED)
-    if known.lacking:
-        raise TooManyRequests(_UNSETTLED, {"retryAfterSeconds": 1})
-    with _lock:
-        mirror = _warm.pop("mirror", None)
-        if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
-            names = [profile.scheduler_name for profile in configuration().profiles]
-            mirror = Mirror({name: {} for name in names}, Backoff())
-            mirror.load(now)
-        else:
-            mirror.follow_reservations()
-            mirror.refresh(now, mark=known.mark)
-        mirror.arrivals.clear()
-        found = copy_snapshot(mirror.snapshot)
-        # Kept only now: what failed halfway is loaded again.
-        _warm["mirror"] = mirror
-        return found
 
 
 def configuration() -> KubeSchedulerConfiguration:
@@ -97,102 +54,22 @@ def configuration() -> KubeSchedulerConfiguration:
     return profiles.in_force()[1]
 
 
-ANSWER_SECONDS = 60.0
-"""How long a question may keep a request thread busy (kube-apiserver's ``--request-timeout``)."""
+def _base(asked: Simulation, world: World) -> Base:
+    return LiveBase(world) if asked.live else empty_base(world)
 
 
-class TimedBase(Base):
-    """The empty world as a base, for a run that must end."""
-
-    def __init__(
-        self,
-        *,
-        settings: AdmissionSettings,
-        configuration: KubeSchedulerConfiguration,
-        snapshot: Snapshot | None = None,
-    ) -> None:
-        super().__init__(snapshot=snapshot, settings=settings, configuration=configuration)
-        self._until = time.monotonic() + ANSWER_SECONDS
-
-    def go_on(self) -> None:
-        """Raise TooLarge when the time for an answer is over."""
-        if time.monotonic() > self._until:
-            raise TooLarge(
-                f"the answer takes longer than {ANSWER_SECONDS:.0f} s: ask about fewer objects"
-            )
-
-
-class LiveBase(TimedBase):
-    """The live world as a base: lookups that the snapshot cannot answer are queried."""
-
-    open_namespaces = False
-
-    def __init__(self) -> None:
-        super().__init__(
-            snapshot=live_snapshot(),
-            settings=catalogue.admission_settings(),
-            configuration=configuration(),
-        )
-        known = catalogue.current()
-        self._catalogue = known if catalogue.is_current(known) else catalogue.reload()
-
-    def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """Return an object of the live world, ``None`` if there is none. Queries once."""
-        found = find_object(kind, namespace, name)
-        return None if found is None else decode_object(found)
-
-    def default_priority_class(self) -> Manifest | None:
-        """Return the PriorityClass of pods that name none, if there is one."""
-        return self._catalogue.default_priority_class()
-
-    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
-        """Return the LimitRanges of a namespace."""
-        return self._catalogue.limit_ranges(namespace)
-
-    def pod_key(self, namespace: str, name: str) -> Hashable | None:
-        """Return the id of a pod that is on a node. Queries once."""
-        found = find_pod_id(namespace, name)
-        return found if found is not None and self.snapshot.pod(found) is not None else None
-
-    def pod_keys(self, places: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Hashable]:
-        """Return the ids of those pods that are on nodes. Queries once."""
-        found = find_pod_ids(places)
-        return {place: id_ for place, id_ in found.items() if self.snapshot.knows(id_)}
-
-    def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
-        """Return ``namespace/name`` of pods by id. Queries once."""
-        ids = [key for key in keys if isinstance(key, int)]
-        if not ids:
-            return {}
-        return {id_: f"{pod.namespace}/{pod.name}" for id_, pod in pods_by_id(ids).items()}
-
-
-def _base(asked: Simulation) -> Base:
-    if asked.live:
-        return LiveBase()
-    return TimedBase(settings=catalogue.admission_settings(), configuration=configuration())
-
-
-def run(asked: Simulation) -> Manifest:
-    """Return the answer to a simulation that was read already.
-
-    Raises:
-        Invalid: objects of the document are wrong, with every wrong field.
-    """
-    return simulation.run(asked, _base(asked))
-
-
-def simulate(document: object) -> Manifest:
+def simulate(world: World, document: object) -> Manifest:
     """Return the answer to a ``Simulation`` document; without ``spec.base`` the world is live.
 
     Raises:
         Invalid: with every wrong field.
         BadRequest: the document is nested too deeply.
     """
-    return run(simulation.read(document))
+    asked = simulation.read(document)
+    return simulation.run(asked, _base(asked, world))
 
 
-def headroom(document: object) -> Manifest:
+def headroom(world: World, document: object) -> Manifest:
     """Return how many more of a pod fit and what blocks the next one (a ``Headroom`` document).
 
     Raises:
@@ -200,7 +77,7 @@ def headroom(document: object) -> Manifest:
         Forbidden, NotFound, Conflict, BadRequest: the pod is not admitted.
     """
     question = simulation.read_headroom(document)
-    return simulation.run_headroom(question, _base(question.simulation))
+    return simulation.run_headroom(question, _base(question.simulation, world))
 
 
 def runtime_class_nodes(name: str) -> tuple[list[bytes], int]:
@@ -232,7 +109,7 @@ _LANDINGS_AT_ONCE = 200
 _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
-def landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
+def landings(world: World, keys: Sequence[tuple[str, str]]) -> list[Manifest]:
     """Return where pods (namespace, name) would go if they left together and came again now.
 
     ``status``, and ``nodeName`` or the ``message`` why nowhere. A simulation of the live cluster
@@ -262,10 +139,15 @@ def landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
         },
     }
     kept = []
-    for result in simulate(document)["status"]["results"]:
+    for result in simulate(world, document)["status"]["results"]:
         found = {key: result.get(key) for key in ("status", "nodeName", "message")}
         kept.append({key: value for key, value in found.items() if value})
     return kept
+
+
+def landings_of(world: World, document: object) -> list[Manifest]:
+    """Return ``landings`` of the pods in the document: ``[[namespace, name], ...]``."""
+    return landings(world, msgspec.convert(document, list[tuple[str, str]]))
 
 
 def foresee(now: datetime) -> int:
@@ -284,19 +166,27 @@ def _foresee(now: datetime) -> int:
     while waiting := unforeseen(now + _FORESIGHT, limit=_LANDINGS_AT_ONCE):
         found: dict[int, Manifest] = {}
         try:
-            together = landings([(namespace, name) for _, namespace, name in waiting])
+            together = _ask_landings([(namespace, name) for _, namespace, name in waiting])
             found = {row[0]: one for row, one in zip(waiting, together, strict=True)}
+        except (ServiceUnavailable, TooManyRequests) as error:
+            logger.info("landings_not_known", error=str(error))
+            return done
         except StatusError as error:
             # One that went meanwhile, or that is not admitted as it stands, spoils the rest.
             logger.info("landings_one_by_one", error=str(error))
             for pod_id, namespace, name in waiting:
                 try:
-                    (found[pod_id],) = landings([(namespace, name)])
+                    (found[pod_id],) = _ask_landings([(namespace, name)])
                 except StatusError as alone:
                     found[pod_id] = {"status": "unknown", "message": str(alone)}
         evictions.note_landings(found, now=now)
         done += len(found)
     return done
+
+
+def _ask_landings(keys: Sequence[tuple[str, str]]) -> list[Manifest]:
+    found: list[Manifest] = advisor.ask("landings", keys)
+    return found
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -326,6 +216,18 @@ def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Mani
         text = f'decisions.{GROUP} "{decision_id}" not found'
         raise NotFound(text, {"name": str(decision_id), "kind": "decisions", "group": GROUP})
     return replay.explain(record) if full else replay.describe(record)
+
+
+def decision_explained(world: World, document: object) -> Manifest:
+    """Return ``decision`` in full, for a document with ``namespace``, ``name`` and ``id``."""
+    asked = msgspec.convert(document, _Decision)
+    return decision(asked.namespace, asked.name, asked.id, full=True)
+
+
+class _Decision(msgspec.Struct, forbid_unknown_fields=True):
+    namespace: str
+    name: str
+    id: int
 
 
 def decision_table(found: Manifest) -> str:

@@ -25,7 +25,8 @@ from clusterstate.queries.loading import load_classes
 from clusterstate.queries.objects import not_found
 from clusterstate.queries.waiting import Subject, subject
 from scheduling.answers import replay
-from scheduling.answers.questions import configuration, live_snapshot
+from scheduling.answers.live import live_snapshot
+from scheduling.answers.questions import configuration
 from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_class

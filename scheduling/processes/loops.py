@@ -5,6 +5,7 @@
     scheduler worker    ``loop.run``           decide and bind
     timers worker       ``timekeeper.run``     evict what is due
     worker              ``_controllers``       everything that looks once a second
+    advisor             ``advising.run``       answer questions about the cluster
 
 Celery starts and stops the processes, hands out tasks and restarts what it is asked to; the loops
 need none of its messages, so that nothing stands still while Redis is away, frozen or empty. A task
@@ -142,6 +143,12 @@ def _evict(loop: Loop) -> None:
     timekeeper.run(stopping=loop.stopping)
 
 
+def _advise(loop: Loop) -> None:
+    from scheduling.answers import advising  # with NumPy and the engine
+
+    advising.run(stopping=loop.stopping, pause=loop.pause)
+
+
 def _controllers(loop: Loop) -> None:
     """Look once a second at what there is for the controllers, and for binding plugins."""
     reporter = progress.Reporter(loop.name)
@@ -252,6 +259,7 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[Loop], None]]]] = {
     "scheduler": (shards.loop(shards.FIRST), _schedule),
     "timers": ("timers", _evict),
     "worker": ("controllers", _controllers),
+    "advisor": ("advisor", _advise),
 }
 """By the process's name (``STOWAGE_PROCESS``): its loop's name and what the loop does."""
 

@@ -29,6 +29,7 @@ def test_every_role_is_there_with_a_health_check() -> None:
         "scheduler",
         "timers",
         "worker",
+        "advisor",
         "beat",
     }
     assert [name for name, service in SERVICES.items() if "healthcheck" not in service] == [
@@ -68,7 +69,7 @@ def test_services_use_variables_that_the_settings_read(name: str) -> None:
 
 
 def test_background_services_check_the_heartbeat_they_write() -> None:
-    for part in ("web", "scheduler", "timers", "worker", "beat"):
+    for part in ("web", "scheduler", "timers", "worker", "advisor", "beat"):
         assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
         assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.heartbeats"
 

@@ -1,7 +1,7 @@
 """`manage.py up`, the whole service under one supervisor; what `make up` runs.
 
 Starts PostgreSQL and a Redis-protocol server (unless DATABASE_URL and REDIS_URL name some), brings
-the tables up to date, makes the first secrets, and then runs the web servers, the three workers and
+the tables up to date, makes the first secrets, and then runs the web servers, the workers and
 beat until Ctrl-C. The same processes run in containers with the same settings; this is one machine.
 """
 
@@ -218,6 +218,10 @@ class _Start:
             "-n",
             "worker@%h",
         )
+        for number in range(settings.ADVISORS):
+            name = "advisor" if number == 0 else f"advisor{number + 1}"
+            advisor = ["-Q", "advisor", "-P", "solo", "-c", "1", "-n", f"{name}@%h"]
+            self._python(name, _WORKERS, *worker, *advisor, process="advisor")
         beat = ["-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "beat", *schedule]
         self._python("beat", _BEAT, *beat)
 

@@ -100,9 +100,10 @@ def answer_to(document: object) -> Manifest:
     """
     found = simulation.read(document, default_base="empty")
     if found.live:
-        from scheduling.answers.questions import run as run_live
+        from scheduling.answers import advisor
 
-        return run_live(found)
+        answer: Manifest = advisor.ask("simulation", document)
+        return answer
     return simulation.run(found, simulation.Base())
 
 

@@ -1,0 +1,143 @@
+"""What an advisor does for all its life: follow the change log, and answer questions on threads.
+
+::
+
+    the loop     keeps the mirror up to date, gives the signs of life
+    short        one thread that takes nothing but short questions
+    any          the others take short ones first, then long ones
+
+``run`` is what the advisor's loop calls (``scheduling.processes``). Any number of advisors may run,
+on any host: each question is taken by one of them. An advisor writes nothing, so it needs no lock.
+Following rests many times as long as it took, so that it costs a busy cluster a few percent of a
+core; what is new since is read for each question.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+import redis
+import structlog
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from clusterstate import collector, heartbeats, sql, wake
+from clusterstate.objects.errors import ServiceUnavailable, StatusError
+from scheduling.answers import advisor, live, registry
+
+logger = structlog.get_logger(__name__)
+
+NAME = "advisor"
+"""The loop's name in heartbeats."""
+THREADS = 4
+_LOAD_SECONDS = 600.0
+_LONGEST_REST = 1.0
+_REST = 10.0
+_SHORTEST_REST = 0.05
+_RETRY_SECONDS = 0.2
+
+
+def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
+    """Follow and answer until the process is asked to stop.
+
+    Raises:
+        django.db.Error: the database failed; the threads have ended.
+    """
+    presence = advisor.Presence()
+    ended = threading.Event()
+    threads = [
+        threading.Thread(
+            target=_answer_all, args=(presence, number == 0, ended), name=f"advisor-{number}"
+        )
+        for number in range(THREADS)
+    ]
+    with wake.Subscription(wake.CHANGES) as subscription:
+        with heartbeats.patience(NAME, _LOAD_SECONDS):
+            revision = live.follow()
+            collector.calm()
+        logger.info("advisor_follows", revision=revision, advisor=presence.name)
+        for thread in threads:
+            thread.start()
+        try:
+            while not stopping():
+                heartbeats.beat(NAME)
+                _tell(presence)
+                began = time.monotonic()
+                live.follow()
+                took = time.monotonic() - began
+                pause(min(max(_REST * took, _SHORTEST_REST), _LONGEST_REST))
+                if not stopping():
+                    subscription.wait(_LONGEST_REST)
+        finally:
+            ended.set()
+            _leave(presence)
+            for thread in threads:
+                thread.join(2.0)
+
+
+def _tell(presence: advisor.Presence) -> None:
+    try:
+        presence.tell()
+    except (redis.RedisError, OSError) as error:
+        logger.warning("advisor_without_redis", error=str(error))
+
+
+def _leave(presence: advisor.Presence) -> None:
+    try:
+        presence.end()
+    except (redis.RedisError, OSError) as error:
+        logger.debug("advisor_without_redis", error=str(error))
+
+
+def _answer_all(presence: advisor.Presence, only_short: bool, ended: threading.Event) -> None:  # noqa: FBT001
+    """Answer one question after the other until the advisor ends."""
+    queues = [advisor.SHORT] if only_short else [advisor.SHORT, advisor.LONG]
+    desk = advisor.Desk(presence.name, queues)
+    while not ended.is_set():
+        try:
+            taken = desk.take()
+            if taken is not None:
+                id_, posed, seconds = taken
+                desk.give(id_, lambda: _answered(posed, seconds))  # noqa: B023  # called at once
+        except (redis.RedisError, OSError) as error:
+            logger.debug("advisor_without_redis", error=str(error))
+            ended.wait(_RETRY_SECONDS)
+        except Exception:
+            logger.exception("question_failed")
+            ended.wait(_RETRY_SECONDS)
+    connection.close()
+
+
+def _answered(posed: advisor.Posed, seconds: float) -> bytes:
+    """Return the answer.
+
+    Raises:
+        StatusError: the question is wrong, or cannot be answered now.
+    """
+    began = time.monotonic()
+    if posed.name not in registry.QUESTIONS:
+        raise ServiceUnavailable(
+            f"this advisor does not know the question {posed.name!r}: it is of another version",
+            {"retryAfterSeconds": 5},
+        )
+    try:
+        sql.drop_dead_connection()
+        return registry.answer(
+            posed.name, msgspec.json.decode(posed.document), until=time.monotonic() + seconds
+        )
+    except StatusError:
+        raise
+    except DatabaseError as error:
+        connection.close()
+        logger.warning("question_lost_the_database", question=posed.name, error=str(error).strip())
+        raise ServiceUnavailable(
+            "the database does not answer", {"retryAfterSeconds": 1}
+        ) from error
+    except Exception as error:
+        logger.exception("question_failed", question=posed.name)
+        raise StatusError(f"the question {posed.name} failed: {type(error).__name__}") from error
+    finally:
+        logger.debug(
+            "question_answered", question=posed.name, seconds=round(time.monotonic() - began, 4)
+        )

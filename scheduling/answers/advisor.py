@@ -1,0 +1,297 @@
+"""Asking an advisor: a process that follows the change log and answers questions about it.
+
+``ask`` is for whoever needs an answer: web processes, the console, controllers. It imports neither
+NumPy nor the engine. A question and its answer go through Redis::
+
+    stowage:question:ID    the question: kept until its deadline, then nobody begins with it
+    stowage:questions      ids in the order asked; stowage:questions:long for those that take long
+    stowage:asked:ID       which advisor works on it
+    stowage:answer:ID      the answer, a list of one entry, which the asker waits for
+    stowage:advisor:NAME   an advisor's sign of life; stowage:advisors any advisor's
+
+Questions change nothing, so one that got lost is asked again: with an advisor that was killed while
+it worked on it (its sign of life ends), or with Redis that was emptied. After a second loss, after
+the deadline, while no advisor is there, and while Redis does not answer, the asker gets
+``ServiceUnavailable`` with the seconds after which to try again. No wait is longer than the
+deadline.
+
+Questions are not Celery messages, although the advisor is a Celery worker: a worker takes messages
+from the queue before it has a thread for them, and those of a killed worker are not handed to
+another one for an hour. Here a thread takes a question when it begins with it.
+
+A process that does not serve (``settings.SERVES``: a command, a test) answers its own questions.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+import redis
+from django.conf import settings
+
+from clusterstate.objects.errors import (
+    ServiceUnavailable,
+    StatusError,
+    TooManyRequests,
+)
+from scheduling.answers import registry
+
+SHORT: Final = "stowage:questions"
+LONG: Final = "stowage:questions:long"
+ANYBODY: Final = "stowage:advisors"
+_QUESTION: Final = "stowage:question:"
+_ASKED: Final = "stowage:asked:"
+_ANSWER: Final = "stowage:answer:"
+_ADVISOR: Final = "stowage:advisor:"
+
+MOST_WAITING: Final = 1000
+"""Questions that may wait in each list; who asks more is told to come again."""
+START_SECONDS: Final = 5.0
+"""How long a question waits for an advisor to come: one that was killed is started again."""
+LOOK_SECONDS: Final = 0.5
+"""How often an asker looks whether its question got lost."""
+_MARGIN_SECONDS = 2.0
+"""An answer has this much longer than its working out to arrive."""
+_FINE, _WRONG = b"+", b"-"
+
+NO_ADVISOR = (
+    "no advisor is running: start one with `celery -A scheduling worker -Q advisor`"
+    " (STOWAGE_PROCESS=advisor), or set STOWAGE_ADVISORS above 0"
+)
+_LOST = "the advisor ended while it worked on the answer"
+_LATE = "no advisor gave an answer in time"
+_REDIS = "Redis does not answer, and questions go through it"
+
+
+class _Failure(msgspec.Struct):
+    code: int
+    reason: str
+    message: str
+    details: dict[str, Any]
+
+
+class Posed(msgspec.Struct):
+    """A question on its way: its name and the document."""
+
+    name: str
+    document: msgspec.Raw
+
+
+@cache
+def client() -> "redis.Redis":
+    """Return this process's connections; each wait on them is shorter than ``socket_timeout``."""
+    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=2.0)
+
+
+def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
+    """Return the answer to a question as a JSON value.
+
+    Args:
+        name: one of ``registry.QUESTIONS``.
+        document: what JSON can be made of.
+        deadline: seconds until it must be there, as long as the question may take if not given.
+
+    Raises:
+        ServiceUnavailable: no advisor answered in time, or Redis does not.
+        TooManyRequests: too many questions wait already.
+        StatusError: what the question is refused with.
+    """
+    return msgspec.json.decode(ask_text(name, document, deadline=deadline))
+
+
+def ask_text(name: str, document: object, *, deadline: float | None = None) -> bytes:
+    """Return the answer as JSON text; otherwise as ``ask``."""
+    question = registry.QUESTIONS[name]
+    seconds = question.seconds if deadline is None else min(deadline, question.seconds)
+    until = time.monotonic() + seconds
+    if not settings.SERVES:
+        return registry.answer(name, document, until=until)
+    posed = msgspec.json.encode({"name": name, "document": document})
+    try:
+        return _Asking(LONG if question.long else SHORT, posed, until).run()
+    except (redis.RedisError, OSError) as error:
+        raise ServiceUnavailable(
+            f"{_REDIS} ({type(error).__name__})", {"retryAfterSeconds": 2}
+        ) from error
+
+
+class _Asking:
+    """One question until its answer is there, or its time is over."""
+
+    def __init__(self, queue: str, posed: bytes, until: float) -> None:
+        self._queue, self._posed, self._until = queue, posed, until
+        self._id = ""
+        self._lost = 0
+
+    def run(self) -> bytes:
+        began = time.monotonic()
+        advised = self._pose()
+        while (left := self._until + _MARGIN_SECONDS - time.monotonic()) > 0:
+            # The server looks at such time-outs ten times a second; an answer comes at once.
+            got: Any = client().blpop([_ANSWER + self._id], min(max(left, 0.05), LOOK_SECONDS))
+            if got is not None:
+                return _read(got[1])
+            if not advised and time.monotonic() - began >= START_SECONDS:
+                advised = bool(client().exists(ANYBODY))
+                if not advised:
+                    self._take_back()
+                    raise ServiceUnavailable(NO_ADVISOR, {"retryAfterSeconds": 5})
+            if self._is_lost():
+                self._lost += 1
+                if self._lost > 1:
+                    raise ServiceUnavailable(_LOST, {"retryAfterSeconds": 1})
+                self._pose()
+        self._take_back()
+        raise ServiceUnavailable(_LATE, {"retryAfterSeconds": 1})
+
+    def _pose(self) -> bool:
+        """Put the question into its list; return whether there is an advisor."""
+        self._id = secrets.token_hex(12)
+        left = max(int((self._until - time.monotonic()) * 1000), 1)
+        pipeline = client().pipeline(transaction=False)
+        pipeline.set(_QUESTION + self._id, self._posed, px=left)
+        pipeline.rpush(self._queue, self._id)
+        pipeline.exists(ANYBODY)
+        _, waiting, advised = pipeline.execute()
+        if waiting > MOST_WAITING:
+            self._take_back()
+            raise TooManyRequests(
+                "too many questions wait for an advisor", {"retryAfterSeconds": 1}
+            )
+        return bool(advised)
+
+    def _take_back(self) -> None:
+        pipeline = client().pipeline(transaction=False)
+        pipeline.delete(_QUESTION + self._id)
+        pipeline.lrem(self._queue, 1, self._id)
+        pipeline.execute()
+
+    def _is_lost(self) -> bool:
+        """Return whether neither a list nor a living advisor has the question any more."""
+        advisor: Any = client().get(_ASKED + self._id)
+        if advisor is not None:
+            return not client().exists(_ADVISOR + advisor.decode())
+        if self._until - time.monotonic() < LOOK_SECONDS:
+            return False
+        pipeline = client().pipeline(transaction=False)
+        pipeline.lpos(self._queue, self._id)
+        # An advisor that took it in between has said so by now, or answered already.
+        pipeline.get(_ASKED + self._id)
+        pipeline.exists(_ANSWER + self._id)
+        place, asked, answered = pipeline.execute()
+        return place is None and asked is None and not answered
+
+
+def _read(answer: bytes) -> bytes:
+    """Return the text of an answer.
+
+    Raises:
+        StatusError: it is a refusal.
+    """
+    if answer[:1] == _FINE:
+        return answer[1:]
+    failure = msgspec.json.decode(answer[1:], type=_Failure)
+    raise _error(failure)
+
+
+def _error(failure: _Failure) -> StatusError:
+    """Return the error of the kind that the advisor met."""
+    kinds = {
+        (kind.code, kind.reason): kind
+        for kind in StatusError.__subclasses__()
+        if kind.__module__ == StatusError.__module__
+    }
+    kind = kinds.get((failure.code, failure.reason), StatusError)
+    error = kind.__new__(kind)
+    StatusError.__init__(error, failure.message, failure.details)
+    return error
+
+
+# --- the advisor's side --------------------------------------------------------------------------
+
+
+class Desk:
+    """Where one thread of an advisor takes questions and leaves answers."""
+
+    def __init__(self, advisor: str, queues: "list[str]") -> None:
+        self._advisor, self._queues = advisor, queues
+
+    def take(self) -> "tuple[str, Posed, float] | None":
+        """Return id, question and seconds left; ``None`` after a while without one.
+
+        Raises:
+            redis.RedisError: Redis does not answer.
+        """
+        got: Any = client().blpop(self._queues, LOOK_SECONDS)
+        if got is None:
+            return None
+        id_ = got[1].decode()
+        pipeline = client().pipeline(transaction=False)
+        pipeline.get(_QUESTION + id_)
+        pipeline.pttl(_QUESTION + id_)
+        pipeline.set(_ASKED + id_, self._advisor, ex=120)
+        posed, left, _ = pipeline.execute()
+        if posed is None or left <= 0:  # its deadline has passed, or it was taken back
+            client().delete(_ASKED + id_)
+            return None
+        return id_, msgspec.json.decode(posed, type=Posed), left / 1000
+
+    def give(self, id_: str, make: Callable[[], bytes]) -> None:
+        """Leave the answer that ``make`` returns, or the error that it raises, for the asker.
+
+        Raises:
+            redis.RedisError: Redis does not answer.
+        """
+        try:
+            text = _FINE + make()
+        except StatusError as error:
+            failure = _Failure(error.code, error.reason, error.message, error.details)
+            text = _WRONG + msgspec.json.encode(failure)
+        pipeline = client().pipeline(transaction=False)
+        pipeline.rpush(_ANSWER + id_, text)
+        pipeline.expire(_ANSWER + id_, 10)
+        pipeline.delete(_QUESTION + id_, _ASKED + id_)
+        pipeline.execute()
+
+
+class Presence:
+    """An advisor's sign of life, given by the loop that follows the log."""
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self.name = secrets.token_hex(8)
+        self._seconds = seconds
+        self._told_at = -seconds
+        self._lock = threading.Lock()
+
+    def tell(self) -> None:
+        """Say that the advisor works, once a second at most.
+
+        Raises:
+            redis.RedisError: Redis does not answer.
+        """
+        if time.monotonic() - self._told_at < self._seconds / 5:
+            return
+        milliseconds = int(self._seconds * 1000)
+        pipeline = client().pipeline(transaction=False)
+        pipeline.set(_ADVISOR + self.name, b"", px=milliseconds)
+        pipeline.set(ANYBODY, self.name, px=milliseconds)
+        pipeline.execute()
+        self._told_at = time.monotonic()
+
+    def end(self) -> None:
+        """Say that it ends; others say by themselves that they are there."""
+        pipeline = client().pipeline(transaction=False)
+        pipeline.delete(_ADVISOR + self.name)
+        pipeline.execute()
+
+
+def problem() -> str:
+    """Return what keeps questions from being answered, empty if nothing does; asks Redis."""
+    try:
+        return "" if client().exists(ANYBODY) else "none is running: questions are not answered"
+    except (redis.RedisError, OSError):
+        return "cannot be asked while Redis does not answer"

@@ -1,0 +1,261 @@
+"""The live world as questions see it: a mirror that this process keeps up with the change log.
+
+``Live`` owns the mirror. In an advisor its loop calls ``follow`` all the time, so that a question
+finds little news; in another process the first question loads it. A question gets a ``World``: the
+cluster as of one revision, which is at or above everything that anybody was told before the
+question was asked (``changes.settled``), so an asker sees its own writes. What a question works on
+is a copy, so that questions do not wait for each other and nothing touches the mirror. Throw the
+mirror away at any moment: the next question loads it again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from clusterstate import catalogue, changes, memory
+from clusterstate.admission.request import AdmissionSettings
+from clusterstate.objects.errors import TooLarge, TooManyRequests
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.pods import find_pod_id, find_pod_ids, pods_by_id
+from scheduling.engine.copying import copy_snapshot
+from scheduling.engine.queue.pending import Backoff
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.simulation import Base
+from scheduling.worker import profiles
+from scheduling.worker.mirror import FOLLOWED, Mirror
+
+ANSWER_SECONDS = 60.0
+"""How long a question may take (kube-apiserver's ``--request-timeout``)."""
+_MOST_CLASSES = 100_000
+_MOST_KEPT = 256
+_UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
+
+Known = TypeVar("Known")
+
+
+class Live:
+    """The mirror of this process, and what was worked out on its present revision."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._mirror: Mirror | None = None
+        self._version = 0
+        self._shared: tuple[int, Snapshot] | None = None
+        self._kept: tuple[int, dict[Hashable, Any]] = (0, {})
+
+    def forget(self) -> None:
+        """Throw the mirror away."""
+        with self._lock:
+            self._mirror = self._shared = None
+            self._version += 1
+
+    def follow(self, *, mark: int | None = None) -> int:
+        """Bring the mirror up to date, to ``mark`` at least if given; return its revision.
+
+        Queries thrice, a dozen times at first.
+        """
+        with self._lock:
+            now = time.time()
+            mirror, self._mirror = self._mirror, None
+            # Kept again only at the end: what fails halfway is loaded again.
+            if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
+                names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
+                mirror = Mirror({name: {} for name in names}, Backoff())
+                mirror.load(now)
+                self._version += 1
+            else:
+                reserved = mirror.reserved
+                mirror.follow_reservations()
+                if mirror.refresh(now, mark=mark) or mirror.reserved != reserved:
+                    self._version += 1
+            mirror.arrivals.clear()
+            mirror.failed_objects.clear()  # the scheduler sets them aside
+            self._mirror = mirror
+            return mirror.cursor
+
+    def settled(self) -> int:
+        """Bring the mirror up to whatever was acknowledged to anyone; return its revision.
+
+        Raises:
+            TooManyRequests: some of that cannot be read yet, because an earlier transaction is
+                still open; ``changes.settled`` waited for it in vain.
+        """
+        # Before the lock, so that no question waits for another one's wait.
+        known = changes.settled(FOLLOWED)
+        if known.lacking:
+            raise TooManyRequests(_UNSETTLED, {"retryAfterSeconds": 1})
+        return self.follow(mark=known.mark)
+
+    def look(self, use: Callable[[Mirror, int], Known]) -> Known:
+        """Return what ``use`` makes of the settled mirror and its version, alone with it."""
+        self.settled()
+        with self._lock:
+            if self._mirror is None:  # another thread's look failed meanwhile
+                self.follow()
+            assert self._mirror is not None
+            return use(self._mirror, self._version)
+
+    def shared(self, mirror: Mirror, version: int) -> Snapshot:
+        """Return a copy that all questions of a version have in common: it must not be changed."""
+        if self._shared is None or self._shared[0] != version:
+            self._shared = version, copy_snapshot(mirror.snapshot)
+        return self._shared[1]
+
+    def keep(self, version: int, key: Hashable, make: Callable[[], Known]) -> Known:
+        """Return what ``make`` gave for this key and version, making it the first time."""
+        with self._lock:
+            if self._kept[0] != version or len(self._kept[1]) > _MOST_KEPT:
+                self._kept = version, {}
+            kept = self._kept[1]
+        if key not in kept:
+            kept[key] = make()
+        return cast("Known", kept[key])
+
+
+_live = Live()
+memory.when_replaced(_live.forget)
+
+
+def follow() -> int:
+    """Bring this process's mirror up to date; return its revision. Queries thrice."""
+    return _live.follow()
+
+
+class World:
+    """The live world for one question, looked up when it is first asked for.
+
+    ``revision``: of the change log, up to which the answer has read it; 0 before it looked.
+    ``until``: when the answer must be there, in monotonic seconds.
+    """
+
+    def __init__(self, until: float | None = None) -> None:
+        self.until = time.monotonic() + ANSWER_SECONDS if until is None else until
+        self.revision = 0
+        self._version = 0
+
+    def go_on(self) -> None:
+        """Raise where the answer takes too long; to be asked now and then.
+
+        Raises:
+            TooLarge: the time for an answer is over.
+        """
+        if time.monotonic() > self.until:
+            raise TooLarge("the answer takes too long: ask about fewer objects")
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the cluster as it is now, which is the caller's to change."""
+        return self.look(lambda mirror: copy_snapshot(mirror.snapshot))
+
+    def shared(self) -> Snapshot:
+        """Return the cluster as it is now, in common with other questions: not to be changed."""
+
+        def use(mirror: Mirror, version: int) -> Snapshot:
+            self.revision, self._version = mirror.cursor, version
+            return _live.shared(mirror, version)
+
+        return _live.look(use)
+
+    def look(self, use: Callable[[Mirror], Known]) -> Known:
+        """Return what ``use`` makes of the mirror, its queue included; all others wait meanwhile.
+
+        It must be quick, and neither change nor keep anything of the mirror.
+        """
+
+        def looked(mirror: Mirror, version: int) -> Known:
+            self.revision, self._version = mirror.cursor, version
+            return use(mirror)
+
+        return _live.look(looked)
+
+    def keep(self, key: Hashable, make: Callable[[], Known]) -> Known:
+        """Return what ``make`` gives, from memory when it was made on the same revision before.
+
+        To be called after the world was looked at; what is kept must not be changed.
+        """
+        return _live.keep(self._version, key, make)
+
+
+def live_snapshot() -> Snapshot:
+    """Return a copy of the live world as of now. Queries thrice, a dozen times at first.
+
+    Whatever was acknowledged to anyone before the call is in it.
+
+    Raises:
+        TooManyRequests: some of that cannot be read yet.
+    """
+    return World().snapshot()
+
+
+class TimedBase(Base):
+    """The empty world as a base, for a run that must end."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        settings: AdmissionSettings,
+        configuration: KubeSchedulerConfiguration,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        super().__init__(snapshot=snapshot, settings=settings, configuration=configuration)
+        self.world = world
+
+    def go_on(self) -> None:
+        """Raise TooLarge when the time for an answer is over."""
+        self.world.go_on()
+
+
+class LiveBase(TimedBase):
+    """The live world as a base: lookups that the snapshot cannot answer are queried."""
+
+    open_namespaces = False
+
+    def __init__(self, world: World) -> None:
+        super().__init__(
+            world,
+            snapshot=world.snapshot(),
+            settings=catalogue.admission_settings(),
+            configuration=profiles.in_force()[1],
+        )
+        known = catalogue.current()
+        self._catalogue = known if catalogue.is_current(known) else catalogue.reload()
+
+    def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Return an object of the live world, ``None`` if there is none. Queries once."""
+        found = find_object(kind, namespace, name)
+        return None if found is None else decode_object(found)
+
+    def default_priority_class(self) -> Manifest | None:
+        """Return the PriorityClass of pods that name none, if there is one."""
+        return self._catalogue.default_priority_class()
+
+    def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
+        """Return the LimitRanges of a namespace."""
+        return self._catalogue.limit_ranges(namespace)
+
+    def pod_key(self, namespace: str, name: str) -> Hashable | None:
+        """Return the id of a pod that is on a node. Queries once."""
+        found = find_pod_id(namespace, name)
+        return found if found is not None and self.snapshot.pod(found) is not None else None
+
+    def pod_keys(self, places: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Hashable]:
+        """Return the ids of those pods that are on nodes. Queries once."""
+        found = find_pod_ids(places)
+        return {place: id_ for place, id_ in found.items() if self.snapshot.knows(id_)}
+
+    def pod_names(self, keys: Iterable[Hashable]) -> Mapping[Hashable, str]:
+        """Return ``namespace/name`` of pods by id. Queries once."""
+        ids = [key for key in keys if isinstance(key, int)]
+        if not ids:
+            return {}
+        return {id_: f"{pod.namespace}/{pod.name}" for id_, pod in pods_by_id(ids).items()}
+
+
+def empty_base(world: World) -> TimedBase:
+    """Return the empty world with this service's rules of admission. Queries."""
+    return TimedBase(
+        world, settings=catalogue.admission_settings(), configuration=profiles.in_force()[1]
+    )

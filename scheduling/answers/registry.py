@@ -1,0 +1,54 @@
+"""The questions that an advisor answers, by name.
+
+A question is a function of the live world and a JSON document::
+
+    def headroom(world: World, document: object) -> Manifest | bytes
+
+It gives a JSON value, or JSON text as bytes where the text is at hand. It changes nothing that is
+stored, raises ``StatusError`` where the question is wrong, and asks ``world.go_on`` in long loops.
+To add one, add a line to ``QUESTIONS``. The modules are imported when they are first needed: they
+bring NumPy and the engine along, which who asks does without.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+import msgspec
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Where the answer is worked out (``module:function``), and how long that may take.
+
+    ``long``: it may take a second or more. An advisor always keeps a thread for those that do not.
+    """
+
+    place: str
+    seconds: float = 60.0
+    long: bool = False
+
+
+QUESTIONS: Final[Mapping[str, Question]] = {
+    "simulation": Question("scheduling.answers.questions:simulate", long=True),
+    "headroom": Question("scheduling.answers.questions:headroom", long=True),
+    "landings": Question("scheduling.answers.questions:landings_of", seconds=20.0),
+    "decision": Question("scheduling.answers.questions:decision_explained", long=True),
+}
+
+
+def answer(name: str, document: object, *, until: float | None = None) -> bytes:
+    """Return the answer to a question as JSON text.
+
+    Args:
+        name: one of ``QUESTIONS``.
+        document: decoded JSON.
+        until: when it must be there, in monotonic seconds.
+
+    Raises:
+        StatusError: as the question says.
+    """
+    from scheduling.answers.live import World
+
+    module, _, function = QUESTIONS[name].place.partition(":")
+    found: Any = getattr(import_module(module), function)(World(until), document)
+    return found if isinstance(found, bytes) else msgspec.json.encode(found)
