@@ -55,8 +55,6 @@ from clusterstate.objects.errors import ServiceUnavailable
 
 logger = structlog.get_logger(__name__)
 
-KEY: Final = "stowage.audit"
-"""Where a request's scope holds its entry."""
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
@@ -195,10 +193,13 @@ def configured_policy() -> Policy:
 
 
 def opened(scope: Scope) -> Entry:
-    """Return the entry of a request that has just come; the scope holds it, too."""
+    """Return the entry of a request that has just come.
+
+    The scope must not hold the entry, which holds the scope: neither would ever be freed, since
+    Python's garbage collector does not look into entries.
+    """
     given = next((value for key, value in scope["headers"] if key == b"audit-id"), b"")
-    entry = scope[KEY] = Entry(_audit_id(given), time.time(), scope)
-    return entry
+    return Entry(_audit_id(given), time.time(), scope)
 
 
 def _audit_id(given: bytes) -> str:

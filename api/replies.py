@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from django.http import SimpleCookie
+from django.http.response import ResponseHeaders
 from rest_framework.response import Response
 
 from api import clock, tables
@@ -148,10 +150,31 @@ def value_of(data: Any) -> Any:
     return data
 
 
+class Answer(Response):
+    """DRF's response, without what costs time and says nothing here.
+
+    Django's constructors write a content type and an empty content first, which the renderer
+    replaces: a third of the time between a request and its answer that is spent on neither.
+    """
+
+    def __init__(self, data: Any, status: int) -> None:
+        # The attributes that the constructors of DRF's and Django's responses set.
+        self.data, self.status_code = data, status
+        self.headers = ResponseHeaders({})
+        self.headers["Cache-Control"] = NO_CACHE
+        self.cookies = SimpleCookie()
+        self.exception = self.closed = self._is_rendered = False
+        self._post_render_callbacks: list[Any] = []
+        self._resource_closers: list[Any] = []
+        self._container: list[bytes] = []
+        own: Any = self  # typed in the stubs as always there
+        own.content_type = own.template_name = own.context_data = own.using = None
+        own._request = own._charset = own._reason_phrase = own._handler_class = None
+
+
 def reply(data: Any, *, status: int = 200, warnings: Sequence[str] = ()) -> Response:
     """Return an answer: a content, a value, or JSON text as bytes."""
-    response = Response(data, status)
-    response["Cache-Control"] = NO_CACHE
+    response = Answer(data, status)
     if warnings:
         response.headers["Warning"] = warning_header(warnings)
     return response

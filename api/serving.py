@@ -53,6 +53,7 @@ from api import (
     waiting,
     watch,
 )
+from api.audit_events import Entry
 from api.batches import KEY, Batch, Deferred
 from api.budget import SMALL_BYTES, Budget
 from api.hub import hub
@@ -378,6 +379,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
     scope: Scope
     body: bytes
+    entry: Entry
     user: User | None = None
 
 
@@ -452,7 +454,11 @@ class Application:
             if b"waitFor=" in query and waiting.asked_for(scope):
                 await self._long(waiting.serve, scope, receive, send)
                 return
-        await self._on_thread(scope, receive, send)
+        metrics.begin(scope["method"])
+        try:
+            await self._on_thread(scope, receive, send)
+        finally:
+            metrics.end(scope["method"])
 
     def _lane(self, scope: Scope, body: bytes) -> "Lane[Work, Answer]":
         """Return the lane of a request: what comes in thousands is answered in batches."""
@@ -471,8 +477,10 @@ class Application:
                 return self._deletions
         return self._general
 
-    async def _caller(self, scope: Scope) -> Caller:
-        """Return who sent a request, from its headers alone. Queries at times, on a thread.
+    async def _caller(self, scope: Scope, entry: Entry) -> Caller:
+        """Return who sent a request, from its headers alone, and tell the audit log's entry.
+
+        Queries at times, on a thread.
 
         Raises:
             Unauthorized, AccessDenied: nobody who may do that.
@@ -488,7 +496,6 @@ class Application:
             return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
         if not route.is_api:
             return Caller(None, address, SMALL_BYTES)
-        log = scope[audit.KEY]
         claim = claim_of_headers(scope["headers"])
         sender, name = auth.remembered(claim.authorization)
         policy = authorizer.fresh()
@@ -497,11 +504,11 @@ class Application:
             if isinstance(found, Exception):
                 raise found
             sender, policy = found
-        log.sender = sender
+        entry.sender = sender
         user = auth.acting(sender, claim, policy)
         if scope["method"] not in ("GET", "HEAD"):
-            user = auth.identified(user, UUID(log.id))
-        audit.known(log, user, policy)
+            user = auth.identified(user, UUID(entry.id))
+        audit.known(entry, user, policy)
         # Whoever acts for others takes turns as themselves.
         return Caller(user, sender.name, _may_send(user, scope, policy))
 
@@ -557,7 +564,7 @@ class Application:
         send = audit.telling(entry, send)
         try:
             _check_url(scope)
-            caller = await self._caller(scope)
+            caller = await self._caller(scope, entry)
             self._budget.require(caller.flow, 0)
             if self._open[caller.flow] >= settings.MAX_CONNECTIONS // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
@@ -578,22 +585,19 @@ class Application:
     async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request through Django on one of the threads."""
         started = time.perf_counter()
-        method = scope["method"]
-        metrics.begin(method)
         entry = audit.opened(scope)
         body = b""
         with ExitStack() as held:
-            held.callback(metrics.end, method)
             try:
                 _check_url(scope)
-                caller = await self._caller(scope)
+                caller = await self._caller(scope, entry)
                 self._budget.require(caller.flow, 0)
                 body = await self._read_body(scope, receive, caller, held)
                 if routes.of(scope).is_page and (b"%00" in body or b"\0" in body):
                     raise BadRequest("the form holds a NUL character")
                 started = time.perf_counter()
                 lane = self._lane(scope, body)
-                answer = await lane.run(Work(scope, body, caller.user), caller.flow)
+                answer = await lane.run(Work(scope, body, entry, caller.user), caller.flow)
             except _Disconnected:
                 return
             except asyncio.CancelledError:
@@ -624,9 +628,9 @@ class Application:
             try:
                 environ = _environ(work.scope, work.body, work.user)
                 if routes.of(work.scope).is_page:
-                    environ[AUDIT_ID] = UUID(work.scope[audit.KEY].id)
+                    environ[AUDIT_ID] = UUID(work.entry.id)
                     answers.append(self._run_signalled(environ))
-                    audit.page(work.scope[audit.KEY], environ)
+                    audit.page(work.entry, environ)
                     if user := environ.get(SESSION_USER):
                         self._sessions.saw(work.scope, user)
                     elif environ["PATH_INFO"].startswith("/admin"):  # files ask for no session

@@ -8,6 +8,7 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection
 
+from api import audit
 from api.lanes import Lane
 from api.serving import Application, Work
 from clusterstate import changes, sql
@@ -32,7 +33,8 @@ def work(api, method, path, body=None, token=None):
         "type": "http", "method": method, "path": path, "query_string": query.encode(),
         "http_version": "1.1", "headers": headers,
     }  # fmt: skip
-    return Work(scope, b"" if body is None else json.dumps(body).encode())
+    raw = b"" if body is None else json.dumps(body).encode()
+    return Work(scope, raw, audit.opened(scope))
 
 
 def together(application, *works):

@@ -12,7 +12,7 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection, transaction
 
-from api import clock, room
+from api import audit, clock, room
 from api.serving import Application, Work
 from clusterstate import memory
 from clusterstate.actions import objects
@@ -136,7 +136,7 @@ def work(tokens, method, path, body, special):
         "http_version": "1.1", "headers": headers,
     }  # fmt: skip
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    return Work(scope, raw)
+    return Work(scope, raw, audit.opened(scope))
 
 
 def answer(way, asked):
