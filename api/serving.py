@@ -56,6 +56,7 @@ from api import (
 from api.audit_events import Entry
 from api.batches import KEY, Batch, Deferred
 from api.budget import SMALL_BYTES, Budget
+from api.console import stream
 from api.hub import hub
 from api.impersonation import Claim, claim_of_headers
 from api.lanes import Calls, Lane
@@ -109,6 +110,9 @@ ENDING = "the server is ending: whether the request was carried out is not known
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 64 << 20
 """How long, and how much, is read of a body whose request has been refused already."""
+
+_SESSIONS = ("/admin", "/console")
+"""Pages that look for a session; files do not."""
 
 SIMULATIONS = "/apis/stowage.dev/v1/simulations"
 
@@ -446,6 +450,9 @@ class Application:
         if scope["path"].rstrip("/") == events_stream.PATH:
             await self._long(events_stream.serve, scope, receive, send)
             return
+        if scope["path"] == stream.PATH:
+            await self._stream(scope, receive, send)
+            return
         query = scope["query_string"]
         if query and scope["method"] == "GET" and not routes.of(scope).is_page:
             if b"watch=" in query and watch.asked_for(scope):
@@ -582,6 +589,15 @@ class Application:
             if not self._open[caller.flow]:
                 del self._open[caller.flow]
 
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell a page of the console what changes, until it is closed."""
+        entry = audit.opened(scope)
+        code = 200
+        try:
+            code = await stream.serve(scope, receive, send)
+        finally:
+            audit.answered(entry, code)
+
     async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request through Django on one of the threads."""
         started = time.perf_counter()
@@ -633,7 +649,7 @@ class Application:
                     audit.page(work.entry, environ)
                     if user := environ.get(SESSION_USER):
                         self._sessions.saw(work.scope, user)
-                    elif environ["PATH_INFO"].startswith("/admin"):  # files ask for no session
+                    elif environ["PATH_INFO"].startswith(_SESSIONS):
                         self._sessions.forget(work.scope)
                 else:
                     answers.append(_answer(self._respond(environ)))

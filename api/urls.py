@@ -4,7 +4,7 @@ What is served as resources stands in `api.resources`; here are documents, healt
 """
 
 from django.contrib import admin
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 
 from api import (
     containers,
@@ -17,6 +17,7 @@ from api import (
     reference,
     resources,
 )
+from api.console import frame
 
 urlpatterns = [
     *(
@@ -45,8 +46,10 @@ urlpatterns = [
     re_path(r"^readyz/?$", health.ready),
     re_path(r"^metrics/?$", metrics.view),
     path("admin/", admin.site.urls),
-    re_path(r"^$", documents.RootView.as_view()),
+    path("console/", include("api.console.urls")),
+    re_path(r"^$", frame.first_page(documents.RootView.as_view())),
 ]
 
-handler404 = "api.failures.unknown_path"
+handler403 = "api.console.frame.forbidden"
+handler404 = "api.console.frame.unknown"
 handler500 = "api.failures.server_error"

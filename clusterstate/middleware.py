@@ -9,6 +9,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from axes.signals import user_locked_out
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.contrib.sessions.backends.base import SessionBase
 from django.db import DatabaseError, DataError
 from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
@@ -238,6 +239,12 @@ _SEEN = "seen"
 _NOTED_EVERY = 60
 
 
+def is_idle(session: SessionBase) -> bool:
+    """Return whether nothing was asked for so long in a session that it has ended."""
+    seen = session.get(_SEEN)
+    return isinstance(seen, int) and int(time.time()) - seen > settings.SESSION_IDLE_SECONDS
+
+
 class IdleSession(MiddlewareMixin):
     """Ends a session in which no request came for a while.
 
@@ -251,7 +258,7 @@ class IdleSession(MiddlewareMixin):
             return
         now = int(time.time())
         seen = session.get(_SEEN)
-        if isinstance(seen, int) and now - seen > settings.SESSION_IDLE_SECONDS:
+        if is_idle(session):
             session.flush()
         elif "HX-Request" not in request.headers and (
             not isinstance(seen, int) or now - seen >= _NOTED_EVERY

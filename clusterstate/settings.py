@@ -188,12 +188,13 @@ LANGUAGE_CODE = "en-us"
 # Sessions, messages and the rest serve people in a browser. The API authenticates by token, keeps
 # no session and is asked thousands of times a second, so its paths skip the browser's chain.
 MIDDLEWARE = ["clusterstate.middleware.BrowserOnly"]
-BROWSER_PATHS = ("/admin", "/static/")
+BROWSER_PATHS = ("/admin", "/console", "/static/")
 BROWSER_MIDDLEWARE = [
     "clusterstate.middleware.SecureTransport",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "clusterstate.middleware.ContentSecurityPolicy",
+    "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "clusterstate.middleware.IdleSession",
     "django.middleware.common.CommonMiddleware",
@@ -224,7 +225,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"console": "api.console.words"},
         },
     }
 ]
@@ -252,6 +254,7 @@ AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # one address cannot lock others out
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+AXES_LOCKOUT_CALLABLE = "api.console.frame.locked_out"
 AXES_ENABLE_ADMIN = False  # the console has a screen of its own
 AXES_CLIENT_IP_CALLABLE = "clusterstate.middleware.client_address"
 # Secure cookies and HSTS are for https alone: `clusterstate.middleware.SecureTransport`.
@@ -265,6 +268,7 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "stowage-session"
 CSRF_COOKIE_NAME = "stowage-csrf"
+CSRF_FAILURE_VIEW = "api.console.frame.no_csrf"
 CSRF_TRUSTED_ORIGINS = environment.words("STOWAGE_TRUSTED_ORIGINS", "")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

@@ -1,0 +1,29 @@
+"""The console: where people see the cluster, try a change before they make it, and understand.
+
+::
+
+    browser --https--> API server --(gate)--> console's process --> pages: a lane, Django, views
+                                                                --> stream: open while a page is
+
+A page is a Django view that reads, a template, and no rule of its own: what may be done is asked of
+``clusterstate.access`` by ``frame.require``, what would happen of ``scheduling.answers``, and what
+is done is done by ``clusterstate.actions``. Pages hold their state in the address, so that every
+view of the cluster can be sent to a colleague.
+
+Pages stay true by ``stream``: it tells an open page which objects changed, and each part of a page
+that shows them asks for itself again (htmx); idiomorph changes what differs, so that focus,
+selection and scroll position stay. The map of the fleet takes columns instead of HTML.
+
+Scripts are small modules in ``static/console``; nothing is built, nothing is loaded from elsewhere,
+and the policy of every page allows neither inline scripts nor styles nor ``eval``.
+
+=============  ====================================================================================
+``frame``      what every page has: sign-in, rights, errors as pages, the policy, navigation
+``words``      times, amounts and shares as people read them; template filters
+``kept``       the nodes with what is asked of them, kept in memory from the change log
+``language``   the query language of lists
+``stream``     server-sent events: which objects changed, four times a second at most
+``gate``       how the API's servers hand requests over to the console's process
+others         a page, or the pages of a kind, each
+=============  ====================================================================================
+"""

@@ -1,0 +1,206 @@
+"""The fleet: all nodes on one map, and beside it what waits, what leaves and what was decided."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+
+from api import clock
+from api.console import frame, kept, language, words
+from clusterstate.objects.errors import BadRequest
+from clusterstate.queries import overview
+from clusterstate.queries.fleet import FleetNode
+
+ZONE: Final = "topology.kubernetes.io/zone"
+_PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "pods")
+_GROUPS: Final = (
+    ("zone", ZONE),
+    ("rack", "topology.kubernetes.io/rack"),
+    ("instance type", "node.kubernetes.io/instance-type"),
+)
+_CORDONED, _TAINTED, _NOT_READY, _LEAVING, _TERMINATING = 1, 2, 4, 8, 16
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_MOST_VALUES: Final = 60
+"""A label with more values than this is a name, and no group."""
+
+
+@frame.shown
+def page(request: HttpRequest) -> HttpResponse:
+    """Return the map's page; its columns follow by ``columns``."""
+    frame.require(request, "list", "nodes")
+    found = kept.nodes()
+    by, group = _choices(request)
+    context = {
+        "cards": _cards(found.items),
+        "by": by,
+        "group": group,
+        "colours": _colours(found.items),
+        "groups": _groups(found.items),
+        "query": request.GET.get("q", ""),
+        "empty": not found.items,
+        "sees_pods": frame.may(request, "list", "pods"),
+    }
+    return frame.page(request, "fleet.html", "Fleet", context)
+
+
+@frame.shown
+def beside(request: HttpRequest) -> HttpResponse:
+    """Return what stands beside the map, and the figures above it."""
+    frame.require(request, "list", "nodes")
+    context: dict[str, Any] = {"cards": _cards(kept.nodes().items)}
+    if frame.may(request, "list", "pods"):
+        now = clock.now()
+        context |= {
+            "waiting": overview.waiting(),
+            "pending": overview.pending(),
+            "leaving": overview.leaving(until=now + timedelta(hours=1), limit=8),
+            "decisions": overview.decided(limit=8),
+        }
+    return frame.part(request, "fleet_beside.html", context)
+
+
+@frame.shown
+def columns(request: HttpRequest) -> HttpResponse:
+    """Return the nodes in columns; with ``since`` those that changed after that revision."""
+    frame.require(request, "list", "nodes")
+    found = kept.nodes()
+    by, group = _choices(request)
+    items: Sequence[FleetNode] = found.items
+    gone: list[str] = []
+    whole = True
+    since = request.GET.get("since", "")
+    if since.isascii() and since.isdigit() and len(since) < 19:
+        changed = found.since(int(since))
+        if changed is not None:
+            whole = False
+            items, gone = changed
+    body = {
+        "revision": found.revision,
+        "whole": whole,
+        "gone": gone,
+        "resource": by,
+        **as_columns(items, by, group, request.GET.get("q", "")),
+    }
+    return HttpResponse(msgspec.json.encode(body), content_type="application/json")
+
+
+def as_columns(items: Sequence[FleetNode], by: str, group: str, query: str) -> dict[str, Any]:
+    """Return nodes in columns: name, group, flags, value to colour by in thousandths, amounts.
+
+    Raises:
+        BadRequest: the query cannot be understood.
+    """
+    now = clock.now()
+    try:
+        chosen = {one.name for one in language.matching(items, query)} if query else None
+    except language.QueryError as error:
+        raise BadRequest(str(error)) from None
+    values: dict[str, int] = {}
+    return {
+        "name": [one.name for one in items],
+        "group": [values.setdefault(one.labels.get(group, ""), len(values)) for one in items],
+        "groups": list(values),
+        "flags": [_flags(one) for one in items],
+        "value": [_value(one, by, now) for one in items],
+        "cpu": [[one.asked.get("cpu", 0), one.offered.get("cpu", 0)] for one in items],
+        "memory": [
+            [one.asked.get("memory", 0) >> 20, one.offered.get("memory", 0) >> 20] for one in items
+        ],
+        "pods": [[one.asked.get("pods", 0), one.offered.get("pods", 0)] for one in items],
+        "dim": [] if chosen is None else [one.name not in chosen for one in items],
+    }
+
+
+def is_tainted(node: FleetNode) -> bool:
+    """Return whether a node has a taint other than the one that says that it is cordoned."""
+    return any(key != _UNSCHEDULABLE for key, _, _ in node.taints)
+
+
+def _flags(node: FleetNode) -> int:
+    return (
+        _CORDONED * node.cordoned
+        | _TAINTED * is_tainted(node)
+        | _NOT_READY * (node.ready in ("False", "Unknown"))
+        | _LEAVING * (node.leaving > 0)
+        | _TERMINATING * node.terminating
+    )
+
+
+def _value(node: FleetNode, by: str, now: Any) -> int:
+    """Return what a node is coloured by, in thousandths; -1: it does not have that."""
+    if by == "fullness":
+        return round(1000 * language.fullness(node))
+    if by == "taints":
+        return (
+            1000
+            if any(one[2] != "PreferNoSchedule" for one in node.taints)
+            else (500 if node.taints else 0)
+        )
+    if by == "age":  # 0: new, 1000: a month and older
+        return min(1000, int((now - node.created_at).total_seconds() / 2592))
+    if by == "leaving":
+        return min(1000, 200 * node.leaving)
+    return round(1000 * node.share(by)) if by in node.offered else -1
+
+
+def _choices(request: HttpRequest) -> tuple[str, str]:
+    return request.GET.get("by") or "fullness", request.GET.get("group") or ZONE
+
+
+def _colours(items: Sequence[FleetNode]) -> list[tuple[str, str]]:
+    """Return what the map can be coloured by: value and title."""
+    others = sorted({name for one in items for name in one.offered if name not in _PLAIN})
+    titles = [("fullness", "fullness"), *((name, name) for name in (*_PLAIN, *others))]
+    return [*titles, ("taints", "taints"), ("leaving", "pods leaving"), ("age", "age")]
+
+
+def _groups(items: Sequence[FleetNode]) -> list[tuple[str, str]]:
+    """Return the labels that nodes can be grouped by: key and title."""
+    values: dict[str, set[str]] = {}
+    for one in items:
+        for key, value in one.labels.items():
+            known = values.setdefault(key, set())
+            if len(known) <= _MOST_VALUES:
+                known.add(value)
+    named = {key: title for title, key in _GROUPS}
+    few = [key for key, known in values.items() if len(known) <= _MOST_VALUES]
+    found = [(key, named.get(key, key)) for key in few]
+    found.sort(key=lambda one: (one[0] not in named, one[1]))
+    return found or [(ZONE, "zone")]
+
+
+def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
+    """Return the figures above the map: number, words, and where they lead."""
+    states: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    offered: Counter[str] = Counter()
+    for one in items:
+        states["ready"] += one.ready == "True"
+        states["cordoned"] += one.cordoned
+        states["tainted"] += is_tainted(one)
+        for resource in ("cpu", "memory"):
+            asked[resource] += one.asked.get(resource, 0)
+            offered[resource] += one.offered.get(resource, 0)
+    found = [
+        {
+            "number": f"{states['ready']:,}",
+            "text": f"of {len(items):,} nodes ready",
+            "query": "is:notready" if states["ready"] < len(items) else "",
+        },
+        {"number": f"{states['cordoned']:,}", "text": "cordoned", "query": "is:cordoned"},
+        {"number": f"{states['tainted']:,}", "text": "tainted", "query": "is:tainted"},
+    ]
+    for resource, title in (("cpu", "CPU"), ("memory", "memory")):
+        share = asked[resource] / offered[resource] if offered[resource] else 0.0
+        use = (words.amount(resource, asked[resource]), words.amount(resource, offered[resource]))
+        found.append(
+            {
+                "number": words.percent(share),
+                "text": f"{title} requested: {use[0]} of {use[1]}",
+                "query": f"{resource}>80%",
+            }
+        )
+    return found

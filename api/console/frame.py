@@ -1,0 +1,196 @@
+"""What every page has: who is signed in and may what, errors as pages, the policy, navigation."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, Final, ParamSpec
+from urllib.parse import urlencode
+
+import msgspec
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+from api import errors, failures
+from api.auth import require as require_right
+from clusterstate import middleware
+from clusterstate.access import authorizer, people
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects.actor import current
+from clusterstate.objects.errors import Forbidden, NotFound, StatusError
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+Parameters = ParamSpec("Parameters")
+View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes."""
+
+    title: str
+    view: str
+    key: str
+    wants: Attributes
+
+
+_NODES: Final = Attributes("list", resource="nodes")
+_PODS: Final = Attributes("list", resource="pods")
+PLACES: Final = (
+    Place("Fleet", "fleet", "f", _NODES),
+    Place("Nodes", "nodes", "n", _NODES),
+)
+
+
+def shown(view: View[Parameters]) -> View[Parameters]:
+    """Make a function a page: for people who are signed in, with its failures as pages."""
+
+    @functools.wraps(view)
+    def answer(
+        request: HttpRequest, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _to_sign_in(request)
+        try:
+            response = view(request, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # every failure becomes a page
+            response = failure(request, error)
+        return guarded(response)
+
+    return answer
+
+
+def guarded(response: HttpResponse) -> HttpResponse:
+    """Return a response with the policy of all pages, kept by nobody."""
+    response.headers.setdefault("Content-Security-Policy", POLICY)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("Vary", "HX-Request, Cookie")
+    return response
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    """Send a stranger to the sign-in and back from there; a part of a page lets the page do so."""
+    here = request.headers.get("HX-Current-URL-Path") or request.get_full_path()
+    target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"
+    if is_part(request):
+        return guarded(HttpResponse(status=401, headers={"HX-Refresh": "true"}))
+    return guarded(HttpResponseRedirect(target))
+
+
+def is_part(request: HttpRequest) -> bool:
+    """Return whether a page asks for a part of itself."""
+    return "HX-Request" in request.headers
+
+
+def user_of(request: HttpRequest) -> User:
+    """Return who is signed in, as access and admission see them."""
+    return msgspec.structs.replace(people.user_of(request.user), request=current().cause)
+
+
+def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
+    """Return whether the person may do that; ``about``: group, subresource, namespace, name."""
+    user = people.user_of(request.user)
+    return authorizer.decide(user, Attributes(verb, resource=resource, **about)).allowed
+
+
+def require(request: HttpRequest, verb: str, resource: str, **about: str) -> None:
+    """Raise AccessDenied unless the person may do that, as the API would."""
+    user = people.user_of(request.user)
+    require_right(user, Attributes(verb, resource=resource, **about))
+
+
+def page(
+    request: HttpRequest, template: str, title: str, context: dict[str, Any], *, status: int = 200
+) -> HttpResponse:
+    """Return a page; ``template`` is below ``templates/console``."""
+    user = people.user_of(request.user)
+    places = [one for one in PLACES if user.name and authorizer.decide(user, one.wants).allowed]
+    here = request.resolver_match.url_name if request.resolver_match else ""
+    whole = {
+        "title": title,
+        "places": places,
+        "here": here,
+        "person": user.name,
+        "stream": bool(user.name),
+        **context,
+    }
+    return HttpResponse(render_to_string(f"console/{template}", whole, request), status=status)
+
+
+def part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Return a part of a page."""
+    return HttpResponse(render_to_string(f"console/{template}", context, request))
+
+
+def failure(request: HttpRequest, error: Exception) -> HttpResponse:
+    """Return any failure as a page, or as a few words for a part of one."""
+    known = errors.translate(error)
+    context = {"failure": known, "hint": _hint(known)}
+    if is_part(request):
+        found = part(request, "failure_part.html", context)
+        found.status_code = known.code
+        return found
+    title = known.reason if known.code != 500 else "Error"
+    return page(request, "failure.html", title, context, status=known.code)
+
+
+def _hint(error: StatusError) -> str:
+    """Return what to do next about a failure."""
+    if error.code == 403:
+        return "Ask an administrator for a role that allows it; roles are on the page Policies."
+    if error.code == 404:
+        return "It may have been deleted, or its name is spelled differently. Search with Ctrl+K."
+    if error.code in (409, 410):
+        return "The cluster has changed since this page was made. Open the page again."
+    if error.code in (429, 503):
+        return "The service is busy or a part of it is down. Try again in a moment."
+    return ""
+
+
+def first_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Lead a browser that opens ``/`` to the console, and answer programs by the view."""
+
+    @functools.wraps(view)
+    def answer(request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if middleware.is_browser(request):
+            return HttpResponseRedirect(reverse("console:fleet"))
+        return view(request, *args, **kwargs)
+
+    return answer
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 403 as a page where Django refuses (``handler403``)."""
+    sentence = str(exception or "") or "You may not do that."
+    return guarded(failure(request, Forbidden(sentence)))
+
+
+def no_csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form that does not come from a page of ours, or from one that is too old."""
+    sentence = "This form is too old, or came from another place. Open the page again and repeat."
+    return guarded(failure(request, Forbidden(sentence)))
+
+
+def unknown(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 404: a page for browsers, a Status for programs (``handler404``)."""
+    if request.path_info.startswith(settings.BROWSER_PATHS) and hasattr(request, "user"):
+        return guarded(failure(request, NotFound("There is no such page.")))
+    return failures.unknown_path(request, exception)
+
+
+def locked_out(
+    request: HttpRequest, response: HttpResponse | None = None, credentials: Any = None
+) -> HttpResponse:
+    """Answer a sign-in after too many wrong passwords, and say until when (axes' callable)."""
+    minutes = round(60 * settings.AXES_COOLOFF_TIME)
+    sentence = (
+        f"Too many wrong passwords for this name from this address. Try again in {minutes} minutes,"
+        " or ask an administrator to delete the entry under Failed log-ins."
+    )
+    error = StatusError(sentence)
+    context = {"failure": error, "hint": "", "heading": "Locked out"}
+    return guarded(page(request, "failure.html", "Locked out", context, status=429))

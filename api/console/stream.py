@@ -1,0 +1,354 @@
+"""Which objects changed, told to open pages: server-sent events over the change log.
+
+::
+
+    change log --(thread: read by watermark)--> digests of the last minutes --(loop)--> pages
+
+One thread of the process reads the log while a page is open, without documents, and keeps what
+changed. Each page is told at most four times a second, all that happened in between in one event::
+
+    id: 183412
+    event: change
+    data: {"revision": 183412, "changed": {"Node": ["node-1"], "Pod": ["default/web-1"]}}
+
+The id is the revision, so that a browser that lost the connection goes on where it stopped
+(``Last-Event-ID``). Where that is too long ago, the event ``resync`` asks the page to read
+everything again. Of a kind with more than ``MOST_NAMES`` changed objects names are left out: null.
+A page is told of the kinds that its person may list, and of no others; every few seconds it is seen
+whether that still holds and whether the person is still signed in.
+"""
+
+import asyncio
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+
+import msgspec
+import structlog
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
+from django.db import DatabaseError, connection
+from django.http import HttpRequest
+
+from api import connections
+from clusterstate import changes, memory, middleware, wake
+from clusterstate.access import authorizer, people
+from clusterstate.access.rules import Attributes
+from clusterstate.changes import Change
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.kinds import ALL_KINDS
+
+logger = structlog.get_logger(__name__)
+
+PATH: Final = "/console/stream"
+EVERY_SECONDS: Final = 0.25
+MOST_NAMES: Final = 200
+_RIGHTS_SECONDS: Final = 10.0
+_SIGN_SECONDS: Final = 5.0
+"""After so long without news a page is told that the stream is alive."""
+_KEPT: Final = 50_000
+_READ: Final = 2000
+_POLL_SECONDS: Final = 0.5
+MOST_OPEN: Final = 1000
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_HOST_ONLY: Final = "__Host-"
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Digest(msgspec.Struct, frozen=True, gc=False):
+    """One change, as pages are told of it."""
+
+    revision: int
+    kind: str
+    names: tuple[str, ...]
+
+
+def digest_of(change: Change) -> Digest:
+    """Return what a page has to know of a change; a pod's changes its node's use, too."""
+    name = f"{change.namespace}/{change.name}" if change.namespace else change.name
+    places = {one for one in (change.node_name, change.previous_node_name) if one}
+    return Digest(change.revision, change.kind, (name, *(f"@{one}" for one in sorted(places))))
+
+
+class Tape:
+    """The last changes, in order of revision. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self.position = 0
+        self._revisions: list[int] = []
+        self._digests: list[Digest] = []
+
+    def begin(self, position: int) -> None:
+        """Start anew at a revision."""
+        self.floor = self.position = position
+        self._revisions, self._digests = [], []
+
+    def append(self, digests: list[Digest], position: int) -> None:
+        """Add what was read up to a revision."""
+        self._digests += digests
+        self._revisions += [one.revision for one in digests]
+        self.position = position
+        if len(self._digests) > 2 * _KEPT:
+            self.floor = self._revisions[_KEPT - 1]
+            del self._digests[:_KEPT], self._revisions[:_KEPT]
+
+    def after(self, cursor: int) -> list[Digest] | None:
+        """Return the changes after a revision, None where the tape does not reach back so far."""
+        if self.floor is None or cursor < self.floor:
+            return None
+        return self._digests[bisect_right(self._revisions, cursor) :]
+
+
+def summary(digests: Iterable[Digest], kinds: frozenset[str]) -> dict[str, list[str] | None]:
+    """Return the names that changed by kind; ``@NODE`` among pods names a node that they use."""
+    found: dict[str, set[str]] = {}
+    for one in digests:
+        if one.kind in kinds:
+            found.setdefault(one.kind, set()).update(one.names)
+    return {
+        kind: sorted(names) if len(names) <= MOST_NAMES else None for kind, names in found.items()
+    }
+
+
+class _Follower:
+    """The thread that reads the log while pages are open, and the pages' way to it."""
+
+    def __init__(self) -> None:
+        self.tape = Tape()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: asyncio.Event | None = None
+        self._open = 0
+        self._thread: threading.Thread | None = None
+        self._anew = threading.Event()
+
+    def enter(self) -> None:
+        """Count one more page."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._news, self.tape = loop, asyncio.Event(), Tape()
+        self._open += 1
+        if self._thread is None or not self._thread.is_alive():
+            self.tape = Tape()
+            self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
+            self._thread.start()
+
+    def leave(self) -> None:
+        """Count one page less; the last one ends the reading."""
+        self._open -= 1
+
+    async def news(self, seconds: float) -> None:
+        """Wait for something to be read, at most so long."""
+        assert self._news is not None
+        event = self._news
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+    def forget(self) -> None:
+        """Begin anew: the rows are another history's."""
+        self._anew.set()
+
+    def _began(self, tape: Tape, position: int) -> None:
+        tape.begin(position)
+        self._tell()
+
+    def _arrived(self, tape: Tape, digests: list[Digest], position: int) -> None:
+        tape.append(digests, position)
+        if digests:
+            self._tell()
+
+    def _tell(self) -> None:
+        assert self._news is not None
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _follow(self) -> None:
+        loop, tape = self._loop, self.tape
+        assert loop is not None
+        position: int | None = None
+        with wake.Subscription(wake.CHANGES) as commits:
+            while self._open and not loop.is_closed():
+                try:
+                    connections.check()
+                    if position is None or self._anew.is_set():
+                        self._anew.clear()
+                        position = changes.watermark()
+                        loop.call_soon_threadsafe(self._began, tape, position)
+                    read = changes.read_since(position, limit=_READ)
+                    if read.cursor != position:
+                        digests = [digest_of(one) for one in read.items]
+                        position = read.cursor
+                        loop.call_soon_threadsafe(self._arrived, tape, digests, position)
+                    if read.more:
+                        continue
+                except Expired:
+                    position = None
+                    continue
+                except (DatabaseError, RuntimeError) as error:
+                    logger.warning("console_stream_waits", error=type(error).__name__)
+                    with suppress(DatabaseError):
+                        connection.close()
+                    time.sleep(0.2)
+                    continue
+                time.sleep(0.02)  # what comes together is read together
+                commits.wait(_POLL_SECONDS)
+        connection.close()
+
+
+_follower = _Follower()
+memory.when_replaced(_follower.forget)
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Who has a page open, and of which kinds they may hear."""
+
+    name: str
+    kinds: frozenset[str]
+
+
+def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
+    """Return who a browser's cookie stands for, None for nobody. Queries; runs on a thread."""
+    key = _session_key(headers, secure=secure)
+    if not key:
+        return None
+    request = HttpRequest()
+    request.session = SessionStore(key)
+    if middleware.is_idle(request.session):
+        return None
+    user = people.user_of(get_user(request))
+    if not user.name:
+        return None
+    policy = authorizer.current()
+    kinds = frozenset(
+        kind.name
+        for kind in ALL_KINDS
+        if authorizer.decide(user, Attributes("list", kind.group, kind.plural), policy).allowed
+    )
+    return Person(user.name, kinds)
+
+
+async def _look(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
+    """Return who a browser's cookie stands for, found out on a thread."""
+
+    def look() -> Person | None:
+        try:
+            return person_of(headers, secure=secure)
+        finally:
+            connection.close()  # asked too rarely to keep one
+
+    return await asyncio.get_running_loop().run_in_executor(None, look)
+
+
+def _session_key(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> str:
+    name = (_HOST_ONLY if secure else "") + settings.SESSION_COOKIE_NAME
+    for header, value in headers:
+        if header == b"cookie":
+            cookies: SimpleCookie = SimpleCookie()
+            with suppress(CookieError):
+                cookies.load(value.decode("latin-1"))
+            if name in cookies:
+                return cookies[name].value
+    return ""
+
+
+async def serve(scope: Scope, receive: Receive, send: Send) -> int:
+    """Tell a page what changes until it is closed; return the status that was answered."""
+    secure = scope.get("scheme") == "https"
+    headers = list(scope["headers"])
+    person = await _look(headers, secure=secure)
+    status = 401 if person is None else 503 if _follower._open >= MOST_OPEN else 200
+    if person is None or status != 200:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return status
+    gone = asyncio.ensure_future(_gone(receive))
+    _follower.enter()
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await _tell(person, _last_id(headers), headers, secure=secure, send=send, gone=gone)
+        if not gone.done():
+            await send({"type": "http.response.body", "body": b""})
+    finally:
+        _follower.leave()
+        gone.cancel()
+    return status
+
+
+async def _tell(
+    person: Person,
+    cursor: int | None,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    secure: bool,
+    send: Send,
+    gone: "asyncio.Future[None]",
+) -> None:
+    loop = asyncio.get_running_loop()
+    checked = told = loop.time()
+    tape = _follower.tape
+    while tape.floor is None and not gone.done():
+        await _follower.news(1.0)
+    if cursor is None or cursor > tape.position:
+        cursor = tape.position
+    await _event(send, "hello", cursor, {"revision": cursor})
+    while not gone.done():
+        now = loop.time()
+        if now - checked >= _RIGHTS_SECONDS:
+            checked = now
+            try:
+                known = await _look(headers, secure=secure)
+            except DatabaseError:
+                known = person  # nothing is known; the stream has nothing to tell either
+            if known is None:
+                await _event(send, "signed-out", cursor, {})
+                return
+            person = known
+        found = tape.after(cursor) if _follower.tape is tape else None
+        if found is None:
+            tape = _follower.tape
+            cursor = tape.position
+            await _event(send, "resync", cursor, {"revision": cursor})
+            told = now
+        elif found or tape.position > cursor:
+            cursor = tape.position
+            news = summary(found, person.kinds)
+            if news:
+                await _event(send, "change", cursor, {"revision": cursor, "changed": news})
+                told = loop.time()
+                await asyncio.wait({gone}, timeout=EVERY_SECONDS)
+                continue
+        if now - told >= _SIGN_SECONDS:
+            await _event(send, "alive", cursor, {"revision": cursor})
+            told = now
+            continue  # news may have come while this was sent
+        await _follower.news(1.0)
+
+
+async def _event(send: Send, name: str, revision: int, data: dict[str, Any]) -> None:
+    body = b"id: %d\nevent: %s\ndata: %s\n\n" % (revision, name.encode(), msgspec.json.encode(data))
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the browser has closed the page."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _last_id(headers: list[tuple[bytes, bytes]]) -> int | None:
+    text = next((value for name, value in headers if name == b"last-event-id"), b"")
+    return int(text) if text.isdigit() and len(text) < 19 else None

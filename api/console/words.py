@@ -1,0 +1,99 @@
+"""Times, amounts and shares as people read them, for templates (``{% load console %}``)."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from api import clock
+from api.cells import human_duration, parse_time
+
+register = template.Library()
+NONE: Final = "-"
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_BYTES: Final = ("memory", "ephemeral-storage")
+
+
+def amount(resource: str, number: int) -> str:
+    """Return an amount with its unit: milli-CPU as cores, bytes in the largest binary unit."""
+    if resource == "cpu":
+        return _short(number / 1000)
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        value = float(number)
+        for unit in _BINARY:
+            if abs(value) < 1024 or unit == _BINARY[-1]:
+                return f"{_short(value)} {unit}"
+            value /= 1024
+    return f"{number:,}"
+
+
+def _short(value: float) -> str:
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+@register.filter
+def ago(moment: datetime | str | None) -> SafeString | str:
+    """Return how long ago, with the exact time on hover; for a time to come, in how long."""
+    if isinstance(moment, str):
+        moment = parse_time(moment)
+    if moment is None:
+        return NONE
+    seconds = (clock.now() - moment).total_seconds()
+    text = "now"
+    if seconds >= 1:
+        text = f"{human_duration(seconds)} ago"
+    elif seconds <= -1:
+        text = f"in {human_duration(-seconds)}"
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", text,
+    )  # fmt: skip
+
+
+@register.filter
+def age(moment: datetime | str | None) -> SafeString | str:
+    """Return how old something is, with the exact time on hover."""
+    if isinstance(moment, str):
+        moment = parse_time(moment)
+    if moment is None:
+        return NONE
+    text = human_duration(max(0.0, (clock.now() - moment).total_seconds()))
+    return format_html(
+        '<time datetime="{}" title="{} UTC" data-form="age">{}</time>',
+        f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", text,
+    )  # fmt: skip
+
+
+@register.filter
+def percent(share: float) -> str:
+    """Return a share as a whole percentage."""
+    return f"{round(100 * share)} %"
+
+
+@register.simple_tag
+def bar(share: float, title: str = "") -> SafeString:
+    """Return a bar that is as full as a share; over 100 % it says so by its colour and a mark."""
+    kind = "over" if share > 1 else "full" if share >= 0.95 else "high" if share >= 0.8 else "fine"
+    return format_html(
+        '<svg class="bar {}" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
+        ' aria-label="{}"><rect class="rail" width="100" height="8"/>'
+        '<rect class="fill" width="{}" height="8"/></svg>',
+        kind, title or percent(share), f"{min(100.0, 100 * share):.1f}",
+    )  # fmt: skip
+
+
+@register.filter
+def get(mapping: Any, key: str) -> Any:
+    """Return a member of a mapping, None where there is none."""
+    return None if mapping is None else mapping.get(key)
+
+
+@register.filter
+def taint(one: tuple[str, str, str]) -> str:
+    """Return a taint as kubectl writes it."""
+    key, value, effect = one
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"

@@ -1,0 +1,242 @@
+// What every page does: it follows the changes of the cluster, and takes keys.
+
+const body = document.body;
+const live = document.getElementById("live");
+
+// ------------------------------------------------------------------ the stream of changes
+// Each part with data-live names what it shows: kinds ("Node Pod"), or objects ("Node:node-1",
+// "Pod:default/web-1", "Pod@node-1": pods of a node). When one of them changes, the part is asked
+// for again: at once, and then once a second at most.
+const PAUSE = 1000;
+const STALE = 12000;
+const due = new Map();
+let heard = Date.now();
+let revision = 0;
+
+function concerns(part, changed) {
+  return (part.dataset.live || "").split(" ").some((wanted) => {
+    const [, kind, sign, name] = /^([A-Za-z]+)(?:([:@])(.*))?$/.exec(wanted) || [];
+    if (!kind || !(kind in changed)) return false;
+    const names = changed[kind];
+    if (!sign || names === null) return true;
+    return names.includes(sign === "@" ? "@" + name : name);
+  });
+}
+
+async function refresh(part) {
+  if (!part.isConnected) return;
+  const last = Number(part.dataset.asked || 0);
+  const wait = last + PAUSE - Date.now();
+  if (wait > 0 || part.dataset.asking) {
+    if (!due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, Math.max(wait, 50)));
+    return;
+  }
+  if (part.dataset.draws) { part.dataset.asked = Date.now(); part.dispatchEvent(new CustomEvent("console:draw")); return; }
+  if (part.querySelector("form.dirty") || (document.hidden && last)) { part.dataset.missed = "1"; return; }
+  part.dataset.asking = "1";
+  part.dataset.asked = Date.now();
+  try {
+    const from = part.dataset.from || location.pathname + location.search;
+    await htmx.ajax("GET", from, { target: part, swap: "morph:innerHTML", source: part });
+  } finally {
+    delete part.dataset.asking;
+  }
+}
+
+function changed(news) {
+  document.querySelectorAll("[data-live]").forEach((part) => { if (concerns(part, news)) refresh(part); });
+}
+
+function everything() { document.querySelectorAll("[data-live]").forEach(refresh); }
+
+function tell(state, text) {
+  if (!live || (live.dataset.state === state && live.textContent === text)) return;
+  live.dataset.state = state;
+  live.textContent = text;
+}
+
+function follow() {
+  if (!body.dataset.stream || !window.EventSource) return;
+  const source = new EventSource(body.dataset.stream);
+  const on = (name, handle) => source.addEventListener(name, (event) => {
+    heard = Date.now();
+    const data = JSON.parse(event.data || "{}");
+    if (data.revision) revision = data.revision;
+    tell("live", "live");
+    live.title = `revision ${revision.toLocaleString("en")}`;
+    handle(data);
+  });
+  let lost = false;
+  on("hello", () => { if (lost) everything(); lost = false; });
+  on("alive", () => {});
+  on("change", (data) => changed(data.changed));
+  on("resync", everything);
+  source.addEventListener("signed-out", () => { source.close(); tell("signed-out", "signed out"); location.assign(`${body.dataset.signIn}?next=${encodeURIComponent(location.pathname + location.search)}`); });
+  source.onerror = () => {
+    lost = true;
+    tell("reconnecting", "reconnecting");
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => { source.close(); follow(); }, 3000);
+  };
+  addEventListener("pagehide", () => source.close(), { once: true });
+}
+setInterval(() => {
+  if (live && live.dataset.state === "live" && Date.now() - heard > STALE) tell("stale", `no news for ${Math.round((Date.now() - heard) / 1000)} s`);
+}, 2000);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) document.querySelectorAll("[data-missed]").forEach((part) => { delete part.dataset.missed; refresh(part); });
+});
+
+// ------------------------------------------------------------------ times
+function spell(seconds) {
+  const s = Math.floor(Math.abs(seconds));
+  if (s < 120) return `${s}s`;
+  const m = Math.floor(s / 60);
+  if (m < 10) return s % 60 ? `${m}m${s % 60}s` : `${m}m`;
+  if (m < 180) return `${m}m`;
+  const h = Math.floor(m / 60);
+  if (h < 8) return m % 60 ? `${h}h${m % 60}m` : `${h}h`;
+  if (h < 48) return `${h}h`;
+  const d = Math.floor(h / 24);
+  return h < 192 && h % 24 ? `${d}d${h % 24}h` : `${d}d`;
+}
+export function times() {
+  const now = Date.now();
+  document.querySelectorAll("time[datetime]").forEach((time) => {
+    const seconds = (now - Date.parse(time.dateTime)) / 1000;
+    const text = time.dataset.form === "age" ? spell(Math.max(0, seconds)) : Math.abs(seconds) < 1 ? "now" : seconds >= 0 ? `${spell(seconds)} ago` : `in ${spell(seconds)}`;
+    if (time.textContent !== text) time.textContent = text;
+  });
+}
+setInterval(times, 1000);
+
+// ------------------------------------------------------------------ rows: j k Enter x, choosing
+const chosen = new Set();
+let at = -1;
+const rows = () => [...document.querySelectorAll("table[data-rows] tbody tr")].filter((row) => row.querySelector("a, input"));
+function move(step) {
+  const all = rows();
+  if (!all.length) return;
+  at = Math.max(0, Math.min(all.length - 1, at + step));
+  all.forEach((row, number) => row.classList.toggle("at", number === at));
+  all[at].scrollIntoView({ block: "nearest" });
+  all[at].querySelector("a")?.focus({ preventScroll: true });
+}
+function remember(box) {
+  if (box.checked) chosen.add(box.value); else chosen.delete(box.value);
+  show();
+}
+function show() {
+  document.querySelectorAll("td.tick input").forEach((box) => { box.checked = chosen.has(box.value); });
+  const bar = document.getElementById("chosen");
+  if (!bar) return;
+  bar.hidden = !chosen.size;
+  bar.querySelector("[data-count]").textContent = chosen.size === 1 ? `1 ${bar.dataset.one}` : `${chosen.size} ${bar.dataset.many}`;
+}
+document.addEventListener("change", (event) => {
+  const box = event.target;
+  if (box.matches?.("td.tick input")) remember(box);
+  if (box.id === "every") {
+    document.querySelectorAll("td.tick input").forEach((one) => { one.checked = box.checked; if (box.checked) chosen.add(one.value); else chosen.delete(one.value); });
+    show();
+  }
+  if (box.dataset?.column) {
+    const on = [...document.querySelectorAll("[data-column]")].filter((one) => one.checked).map((one) => one.dataset.column);
+    go(with_({ columns: on.join(","), start: "" }));
+  }
+});
+export function with_(changes) {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) if (value) query.set(name, value); else query.delete(name);
+  return `${location.pathname}${query.size ? "?" + query : ""}`;
+}
+export function go(address) { location.assign(address); }
+function preview(what) {
+  const bar = document.getElementById("chosen");
+  const row = rows()[at];
+  const names = chosen.size ? [...chosen] : row?.dataset.name ? [row.dataset.name] : document.body.querySelector("main [data-node]") ? [document.body.querySelector("main [data-node]").dataset.node] : [];
+  const base = bar?.dataset.change || document.querySelector("[data-change]")?.dataset.change;
+  if (!base || !names.length) return;
+  const query = new URLSearchParams([["do", what], ...names.map((name) => ["node", name])]);
+  go(`${base}?${query}`);
+}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("[data-do]");
+  if (button) preview(button.dataset.do);
+  if (event.target.closest?.("#open-palette")) open_palette();
+  if (event.target.closest?.("#open-keys")) document.getElementById("keys").showModal();
+  const copy = event.target.closest?.("[data-copy]");
+  if (copy) navigator.clipboard?.writeText(copy.dataset.copy).then(() => { const before = copy.textContent; copy.textContent = "copied"; setTimeout(() => { copy.textContent = before; }, 1500); });
+});
+document.addEventListener("htmx:afterSwap", () => { show(); times(); if (at >= 0) rows()[at]?.classList.add("at"); });
+document.addEventListener("input", (event) => event.target.closest?.("form[data-edits]")?.classList.add("dirty"));
+document.addEventListener("htmx:beforeSwap", (event) => { if ([400, 403, 404, 409, 422].includes(event.detail.xhr.status)) event.detail.shouldSwap = true; });
+
+// ------------------------------------------------------------------ keys
+let after_g = 0;
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); open_palette(); return; }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (event.target.closest?.("dialog[open]")) return;
+  if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]")) { if (event.key === "Escape") event.target.blur(); return; }
+  if (Date.now() - after_g < 1200) {
+    const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
+    after_g = 0;
+    if (link) { event.preventDefault(); go(link.href); return; }
+  }
+  const on_map = event.target.id === "map";
+  const act = {
+    "/": () => document.querySelector("[data-slash]")?.focus(),
+    "?": () => document.getElementById("keys")?.showModal(),
+    g: () => { after_g = Date.now(); },
+    j: () => move(1), k: () => move(-1),
+    x: () => { const box = rows()[at]?.querySelector("td.tick input"); if (box) { box.checked = !box.checked; remember(box); } },
+    c: () => on_map || preview("cordon"), d: () => on_map || preview("drain"),
+  }[event.key];
+  if (act) { event.preventDefault(); act(); }
+});
+
+// ------------------------------------------------------------------ the palette
+const palette = document.getElementById("palette");
+const field = document.getElementById("palette-input");
+const list = document.getElementById("palette-found");
+let asked = 0;
+function open_palette() { if (palette && !palette.open) { palette.showModal(); field.value = ""; search(); field.focus(); } }
+async function search() {
+  const mine = ++asked;
+  const answer = await fetch(`${palette.dataset.from}?q=${encodeURIComponent(field.value)}`, { headers: { "HX-Request": "true" } });
+  if (!answer.ok || mine !== asked) return;
+  const found = await answer.json();
+  list.replaceChildren(...found.items.map((one, number) => {
+    const item = document.createElement("li");
+    item.role = "option";
+    item.id = `found-${number}`;
+    item.dataset.to = one.to;
+    item.append(Object.assign(document.createElement("span"), { textContent: one.text }), Object.assign(document.createElement("small"), { textContent: one.about }));
+    return item;
+  }));
+  if (!found.items.length) list.replaceChildren(Object.assign(document.createElement("li"), { textContent: `Nothing is called "${field.value}". Try a part of a name, or label=value.` }));
+  pick(0);
+}
+function pick(number) {
+  const items = [...list.querySelectorAll("[role=option]")];
+  items.forEach((one, place) => one.setAttribute("aria-selected", String(place === number)));
+  const item = items[number];
+  field.setAttribute("aria-activedescendant", item ? item.id : "");
+  item?.scrollIntoView({ block: "nearest" });
+}
+if (palette) {
+  field.addEventListener("input", search);
+  palette.addEventListener("keydown", (event) => {
+    const items = [...list.querySelectorAll("[role=option]")];
+    const now = items.findIndex((one) => one.getAttribute("aria-selected") === "true");
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); pick((now + (event.key === "ArrowDown" ? 1 : -1) + items.length) % Math.max(1, items.length)); }
+    if (event.key === "Enter") { event.preventDefault(); if (items[now]) go(items[now].dataset.to); }
+  });
+  list.addEventListener("click", (event) => { const item = event.target.closest("[data-to]"); if (item) go(item.dataset.to); });
+}
+document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }));
+
+// ------------------------------------------------------------------ start
+document.querySelectorAll("[data-load]").forEach(refresh);
+follow();
+times();

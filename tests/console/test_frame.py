@@ -1,0 +1,98 @@
+"""What every page of the console keeps: sign-in, rights, policy, failures as pages."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.console.conftest import text
+
+PAGES = ["/console/", "/console/nodes/", "/console/fleet/beside", "/console/fleet/columns"]
+
+
+def test_a_browser_is_led_to_the_console_and_a_program_is_not(operator: Client) -> None:
+    answer = operator.get("/")
+    assert (answer.status_code, answer["Location"]) == (302, "/console/")
+    assert Client().get("/", HTTP_ACCEPT="application/json").status_code == 401
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_stranger_signs_in_first_and_comes_back(path: str) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/console/sign-in?next=%2Fconsole%2F")
+
+
+def test_a_person_signs_in_and_out() -> None:
+    User.objects.create_user("bob", password="pass word 123")
+    client = Client()
+    data = {"username": "bob", "password": "pass word 123", "next": "/console/nodes/"}
+    answer = client.post("/console/sign-in", data)
+    assert (answer.status_code, answer["Location"]) == (302, "/console/nodes/")
+    assert client.post("/console/sign-out").status_code == 302
+    assert client.get("/console/").status_code == 302
+
+
+def test_the_sign_in_leads_to_no_other_server() -> None:
+    User.objects.create_user("bob", password="pass word 123")
+    data = {"username": "bob", "password": "pass word 123", "next": "https://evil.example/"}
+    assert Client().post("/console/sign-in", data)["Location"] == "/console/"
+
+
+def test_a_lock_out_is_a_page_that_says_how_long(db: None) -> None:
+    User.objects.create_user("bob", password="pass word 123")
+    client = Client()
+    data = {"username": "bob", "password": "wrong"}
+    for _ in range(10):
+        answer = client.post("/console/sign-in", data)
+    assert answer.status_code == 429
+    assert "Try again in 15 minutes" in text(answer)
+    assert "<main" in text(answer)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_a_policy_without_exceptions(
+    operator: Client, cluster: None, path: str
+) -> None:
+    answer = operator.get(path)
+    assert answer.status_code == 200
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert answer["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_who_may_not_list_nodes_gets_a_page_that_says_so(nobody: Client, path: str) -> None:
+    answer = nobody.get(path)
+    assert answer.status_code == 403
+    assert "cannot list resource" in text(answer)
+    assert "<main" in text(answer)
+
+
+def test_a_part_of_a_page_fails_with_words_and_no_second_frame(nobody: Client) -> None:
+    answer = nobody.get("/console/nodes/", HTTP_HX_REQUEST="true")
+    assert answer.status_code == 403
+    assert "<main" not in text(answer)
+
+
+def test_the_navigation_has_only_what_the_person_may_see(nobody: Client, viewer: Client) -> None:
+    assert 'data-key="n"' not in text(nobody.get("/console/"))
+    assert 'data-key="n"' in text(viewer.get("/console/"))
+
+
+def test_an_unknown_page_is_a_page_and_an_unknown_api_path_a_status(operator: Client) -> None:
+    User.objects.update(is_staff=True)
+    for path in ("/console/nothing", "/admin/nothing/"):
+        answer = operator.get(path)
+        assert answer.status_code == 404
+        assert "There is no such page" in text(answer)
+    assert Client().get("/apis/nothing/v1/x").json()["kind"] == "Status"
+
+
+def test_a_form_from_elsewhere_is_refused_by_a_page(operator: Client) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = operator.cookies
+    answer = strict.post("/console/sign-out")
+    assert answer.status_code == 403
+    assert "This form is too old" in text(answer)

@@ -1,0 +1,54 @@
+"""What the stream tells a page of the changes; the open connection is tested in a browser."""
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+from api.console import stream
+from api.console.stream import Digest, Tape
+from clusterstate import changes
+from tests.clusterstate.support import bind, create_node, new_pod
+
+
+def test_a_change_of_a_pod_names_the_pod_and_its_nodes(db: None) -> None:
+    cursor = changes.watermark()
+    create_node("n1")
+    assert bind(new_pod("web-1"), "n1")
+    digests = [stream.digest_of(one) for one in changes.read_since(cursor).items]
+    news = stream.summary(digests, frozenset({"Node", "Pod"}))
+    assert news == {"Node": ["n1"], "Pod": ["@n1", "default/web-1"]}
+    assert stream.summary(digests, frozenset({"Node"})) == {"Node": ["n1"]}
+
+
+def test_many_changes_of_a_kind_are_told_without_names() -> None:
+    digests = [Digest(one, "Pod", (f"default/p{one}",)) for one in range(stream.MOST_NAMES + 1)]
+    assert stream.summary(digests, frozenset({"Pod"})) == {"Pod": None}
+
+
+def test_a_tape_goes_on_where_a_page_stopped_and_says_where_it_cannot() -> None:
+    tape = Tape()
+    assert tape.after(5) is None
+    tape.begin(10)
+    tape.append([Digest(one, "Node", ("n",)) for one in (12, 15)], 20)
+    assert [one.revision for one in tape.after(12) or ()] == [15]
+    assert tape.after(9) is None
+    many = [Digest(one, "Node", ("n",)) for one in range(21, 21 + 2 * stream._KEPT)]
+    tape.append(many, many[-1].revision)
+    assert tape.after(12) is None
+    assert len(tape.after(many[-1].revision - 3) or ()) == 3
+
+
+def test_a_stream_belongs_to_who_is_signed_in(db: None) -> None:
+    assert stream.person_of([], secure=False) is None
+    cookie = b"stowage-session=nonsense"
+    assert stream.person_of([(b"cookie", cookie)], secure=False) is None
+    client = Client()
+    client.force_login(
+        User.objects.create_user("anna", password="x"),
+        backend="django.contrib.auth.backends.ModelBackend",
+    )
+    key = client.cookies["stowage-session"].value
+    headers = [(b"cookie", f"a=b; stowage-session={key}".encode())]
+    found = stream.person_of(headers, secure=False)
+    assert found is not None
+    assert (found.name, found.kinds) == ("anna", frozenset())
+    assert stream.person_of(headers, secure=True) is None
