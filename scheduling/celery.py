@@ -84,22 +84,22 @@ def _warm_up(**_: object) -> None:
     from clusterstate import collector, heartbeats
 
     if settings.PROCESS == "scheduler":
-        from scheduling.engine import class_cache
+        from scheduling.engine import deciding
 
         heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
         with heartbeats.patience(shards.loop(shards.FIRST), _COMPILE_SECONDS):
             try:
-                class_cache.warm()
-            except class_cache.LoopsUnavailable as error:
+                deciding.warm()
+            except deciding.LoopsUnavailable as error:
                 # Celery logs what a handler raises and goes on; an exit it lets through.
                 raise SystemExit(f"the scheduler cannot start: {error}") from error
     if settings.PROCESS == "advisor":
-        from scheduling.engine import class_cache
+        from scheduling.engine import deciding
 
         heartbeats.begin(settings.STATE_DIR, settings.PROCESS)
-        unavailable = contextlib.suppress(class_cache.LoopsUnavailable)
+        unavailable = contextlib.suppress(deciding.LoopsUnavailable)
         with heartbeats.patience("advisor", _COMPILE_SECONDS), unavailable:
-            class_cache.warm()  # without them answers are slow, and right
+            deciding.warm()  # without them answers are slow, and right
     collector.calm()
 
 

@@ -3,10 +3,11 @@
     interning, requirements   manifests -> classes: everything a pod asks for, parsed once
     snapshot                  the cluster as columns, kept up to date by deltas
     cycle                     the reference path: every plugin is asked about every node
-    class_cache               which of the two ways a pod is decided
+    deciding                  which of the two ways a pod is decided
     fast_lane                 the other way: runs of pods in one compiled loop
     compiling                 a class becomes a plan, a program and a request (plans, programs)
-    statements, slots         what plugins state about other pods, and the counts that this needs
+    statements                what plugins state about other pods, as terms
+    counter_columns           copies of the counts that terms look at, for the loop
     lines, run                totals of rows by request; what was decided, as columns
     refusals                  why a pod of the class was refused, as long as that still holds
     peers                     who counts whom: terms and counters, filed under what they mean
@@ -24,7 +25,7 @@ simulations feed one of their own. Nothing here reads a clock or rolls dice that
 
                    deltas                      pods, seed
                      |                             |
-    plugins <--- snapshot <--- class_cache <--- cycle ---> decisions
+    plugins <--- snapshot <--- deciding <-- cycle ---> decisions
                      ^                             |
                      +--------- assume ------------+
 """

@@ -2,7 +2,7 @@
 
 ``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
 for many in order and assumes each decision, so that the next pod sees it (R150). This is the
-reference path: every plugin is asked about every node. ``engine.class_cache`` gives the same
+reference path: every plugin is asked about every node. ``engine.deciding`` gives the same
 decisions, most of them by the fast lane, and is asked first where the caller has one.
 
 Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
@@ -135,7 +135,7 @@ def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
 
 
 class Shortcut(Protocol):
-    """Something that may know the decision already; see ``engine.class_cache.Cache``."""
+    """Something that may know the decision already; see ``engine.deciding.Decider``."""
 
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
@@ -186,7 +186,7 @@ def schedule_batch(
     *,
     start: int = 0,
     draw: int = 0,
-    cache: Shortcut | None = None,
+    decider: Shortcut | None = None,
     stop: Callable[[Decision], bool] | None = None,
 ) -> Decisions:
     """Return a decision for each pod in order; placed pods are assumed, nominations noted.
@@ -198,7 +198,7 @@ def schedule_batch(
         options: seed, tie break and detail.
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
-        cache: of this snapshot and framework; without one every pod takes the reference path.
+        decider: of this snapshot and framework; without one every pod takes the reference path.
         stop: asked of each decision that places nothing: whether the batch ends with it.
     """
     decisions = Decisions()
@@ -207,9 +207,9 @@ def schedule_batch(
         number = draw + len(decisions)
         pod = waiting[len(decisions)]
         decision: Decision | None = None
-        if cache is not None:
+        if decider is not None:
             try:
-                decision = cache.refused(pod, options, draw=number, start=start)
+                decision = decider.refused(pod, options, draw=number, start=start)
                 if decision is not None:
                     start = decision.next_start
                     settle(snapshot, pod, decision)
@@ -217,22 +217,23 @@ def schedule_batch(
                     if stop is not None and stop(decision):
                         break
                     continue
-                run = cache.decide_run(waiting, len(decisions), options, draw=number, start=start)
+                run = decider.decide_run(waiting, len(decisions), options, draw=number, start=start)
                 if run:
                     decisions.extend(run)
                     start = decisions.next_start
                     continue
-                decision = cache.decide(pod, options, draw=number, start=start)
+                decision = decider.decide(pod, options, draw=number, start=start)
             except PluginFailed:
                 decision = None  # fails in the same way on the reference path, which records it
             except Exception:
                 if not framework.third_party:
                     raise
-                cache = None  # somebody's hook for the cache raised; the reference path needs none
+                # A third party's hook for the fast lane raised; the reference path calls none.
+                decider = None
         if decision is None:
             decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
-        if cache is not None:
-            cache.keep(pod, options, decision, start=start)
+        if decider is not None:
+            decider.keep(pod, options, decision, start=start)
         start = decision.next_start
         settle(snapshot, pod, decision)
         decisions.append(decision)

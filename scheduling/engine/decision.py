@@ -185,8 +185,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Run(Protocol):
     """Decisions of placed pods as columns, beside being a sequence of them.
 
-    ``told`` int32 (pods, more than 5): row, total, ties, margin (-1: nothing was compared), chosen
-    rows, feasible rows. The others, one for each pod, are as in ``Decision``.
+    ``figures`` int32 (pods, more than 5): row, total, ties, margin (-1: nothing was compared),
+    chosen rows, feasible rows. The others, one for each pod, are as in ``Decision``.
     """
 
     seed: int
@@ -195,7 +195,7 @@ class Run(Protocol):
     revision: int
     node_count: int
     keys: list[Hashable]
-    told: npt.NDArray[np.int32]
+    figures: npt.NDArray[np.int32]
 
     @property
     def infos(self) -> Sequence[PodInfo]:

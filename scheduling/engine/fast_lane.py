@@ -94,7 +94,7 @@ class _Ahead:
 
 
 class FastLane:
-    """What ``class_cache.Cache`` keeps to decide runs of pods."""
+    """What ``decider.Decider`` keeps to decide runs of pods."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
@@ -120,7 +120,7 @@ class FastLane:
             snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
         )
         rows = self._plans.rows
-        self._mirror: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
+        self._fields: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
         self._cursor = -1
@@ -310,7 +310,7 @@ class FastLane:
         plans, plan_of = self._plans.plans, self._lines.plan_of
         chosen = [self._compiler.pin_plan if c < 0 else plans[plan_of.item(c)] for c in ahead.lines]
         found.finish(keys, infos, [chosen[at] for at in who], programs)
-        snapshot.assume_run(keys, infos, found.told[:, 0].copy(), _link)
+        snapshot.assume_run(keys, infos, found.figures[:, 0].copy(), _link)
         self._programs.ran(self._running)
         return found
 
@@ -328,7 +328,7 @@ class FastLane:
         for number in range(first, min(first + self._length, len(pods))):
             pod = pods[number]
             info = pod.info
-            # Guests count for pods of no higher priority than theirs: here all of them or none.
+            # Nominated pods count for pods of no higher priority: here all of them or none.
             if pod.nominated_node or (
                 lowest < NO_PRIORITY
                 and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
@@ -404,8 +404,8 @@ class FastLane:
         who = np.array(ahead.who, np.int32)
         run = np.array(ahead.lines or [0], np.int32)[who]
         high, low = draws(found.seed, found.draw, len(run))
-        told = arguments.Told(
-            found.told, found.chosen, found.chosen_scores, found.kinds, found.masks,
+        results = arguments.Results(
+            found.figures, found.chosen, found.chosen_scores, found.kinds, found.masks,
             found.refused, found.term_scores,
         )  # fmt: skip
         programs = (*self._prepared(ahead, who), self._pins(ahead, who))
@@ -416,7 +416,8 @@ class FastLane:
             while True:
                 done, why, mask = _loops.decide(
                     done, run, high, low, _columns(lines, arguments.Lines),
-                    _columns(plans, arguments.Plans), *self._nodes(), log, filled, told, *programs,
+                    _columns(plans, arguments.Plans), *self._nodes(), log, filled, results,
+                    *programs,
                 )  # fmt: skip
                 if why == _loops.MORE_GROUPS:
                     continue
@@ -460,7 +461,7 @@ class FastLane:
         return arguments.Pins(of_pod, *[np.array(part, np.int64, order="C") for part in parts])
 
     def _sync(self) -> None:
-        """Bring the mirror up to date with the snapshot."""
+        """Copy what scores need of the rows that changed."""
         assert _loops is not None
         snapshot = self._snapshot
         touched = None if self._cursor < 0 else snapshot.touched_since(self._cursor)
@@ -468,15 +469,15 @@ class FastLane:
             touched = np.arange(snapshot.capacity, dtype=np.int32)
         self._cursor = snapshot.log_end
         if len(touched):
-            _scoring.mirror_rows(touched, *self._nodes())
+            _scoring.refresh_rows(touched, *self._nodes())
 
     def _nodes(self) -> tuple[Any, Any, Any]:
-        """Return the mirror, the snapshot's columns and the guests, as the loops take them."""
+        """Return what scores need of nodes, the nodes, and what is nominated to them."""
         assert _loops is not None
         nominations = self._snapshot.nominations
         return (
-            arguments.Mirror(
-                self._mirror,
+            arguments.ScoreColumns(
+                self._fields,
                 self._odd,
                 self._odd_in,
                 self._profile.more_scored > 0,
@@ -485,7 +486,7 @@ class FastLane:
                 self._rank,
             ),
             _columns(self._snapshot, arguments.Nodes),
-            arguments.Guests(nominations.requested, nominations.pods),
+            arguments.NominatedAmounts(nominations.requested, nominations.pods),
         )
 
 

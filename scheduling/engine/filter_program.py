@@ -77,7 +77,7 @@ class _Step(msgspec.Struct, frozen=True):
 
     plugin: Filter
     statuses: tuple[Status, ...] = ()
-    told: tuple[Rejection, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
 
 
 class FilterProgram:
@@ -143,8 +143,8 @@ class FilterProgram:
                 self._steps.append(_Step(plugin))
                 self.usable = self.usable and len(self._checks) <= _MOST_CHECKS
             elif isinstance(plugin, CountedFilter) and kind == loop.COUNT:
-                counter, told = plugin.rejecting_counter(info, snapshot)
-                self._add(plugin, loop.COUNT, [_Counted(counter)], (told,))
+                counter, rejections = plugin.rejecting_counter(info, snapshot)
+                self._add(plugin, loop.COUNT, [_Counted(counter)], (rejections,))
             elif isinstance(plugin, AffinityTerms) and kind == loop.AFFINITY:
                 terms = [
                     _Counted(term.table.counter, term)
@@ -180,12 +180,16 @@ class FilterProgram:
         self._steps.append(_Step(plugins[0], statuses=judged.statuses))
 
     def _add(
-        self, plugin: Filter, kind: int, terms: Sequence[_Counted], told: tuple[Rejection, ...]
+        self,
+        plugin: Filter,
+        kind: int,
+        terms: Sequence[_Counted],
+        rejections: tuple[Rejection, ...],
     ) -> None:
         first = len(self._terms)
         self._terms += terms
         self._rows.append((kind, first, len(self._terms)))
-        self._steps.append(_Step(plugin, told=told))
+        self._steps.append(_Step(plugin, rejections=rejections))
 
     @property
     def stays_in_rows(self) -> bool:
@@ -282,8 +286,8 @@ class FilterProgram:
         if step.statuses:
             found = step.statuses[local]
         else:
-            if step.told:
-                rejection = step.told[local - 1]
+            if step.rejections:
+                rejection = step.rejections[local - 1]
             else:
                 assert isinstance(plugin, RequestFilter)
                 rejection = plugin.request_rejection(self.info, self._snapshot, local)

@@ -24,8 +24,8 @@ import numpy as np
 
 from scheduling.engine.compiled import arguments, layout
 from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
+from scheduling.engine.counter_columns import CounterColumns
 from scheduling.engine.plans import Plan
-from scheduling.engine.slots import Slots
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.statements import FEW_WATCHES, Stated, Statements
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
@@ -90,7 +90,7 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
     names: tuple[str, ...]
     sources: list[int]
     refusals: list[Status]
-    slots: tuple[int, ...]
+    counters: tuple[int, ...]
     watches: list[Counter]
     seen: int
     asked_again: list[Counter]
@@ -116,7 +116,7 @@ class Programs:
             for plugin in (() if framework is None else framework.score_plugins)
             if isinstance(plugin, ScaledScore)
         }
-        self.slots = Slots(snapshot)
+        self.counters = CounterColumns(snapshot)
         self._programs: list[Program] = []
         self._number_of: dict[int, int] = {}
         self._sizes = {"bases": 8, "watches": FEW_WATCHES, "rules": 8, "groups": 8 + EXCEPTIONS}
@@ -168,8 +168,8 @@ class Programs:
         """
         snapshot = self._snapshot
         versions = (snapshot.node_version, snapshot.peer_version)
-        if self.slots.versions != versions:
-            self.slots.clear()
+        if self.counters.versions != versions:
+            self.counters.clear()
         if not stated.private:
             program = self._make(info, stated, plan, private=False, shut_first=shut_first)
             if program is None or self.sync(program):
@@ -180,23 +180,23 @@ class Programs:
         self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
     ) -> Program | None:
         framework = self._framework
-        slots = [
-            self.slots.of_term(term) if watch < 0 or private else 0
+        counters = [
+            self.counters.of_term(term) if watch < 0 or private else 0
             for term, watch in zip(stated.terms, stated.watch_of, strict=True)
         ]
         taken = -1
         if stated.counter is not None:
-            taken = self.slots.of_counter(stated.counter)
+            taken = self.counters.of_counter(stated.counter)
             if taken < 0:
                 return None
-        if -1 in slots:
+        if -1 in counters:
             return None
         watches: dict[tuple[int, bool], int] = {}
         watch_of = list(stated.watch_of)
         if private:
-            for at, (term, slot) in enumerate(zip(stated.terms, slots, strict=True)):
+            for at, (term, counter) in enumerate(zip(stated.terms, counters, strict=True)):
                 if watch_of[at] >= 0:
-                    watch = (slot, term.kind in _CLIPPED)
+                    watch = (counter, term.kind in _CLIPPED)
                     watch_of[at] = watches.setdefault(watch, len(watches))
             if len(watches) > _MOST_WATCHES:
                 return None
@@ -218,16 +218,16 @@ class Programs:
         number = self._place(info)
         bases = plan.keyed
         self._reserve(
-            bases=bases, groups=bases + EXCEPTIONS, rules=len(slots), watches=len(watches)
+            bases=bases, groups=bases + EXCEPTIONS, rules=len(counters), watches=len(watches)
         )
         arrays = self._arrays
         form = arrays["form"][number]
         form[layout.GROUPS] = bases
-        form[layout.RULES], form[layout.PLUGINS] = len(slots), len(dynamic)
+        form[layout.RULES], form[layout.PLUGINS] = len(counters), len(dynamic)
         form[layout.WATCHES] = len(watches) if private else len(stated.watches)
         form[layout.AFFINITY_FIRST] = stated.affinity_first
         form[layout.SHUT_FIRST] = shut_first
-        self._write_rules(number, stated, plan, slots, watch_of)
+        self._write_rules(number, stated, plan, counters, watch_of)
         for at, (plugin, weight) in enumerate(dynamic):
             arrays["plan"][number, at] = (self._source(plugin), 0, weight)
             if plugin.name in self._scaled:
@@ -247,7 +247,11 @@ class Programs:
             for term in stated.terms
             if term.kind in (Kind.SCORED, Kind.UNTOUCHED)
         ]
-        used = [slot for slot, watch in zip(slots, watch_of, strict=True) if private or watch < 0]
+        used = [
+            counter
+            for counter, watch in zip(counters, watch_of, strict=True)
+            if private or watch < 0
+        ]
         if taken >= 0:
             used.append(taken)
         program = self._programs[number] = Program(
@@ -256,7 +260,7 @@ class Programs:
             names=tuple(names),
             sources=sources,
             refusals=refusals,
-            slots=tuple(dict.fromkeys(used)),
+            counters=tuple(dict.fromkeys(used)),
             watches=[] if private else stated.watches,
             seen=-1,
             asked_again=asked_again,
@@ -268,12 +272,19 @@ class Programs:
         return program
 
     def _write_rules(
-        self, number: int, stated: Stated, plan: Plan, slots: Sequence[int], watch_of: Sequence[int]
+        self,
+        number: int,
+        stated: Stated,
+        plan: Plan,
+        counters: Sequence[int],
+        watch_of: Sequence[int],
     ) -> None:
         rules, place = self._arrays["rules"][number], self._arrays["place"][number]
-        for at, (term, slot, watch) in enumerate(zip(stated.terms, slots, watch_of, strict=True)):
+        for at, (term, counter, watch) in enumerate(
+            zip(stated.terms, counters, watch_of, strict=True)
+        ):
             rules[at] = (
-                term.kind, slot, watch, term.matches_self, term.max_skew, term.from_zero,
+                term.kind, counter, watch, term.matches_self, term.max_skew, term.from_zero,
                 term.by_size, term.all_keys,
             )  # fmt: skip
             ids = term.table.column.ids[plan.group_rows]
@@ -301,15 +312,15 @@ class Programs:
 
         ``None`` where there are more groups than there is room for.
         """
-        self.slots.follow(program.slots)
-        counted, number = self.slots.arrays, program.number
+        self.counters.follow(program.counters)
+        counted, number = self.counters.arrays, program.number
         rows = np.flatnonzero(plan.base != LOW)
         joint = plan.group[rows].astype(np.int64)
         span = plan.keyed
         watches = int(self._arrays["form"][number, layout.WATCHES])
         values = np.zeros((watches, len(rows)), np.int64)
-        for at, (slot, clipped) in enumerate(self._arrays["watch"][number, :watches].tolist()):
-            offset, place = counted.slots[slot, [layout.OFFSET, layout.PLACES]]
+        for at, (counter, clipped) in enumerate(self._arrays["watch"][number, :watches].tolist()):
+            offset, place = counted.counters[counter, [layout.OFFSET, layout.PLACES]]
             found = np.where(counted.where[place, rows] >= 0, counted.counts[offset + rows], 0)
             values[at] = found > 0 if clipped else found
             low = int(values[at].min(initial=0))
@@ -397,8 +408,8 @@ class Programs:
             of_pod: the program of each pod, -1 for none.
             who: the place of each pod's class in ``infos``.
         """
-        used = {slot for program in programs for slot in program.slots}
-        self.slots.prepare(used, infos)
+        used = {counter for program in programs for counter in program.counters}
+        self.counters.prepare(used, infos)
         arrays = self._arrays
         first, last, of_program, of_watch, weights = self._marks(infos, programs)
         programs_ = arguments.Programs(
@@ -411,9 +422,9 @@ class Programs:
             mark_weight=weights,
             **{name: arrays[name] for name in arguments.Programs._fields if name in arrays},
         )
-        counted = self.slots.arrays
+        counted = self.counters.arrays
         terms = arguments.Terms(
-            slots=counted.slots,
+            counters=counted.counters,
             counts=counted.counts,
             **{name: arrays[name] for name in arguments.Terms._fields if name in arrays},
         )
@@ -445,7 +456,7 @@ class Programs:
 
     def ran(self, programs: Sequence[Program]) -> None:
         """Note that the loop followed what it placed, and the snapshot's counters as well."""
-        self.slots.ran({slot for program in programs for slot in program.slots})
+        self.counters.ran({counter for program in programs for counter in program.counters})
         full: Mask = self._arrays["full"]
         for program in programs:
             program.seen = -1 if full[program.number] else _changes(program.watches)

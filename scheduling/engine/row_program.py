@@ -248,12 +248,12 @@ class RowPrograms:
         found = self._examine(program, state.pod_key, rows, begin, wanted, verdict)
         if found.why:
             return None
-        told = state.tells_candidates
-        chosen = range(found.candidates) if told else [found.best] * (found.best >= 0)
+        all_of_them = state.tells_candidates
+        chosen = range(found.candidates) if all_of_them else [found.best] * (found.best >= 0)
         candidates = [self._candidate(rows, found, number) for number in chosen]
         best = None
         if candidates:
-            best = candidates[found.best] if told else candidates[0]
+            best = candidates[found.best] if all_of_them else candidates[0]
         codes = self._codes[: found.kinds].tolist()
         nobody, no_need = 0, []
         counts: list[tuple[Status, int]] = []
@@ -305,14 +305,14 @@ class RowPrograms:
             loop.Nodes(
                 snapshot.allocatable, snapshot.requested, snapshot.allowed_pods, snapshot.pod_count
             ),
-            loop.Slots(*snapshot.slot_columns()),
+            loop.PlacedPods(*snapshot.slot_columns()),
             loop.Classes(*snapshot.class_columns()),
             loop.Nominated(nominations.first, nominations.following, nominations.kind),
             program.rules,
             program.terms(),
             self._budgets.arrays(),
             snapshot.name_rank() if wanted > 0 else _NO_RANK,
-            loop.Told(verdict, self._codes, self._numbers),
+            loop.Verdicts(verdict, self._codes, self._numbers),
         )
 
 

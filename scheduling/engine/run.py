@@ -37,7 +37,7 @@ Scores = list[int | list[int]]
 class Run(Sequence[Decision]):
     """The decisions of a run.
 
-    ``told`` int32 (pods, 7): row, total, ties, margin (-1: nothing was compared), chosen rows,
+    ``figures`` int32 (pods, 7): row, total, ties, margin (-1: nothing was compared), chosen rows,
     feasible rows, and how many of ``kinds`` (pods, kinds, 2) are in use: rejections by
     NodeResourcesFit, as bits and number of nodes. ``chosen`` int32 (pods, 10): rows of the best
     nodes; ``chosen_scores`` int32 (pods, 2, 10): what NodeResourcesFit and balance gave them,
@@ -71,7 +71,7 @@ class Run(Sequence[Decision]):
         self.keys: list[Hashable] = []
         self.infos: list[PodInfo] = []
         self.plans: list[Plan] = []
-        self.told: Int32 = np.zeros((count, 7), np.int32)
+        self.figures: Int32 = np.zeros((count, 7), np.int32)
         self.chosen: Int32 = np.zeros((count, BEST_KEPT), np.int32)
         self.chosen_scores: Int32 = np.zeros((count, 2, BEST_KEPT), np.int32)
         self.kinds: Int32 = np.zeros((count, KINDS, 2), np.int32)
@@ -93,7 +93,7 @@ class Run(Sequence[Decision]):
         """Note what was decided about; the columns keep so many lines."""
         count = len(keys)
         self.keys, self.infos, self.plans, self.programs = keys, infos, plans, programs
-        columns = ("told", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
+        columns = ("figures", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
         for name in columns:
             setattr(self, name, getattr(self, name)[:count])
 
@@ -180,7 +180,7 @@ class Run(Sequence[Decision]):
 
     def rejections(self, number: int) -> tuple[Rejection, ...]:
         """Return why other nodes were rejected."""
-        plan, kinds = self.plans[number], int(self.told[number, -1])
+        plan, kinds = self.plans[number], int(self.figures[number, -1])
         program = self.programs[number]
         if program is not None:
             key: Hashable = (
@@ -193,7 +193,7 @@ class Run(Sequence[Decision]):
             key = (plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]))
         known = self._rejections.get(key)
         if known is None:
-            # Different bits may be told alike.
+            # Different bits may give the same reasons.
             counts: dict[Status, int] = {}
             for bits, nodes in self.kinds[number, :kinds].tolist():
                 if bits == TAKEN:
@@ -201,8 +201,10 @@ class Run(Sequence[Decision]):
                     status = program.taken
                 else:
                     assert self._fit is not None
-                    told = self._fit.request_rejection(self.infos[number], self._snapshot, bits)
-                    status = Status(*told, self._fit_name)
+                    rejection = self._fit.request_rejection(
+                        self.infos[number], self._snapshot, bits
+                    )
+                    status = Status(*rejection, self._fit_name)
                 counts[status] = counts.get(status, 0) + nodes
             if program is not None:
                 of_terms = zip(program.refusals, self.refused[number].tolist(), strict=True)
@@ -232,7 +234,7 @@ class Run(Sequence[Decision]):
     def node_names(self) -> list[str]:
         """Return the node that was chosen for each pod."""
         names = self._names
-        return [names[row] for row in self.told[:, 0].tolist()]
+        return [names[row] for row in self.figures[:, 0].tolist()]
 
     def named(self) -> Self:
         """Keep the names that the nodes have now."""
@@ -245,11 +247,11 @@ class Run(Sequence[Decision]):
         names, chosen = self._names, self.chosen.tolist()
         scores = self._scores()
         packed: dict[int, msgspec.Raw] = {}
-        for number, (_, _, _, margin, count, _, _) in enumerate(self.told.tolist()):
-            told = self.rejections(number)
-            rejected = packed.get(id(told))
+        for number, (_, _, _, margin, count, _, _) in enumerate(self.figures.tolist()):
+            rejections = self.rejections(number)
+            rejected = packed.get(id(rejections))
             if rejected is None:
-                rejected = packed[id(told)] = pack_rejections(told)
+                rejected = packed[id(rejections)] = pack_rejections(rejections)
             if margin < 0:
                 found.append(encode_body((), (), (), rejected))
                 continue
@@ -263,7 +265,7 @@ class Run(Sequence[Decision]):
 
     def _decision(self, number: int) -> Decision:
         names = self._names
-        row, total, ties, margin, count, feasible, _ = self.told[number].tolist()
+        row, total, ties, margin, count, feasible, _ = self.figures[number].tolist()
         best: BestScores | None = None
         if margin >= 0:
             rows = self.chosen[number, :count]

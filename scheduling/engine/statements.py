@@ -69,16 +69,16 @@ class Statements:
         self._counted: dict[str, CountedFilter] = {}
         self._refusals: dict[str, list[Status]] = {}
         for plugin in () if framework is None else framework.filter_plugins:
-            told: tuple[Rejection, ...] = ()
+            rejections: tuple[Rejection, ...] = ()
             if isinstance(plugin, AffinityTerms):
                 self._affinities[plugin.name] = plugin
-                told = plugin.affinity_rejections
+                rejections = plugin.affinity_rejections
             elif isinstance(plugin, SpreadTerms):
                 self._spreads[plugin.name] = plugin
-                told = plugin.spread_rejections
+                rejections = plugin.spread_rejections
             elif isinstance(plugin, CountedFilter):
                 self._counted[plugin.name] = plugin
-            self._refusals[plugin.name] = [Status(*one, plugin.name) for one in told]
+            self._refusals[plugin.name] = [Status(*one, plugin.name) for one in rejections]
         if framework is not None:
             self._filters = {plugin.name for plugin in framework.filter_plugins}
             self._scores = {plugin.name for plugin in framework.score_plugins}

@@ -11,6 +11,6 @@
     events, sampling                                 what wakes pods; how many nodes are looked at
 
 ``runtime.Framework`` is the main entry: the plugins of one profile. It is fed by ``engine.cycle``,
-``engine.class_cache`` and the binder. It never reads a clock, a database or the network, and knows
+``engine.deciding`` and the binder. It never reads a clock, a database or the network, and knows
 a snapshot only through ``node_table.NodeTable``.
 """

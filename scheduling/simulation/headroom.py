@@ -18,9 +18,9 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError
-from scheduling.engine import class_cache
-from scheduling.engine.class_cache import Cache
+from scheduling.engine import deciding
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import ERROR, Decision
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import (
@@ -132,7 +132,7 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
         detail = "no profile has this name"
         raise Invalid(KIND, "", [FieldError(INVALID, path, info.scheduler_name, detail)], GROUP)
     snapshot = world.snapshot
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     options = Options(seed=simulation.seed, tie_break="first", preempt=False)
     counts: dict[str, int] = {}
     fits, start = 0, 0
@@ -143,11 +143,11 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
     batch = _FIRST_BATCH
     while fits < question.limit and gate.ok:
         base.go_on()
-        class_cache.warm_for(fits, snapshot.node_count)
+        deciding.warm_for(fits, snapshot.node_count)
         numbers = range(fits, min(fits + batch, question.limit))
         pods = [PodToPlace(("headroom", number), info) for number in numbers]
         decisions = schedule_batch(
-            snapshot, framework, pods, options, start=start, draw=fits, cache=cache
+            snapshot, framework, pods, options, start=start, draw=fits, decider=decider
         )
         placed = [decision for decision in decisions if decision.scheduled]
         for decision in placed:

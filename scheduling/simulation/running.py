@@ -6,9 +6,9 @@ import msgspec
 
 from clusterstate.objects.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
 from clusterstate.objects.meta import Manifest
-from scheduling.engine import class_cache
-from scheduling.engine.class_cache import Cache
+from scheduling.engine import deciding
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import ERROR, SCHEDULED, Decision, Decisions
 from scheduling.engine.run import Run
 from scheduling.framework.configuration import KubeSchedulerConfiguration
@@ -112,9 +112,9 @@ class _Run:
         self._simulation = simulation
         self._world = world
         self._starts: dict[str, int] = {}
-        self._caches: dict[str, Cache] = {}
+        self._deciders: dict[str, Decider] = {}
         self._explains = simulation.explain != NONE
-        # A cache serves only where no table is asked for, and pays for itself after some pods.
+        # A decider serves only where no table is asked for, and pays for itself after some pods.
         self._repeats = not self._explains and len(simulation.pods) >= _WORTH_A_CACHE
         self._options = Options(
             seed=simulation.seed,
@@ -227,10 +227,10 @@ class _Run:
         stop: Callable[[Decision], bool] | None,
     ) -> Decisions:
         name, snapshot = framework.scheduler_name, self._world.snapshot
-        cache = self._caches.get(name)
-        if cache is None and self._repeats:
-            class_cache.warm_for(len(self._simulation.pods), snapshot.node_count)
-            cache = self._caches[name] = Cache(snapshot, framework)
+        decider = self._deciders.get(name)
+        if decider is None and self._repeats:
+            deciding.warm_for(len(self._simulation.pods), snapshot.node_count)
+            decider = self._deciders[name] = Decider(snapshot, framework)
         decisions = schedule_batch(
             snapshot,
             framework,
@@ -238,7 +238,7 @@ class _Run:
             self._options,
             start=self._starts.get(name, 0),
             draw=first,
-            cache=cache,
+            decider=decider,
             stop=stop,
         )
         self._starts[name] = decisions.next_start
@@ -266,7 +266,7 @@ class _Run:
         """Note what compiled loops decided, from their columns: all of these pods are placed."""
         names, evaluated = run.node_names(), run.evaluated.tolist()
         for (number, ready), node_name, told, nodes in zip(
-            waiting, names, run.told.tolist(), evaluated, strict=True
+            waiting, names, run.figures.tolist(), evaluated, strict=True
         ):
             title = ready.title
             self._world.note_placed(ready.namespace, ready.name, title)

@@ -184,12 +184,12 @@ def _identities(part: Decision | Run) -> Iterator[_Identity]:
 
 def _columns(run: Run, moment: datetime, profile_revision: int, stale: set[_Identity]) -> MadeMany:
     count, nodes = len(run.keys), run.node_count
-    told = run.told
+    figures = run.figures
     class_ids = {id(info): int.from_bytes(info.digest, "big") for info in run.infos}
     outcomes: Sequence[str] = [SCHEDULED] * count
     if stale:
         outcomes = [STALE if one in stale else SCHEDULED for one in _identities(run)]
-    margins: Sequence[int | None] = told[:, 3].tolist()
+    margins: Sequence[int | None] = figures[:, 3].tolist()
     if min(cast("list[int]", margins)) < 0:
         margins = [None if margin is None or margin < 0 else margin for margin in margins]
     return MadeMany(
@@ -204,12 +204,12 @@ def _columns(run: Run, moment: datetime, profile_revision: int, stale: set[_Iden
         start=(run.next_starts - run.evaluated) % nodes,
         outcome=outcomes,
         node_name=run.node_names(),
-        total=told[:, 1],
+        total=figures[:, 1],
         margin=margins,
-        ties=told[:, 2],
+        ties=figures[:, 2],
         node_count=[nodes] * count,
         evaluated=run.evaluated,
-        feasible=told[:, 5],
+        feasible=figures[:, 5],
         message=[""] * count,
         body=run.bodies(),
         table=[None] * count,

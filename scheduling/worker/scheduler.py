@@ -22,7 +22,6 @@ from clusterstate.actions.pods.bind import Binding
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.footprint import Footprint
 from scheduling.engine import reliance
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import (
     Options,
     PodToPlace,
@@ -31,6 +30,7 @@ from scheduling.engine.cycle import (
     schedule_pod,
     settle,
 )
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.queue.pending import Backoff, PendingPod, priority_sort, scheduling_gates
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
@@ -126,7 +126,7 @@ class Scheduler:
         self._passed_over = revision
         self._looked_at = 0.0
         self._starts: dict[str, int] = {}
-        self._caches: dict[str, Cache] = {}
+        self._deciders: dict[str, Decider] = {}
         self._footprints: dict[int, Footprint] = {}
         self._earlier: dict[tuple[int, str], Framework | None] = {}
         self._meter = SlowPlugins()
@@ -225,7 +225,7 @@ class Scheduler:
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
         self._revision, self._profiles = revision, made
-        self._starts, self._caches, self._footprints = {}, {}, {}
+        self._starts, self._deciders, self._footprints = {}, {}, {}
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
             self.mirror.reconfigure(revision, made.events, made.backoff, now)
         self.reservations.load(now)
@@ -256,13 +256,13 @@ class Scheduler:
 
     # --- the cycle -------------------------------------------------------------------------------
 
-    def _cache(self, name: str) -> Cache:
-        """Return the profile's cache over the current snapshot: loading again makes a new one."""
-        cache = self._caches.get(name)
-        if cache is None or cache.snapshot is not self.mirror.snapshot:
+    def _decider(self, name: str) -> Decider:
+        """Return the profile's decider over the current snapshot: loading again makes a new one."""
+        decider = self._deciders.get(name)
+        if decider is None or decider.snapshot is not self.mirror.snapshot:
             framework = self._profiles.frameworks[name]
-            cache = self._caches[name] = Cache(self.mirror.snapshot, framework)
-        return cache
+            decider = self._deciders[name] = Decider(self.mirror.snapshot, framework)
+        return decider
 
     def cycle(self, now: float) -> int:
         """Keep up, decide and write one batch; return how many pods were decided.
@@ -383,7 +383,7 @@ class Scheduler:
                     places,
                     options,
                     start=self._starts.get(name, 0),
-                    cache=self._cache(name),
+                    decider=self._decider(name),
                 )
                 for part in decisions.parts:
                     made.extend(part)
@@ -398,20 +398,20 @@ class Scheduler:
         Plugins of other packages that take part in the choice have to be asked, for their notes.
         """
         snapshot = self.mirror.snapshot
-        cache = None if framework.chooses_by_itself else self._cache(framework.scheduler_name)
+        decider = None if framework.chooses_by_itself else self._decider(framework.scheduler_name)
         states = [new_state(pod, options, draw) for draw, pod in enumerate(pods)]
         reservations.names(states)
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
         for draw, (pod, state) in enumerate(zip(pods, states, strict=True)):
-            if cache is None:
+            if decider is None:
                 decision = schedule_pod(
                     snapshot, framework, pod, options, draw=draw, start=start, state=state
                 )
                 settle(snapshot, pod, decision)
             else:
                 (decision,) = schedule_batch(
-                    snapshot, framework, [pod], options, draw=draw, start=start, cache=cache
+                    snapshot, framework, [pod], options, draw=draw, start=start, decider=decider
                 )
             start = decision.next_start
             if decision.scheduled:

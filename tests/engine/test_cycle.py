@@ -5,8 +5,8 @@ from collections import Counter
 import msgspec
 import pytest
 
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, draw_below, schedule_batch, schedule_pod
+from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
@@ -66,11 +66,11 @@ def test_among_equal_nodes_the_choice_is_uniform(cached: bool) -> None:
     snapshot = cluster(8)
     pod = place(snapshot, make_pod("p"))
     framework = kubernetes_framework()
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     chosen: Counter[str] = Counter()
     for draw in range(4000):
         options = Options(seed=11)
-        decision = cache.decide(pod, options, draw=draw) if cached else None
+        decision = decider.decide(pod, options, draw=draw) if cached else None
         if decision is None:
             decision = schedule_pod(snapshot, framework, pod, options, draw=draw)
         assert decision.ties == 8

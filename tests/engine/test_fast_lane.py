@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine import fast_lane, plans
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
 from scheduling.engine.record import LARGEST_BODY, pack, unpack
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run import Run
@@ -121,7 +121,7 @@ def test_a_run_of_plain_pods_decides_as_the_reference_path(
     for number in range(more):
         for snapshot in worlds:
             snapshot.set_node(more_node(number))
-    cache = Cache(worlds[1], framework)
+    decider = Decider(worlds[1], framework)
     read = [msgspec.convert(m, Pod) for m in (*pods, *others)]
     infos = [[snapshot.intern(from_pod(pod)) for pod in read] for snapshot in worlds]
     placed: list[str] = [str(record.key) for record in worlds[0].pods()]
@@ -129,14 +129,14 @@ def test_a_run_of_plain_pods_decides_as_the_reference_path(
     for number, (what, which) in enumerate(happenings):
         if what == "place":
             decided = []
-            for snapshot, classes, shortcut in zip(worlds, infos, (None, cache), strict=True):
+            for snapshot, classes, shortcut in zip(worlds, infos, (None, decider), strict=True):
                 batch = [
                     PodToPlace(f"default/new-{number}-{i}", classes[kind])
                     for i, kind in enumerate(which)
                 ]
                 decided.append(
                     schedule_batch(
-                        snapshot, framework, batch, Options(seed=seed), draw=draw, cache=shortcut
+                        snapshot, framework, batch, Options(seed=seed), draw=draw, decider=shortcut
                     )
                 )
             for slow, fast in zip(*decided, strict=True):
@@ -197,7 +197,7 @@ def test_pods_that_are_all_different_are_decided_in_one_run() -> None:
         for i in range(60)
     ]
     pods = [PodToPlace(f"default/p-{i}", info) for i, info in enumerate(infos)]
-    run = Cache(snapshot, framework).decide_run(pods, 0, Options(seed=3))
+    run = Decider(snapshot, framework).decide_run(pods, 0, Options(seed=3))
     assert [d.key for d in run] == [pod.key for pod in pods]
     assert snapshot.pod_count.sum() == len(pods)
 
@@ -207,7 +207,7 @@ def test_a_run_goes_on_where_nodes_fill_up_until_nothing_fits() -> None:
     info = snapshot.intern(from_pod(make_pod("p").asks(cpu="1").build()))
     room = int(snapshot.allocatable[:, 0].sum()) // 1000
     pods = [PodToPlace(f"default/p-{i}", info) for i in range(room + 5)]
-    assert len(Cache(snapshot, framework).decide_run(pods, 0, Options(seed=3))) == room
+    assert len(Decider(snapshot, framework).decide_run(pods, 0, Options(seed=3))) == room
 
 
 def test_a_run_leaves_room_for_pods_that_are_nominated() -> None:
@@ -219,12 +219,12 @@ def test_a_run_leaves_room_for_pods_that_are_nominated() -> None:
     room = int(snapshot.allocatable[0, 0]) // 1000
     for number in range(room):
         snapshot.nominate(f"default/waits-{number}", high, "n-0")
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     pods = [PodToPlace(f"default/p-{i}", low) for i in range(room + 3)]
-    run = cache.decide_run(pods, 0, Options(seed=3))
+    run = decider.decide_run(pods, 0, Options(seed=3))
     assert [d.node_name for d in run] == ["n-1"] * room
     snapshot.unnominate("default/waits-0")
-    (decision,) = cache.decide_run(pods[room:], 0, Options(seed=3))
+    (decision,) = decider.decide_run(pods[room:], 0, Options(seed=3))
     assert decision.node_name == "n-0"
 
 
@@ -242,12 +242,12 @@ def test_labels_matter_only_where_terms_look_at_them() -> None:
         snapshot.intern(from_pod(make_pod("p").asks(cpu="1").labelled(app=label).build()))
         for label in ("b", "c")
     )
-    cache = Cache(snapshot, framework)
-    assert len(cache.decide_run([PodToPlace("default/1", one)], 0, Options()))
+    decider = Decider(snapshot, framework)
+    assert len(decider.decide_run([PodToPlace("default/1", one)], 0, Options()))
     snapshot.intern(from_pod(far.build()))
     programs = []
     for number, info in enumerate((one, other)):
-        run = cache.decide_run([PodToPlace(f"default/more-{number}", info)], 0, Options())
+        run = decider.decide_run([PodToPlace(f"default/more-{number}", info)], 0, Options())
         assert isinstance(run, Run)
         programs.append(run.programs[0])
     assert programs[0] is not None, "its pods are meant by a term now"
@@ -271,12 +271,12 @@ def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.Monk
             )
             for number in range(6)
         ]  # fmt: skip
-        cache = Cache(snapshot, framework) if cached else None
+        decider = Decider(snapshot, framework) if cached else None
         found = []
         for turn in range(4):
             pods = [PodToPlace(f"default/p-{turn}-{i}", infos[(i * 5) % 6]) for i in range(18)]
             found += schedule_batch(
-                snapshot, framework, pods, Options(seed=9), draw=len(found), cache=cache
+                snapshot, framework, pods, Options(seed=9), draw=len(found), decider=decider
             )
         decided.append([told(decision) for decision in found])
     assert decided[0] == decided[1]

@@ -14,8 +14,8 @@ import pytest
 
 from clusterstate.objects.workloads import PodDisruptionBudget
 from scheduling.engine import row_program
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, diagnose, schedule_batch, schedule_pod
+from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.row_program import RowPrograms
 from scheduling.engine.snapshot import Snapshot
@@ -172,7 +172,7 @@ def _assert_a_run_decides_as_the_reference(nodes: int) -> None:
     for seed in range(3):
         chance = random.Random(f"run {nodes}/{seed}")
         snapshot, _ = _world(chance, nodes)
-        cache = Cache(snapshot, framework)
+        decider = Decider(snapshot, framework)
         askers = list(_askers(chance, snapshot, 3))
         options = Options(seed=seed)
         for number in range(12):
@@ -180,7 +180,7 @@ def _assert_a_run_decides_as_the_reference(nodes: int) -> None:
             pod = PodToPlace(key, askers[number % 3], snapshot.nominated_node_of(key))
             fresh = schedule_pod(snapshot, framework, pod, options, draw=number)
             (cached,) = schedule_batch(
-                snapshot, framework, [pod], options, draw=number, cache=cache
+                snapshot, framework, [pod], options, draw=number, decider=decider
             )
             assert told(cached) == told(fresh)
             if cached.nomination is not None:
@@ -219,9 +219,9 @@ def test_a_filter_that_states_no_numbers_is_asked_after_each_pod() -> None:
     for number in range(3):
         snapshot.add_pod(f"default/low-{number}", low, "node-0", start_time=float(number))
     high = snapshot.intern(from_pod(make_pod("high").asks(cpu="1").priority(9).build()))
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     pod = PodToPlace("default/high", high)
-    (decision,) = schedule_batch(snapshot, framework, [pod], cache=cache)
+    (decision,) = schedule_batch(snapshot, framework, [pod], decider=decider)
     assert decision.nomination is not None
     # All resources fit with one pod less; Odd lets the pod in beside one other.
     victims = [victim.key for victim in decision.nomination.victims]

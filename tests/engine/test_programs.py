@@ -13,8 +13,8 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import Service
 from scheduling.engine import fast_lane
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.record import pack
 from scheduling.engine.requirements import from_pod
@@ -143,7 +143,7 @@ class Sides:
     ) -> None:
         self.snapshots = snapshots
         self.framework = framework or kubernetes_framework()
-        self.caches: list[Cache | None] = [None, Cache(snapshots[1], self.framework)]
+        self.deciders: list[Decider | None] = [None, Decider(snapshots[1], self.framework)]
         self.seed = seed
         self.draw = 0
         self.by_loop = 0
@@ -151,13 +151,13 @@ class Sides:
     def place(self, pods: list[Pod], keys: list[str]) -> list[Decision]:
         """Decide on both sides, compare, and return the decisions."""
         found = []
-        for snapshot, cache in zip(self.snapshots, self.caches, strict=True):
+        for snapshot, decider in zip(self.snapshots, self.deciders, strict=True):
             kinds = {id(pod): snapshot.intern(from_pod(pod)) for pod in pods}
             batch = [PodToPlace(k, kinds[id(p)]) for k, p in zip(keys, pods, strict=True)]
             options = Options(seed=self.seed, preempt=False)
             found.append(
                 schedule_batch(
-                    snapshot, self.framework, batch, options, draw=self.draw, cache=cache
+                    snapshot, self.framework, batch, options, draw=self.draw, decider=decider
                 )
             )
         self.draw += len(pods)

@@ -12,8 +12,8 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import PodDisruptionBudget
 from scheduling.engine import row_program
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod, settle
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.record import pack, pack_table, unpack_table
 from scheduling.engine.requirements import from_pod
@@ -68,7 +68,7 @@ def test_a_refusal_that_is_kept_equals_a_fresh_one(
     preempt: bool,
 ) -> None:
     snapshot, framework = build_snapshot(world), kubernetes_framework()
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     infos = [snapshot.intern(from_pod(msgspec.convert(t, Pod))) for t in templates]
     placed: list[str] = [str(record.key) for record in snapshot.pods()]
     options = Options(seed=seed, preempt=preempt)
@@ -81,12 +81,12 @@ def test_a_refusal_that_is_kept_equals_a_fresh_one(
                 pod = PodToPlace(key, infos[which], snapshot.nominated_node_of(key))
                 draw += 1
                 fresh = schedule_pod(snapshot, framework, pod, options, draw=draw, start=start)
-                kept = cache.refused(pod, options, draw=draw, start=start)
+                kept = decider.refused(pod, options, draw=draw, start=start)
                 if kept is not None:
                     assert everything(kept, snapshot) == everything(fresh, snapshot)
-                cached = cache.decide(pod, options, draw=draw, start=start)
+                cached = decider.decide(pod, options, draw=draw, start=start)
                 assert everything(cached, snapshot) == everything(fresh, snapshot)
-                cache.keep(pod, options, cached, start=start)
+                decider.keep(pod, options, cached, start=start)
                 start = fresh.next_start
                 if what == "place":
                     settle(snapshot, pod, cached)
@@ -131,10 +131,10 @@ def huge(name: str = "huge") -> Any:
 
 def test_sisters_are_refused_without_a_look() -> None:
     snapshot, framework = cluster(), kubernetes_framework()
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     info = snapshot.intern(from_pod(huge().build()))
     pods = [PodToPlace(f"default/p-{i}", info) for i in range(50)]
-    decisions = list(schedule_batch(snapshot, framework, pods, Options(seed=3), cache=cache))
+    decisions = list(schedule_batch(snapshot, framework, pods, Options(seed=3), decider=decider))
     assert {d.message for d in decisions} == {decisions[0].message}
     assert all(d.judged is decisions[0].judged for d in decisions), "each was diagnosed again"
     assert [d.key for d in decisions] == [pod.key for pod in pods]
@@ -143,11 +143,11 @@ def test_sisters_are_refused_without_a_look() -> None:
 
 def test_easy_pods_between_do_not_make_a_class_be_diagnosed_again() -> None:
     snapshot, framework = cluster(), kubernetes_framework()
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     refused = snapshot.intern(from_pod(huge().build()))
     easy = snapshot.intern(from_pod(make_pod("easy").asks(cpu="10m").build()))
     pods = [PodToPlace(f"default/p-{i}", (refused, easy)[i % 2]) for i in range(60)]
-    decisions = list(schedule_batch(snapshot, framework, pods, Options(seed=3), cache=cache))
+    decisions = list(schedule_batch(snapshot, framework, pods, Options(seed=3), decider=decider))
     assert all(d.scheduled for d in decisions[1::2])
     assert all(d.judged is decisions[2].judged for d in decisions[4::2]), "diagnosed again"
 
@@ -155,7 +155,7 @@ def test_easy_pods_between_do_not_make_a_class_be_diagnosed_again() -> None:
 @pytest.mark.parametrize("what", ["room", "label", "node", "priority below", "nomination"])
 def test_a_change_that_matters_is_looked_at(what: str) -> None:
     snapshot, framework = cluster(1), kubernetes_framework()
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     options = Options(seed=1)
     filler = snapshot.intern(from_pod(make_pod("filler").asks(cpu="3").priority(5).build()))
     snapshot.add_pod("default/filler", filler, "node-0")
@@ -166,7 +166,7 @@ def test_a_change_that_matters_is_looked_at(what: str) -> None:
 
     def ask() -> list[Decision]:
         pods = [PodToPlace(f"default/p-{i}", info) for i in range(2)]
-        made = list(schedule_batch(snapshot, framework, pods, options, cache=cache))
+        made = list(schedule_batch(snapshot, framework, pods, options, decider=decider))
         for decision in made:
             if decision.scheduled:
                 snapshot.forget(decision.key)
@@ -199,13 +199,13 @@ def test_a_change_that_matters_is_looked_at(what: str) -> None:
 def test_a_nomination_that_adds_a_reason_is_told() -> None:
     snapshot, framework = Snapshot(), kubernetes_framework()
     snapshot.set_node(make_node("node-0").offers(cpu="1", memory="1Gi", pods="1").build())
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     info = snapshot.intern(from_pod(huge().build()))
     small = snapshot.intern(from_pod(make_pod("small").asks(cpu="1m").build()))
     options, pod = Options(seed=1, preempt=False), PodToPlace("default/huge", info)
-    (before,) = schedule_batch(snapshot, framework, [pod], options, cache=cache)
+    (before,) = schedule_batch(snapshot, framework, [pod], options, decider=decider)
     snapshot.nominate("default/small", small, "node-0")
-    (after,) = schedule_batch(snapshot, framework, [pod], options, cache=cache)
+    (after,) = schedule_batch(snapshot, framework, [pod], options, decider=decider)
     fresh = schedule_pod(snapshot, framework, pod, options)
     assert "Too many pods" in after.message != before.message
     assert everything(after, snapshot) == everything(fresh, snapshot)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
-from scheduling.engine import fast_lane, slots
-from scheduling.engine.class_cache import Cache
+from scheduling.engine import counter_columns, fast_lane
 from scheduling.engine.cycle import Options, PodToPlace, draws, mix, schedule_batch
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.record import pack, unpack
 from scheduling.engine.requirements import from_pod
@@ -226,7 +226,7 @@ class World:
         for node in more_nodes(more, single=single):
             self.snapshot.set_node(node)
         self.framework = kubernetes_framework()
-        self.cache: Cache | None = None
+        self.decider: Decider | None = None
 
     def place(self, keys: list[str], pods: list[Pod], seed: int, draw: int) -> Decisions:
         batch = [
@@ -234,17 +234,22 @@ class World:
             for key, pod in zip(keys, pods, strict=True)
         ]
         return schedule_batch(
-            self.snapshot, self.framework, batch, Options(seed=seed), draw=draw, cache=self.cache
+            self.snapshot,
+            self.framework,
+            batch,
+            Options(seed=seed),
+            draw=draw,
+            decider=self.decider,
         )
 
 
 class Uncompiled:
-    """The class cache without runs."""
+    """The decider without the fast lane."""
 
-    def __init__(self, cache: Cache) -> None:
-        self.decide = cache.decide
-        self.refused = cache.refused
-        self.keep = cache.keep
+    def __init__(self, decider: Decider) -> None:
+        self.decide = decider.decide
+        self.refused = decider.refused
+        self.keep = decider.keep
 
     def decide_run(self, *_: Any, **__: Any) -> list[Decision]:
         return []
@@ -260,8 +265,8 @@ def agree(
 ) -> None:
     single = data.draw(st.booleans())
     worlds = [World(world, more, single=single) for _ in range(3)]
-    worlds[1].cache = Uncompiled(Cache(worlds[1].snapshot, worlds[1].framework))
-    worlds[2].cache = Cache(worlds[2].snapshot, worlds[2].framework)
+    worlds[1].decider = Uncompiled(Decider(worlds[1].snapshot, worlds[1].framework))
+    worlds[2].decider = Decider(worlds[2].snapshot, worlds[2].framework)
     placed: list[str] = [str(record.key) for record in worlds[0].snapshot.pods()]
     draw = 0
     for number, (what, which) in enumerate(happenings):
@@ -371,10 +376,10 @@ def small_case(pods: int) -> tuple[list[Decision], list[Decision], int]:
             labels = {strategies.HOSTNAME: f"n-{number}", strategies.ZONE: f"z{number % ZONES}"}
             snapshot.set_node(node.labelled(labels).build())
         framework = kubernetes_framework()
-        cache = Cache(snapshot, framework) if compiled else None
+        decider = Decider(snapshot, framework) if compiled else None
         infos = [snapshot.intern(from_pod(kind.build())) for kind in kinds]
         batch = [PodToPlace(f"default/p-{i}", infos[i % len(infos)]) for i in range(pods)]
-        found = schedule_batch(snapshot, framework, batch, Options(seed=5), cache=cache)
+        found = schedule_batch(snapshot, framework, batch, Options(seed=5), decider=decider)
         by_runs = sum(len(part) for part in found.parts if isinstance(part, Run))
         decided.append(list(found))
     return decided[0], decided[1], by_runs
@@ -391,7 +396,7 @@ def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
 def test_classes_that_find_no_room_are_decided_without_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slots, "_BYTES", 600)
+    monkeypatch.setattr(counter_columns, "_BYTES", 600)
     plain, others, by_runs = small_case(60)
     assert [told(d) for d in others] == [told(d) for d in plain]
     assert by_runs < 60
@@ -411,11 +416,11 @@ def test_lines_follow_when_the_log_drops_its_older_half(monkeypatch: pytest.Monk
             from_pod(base.spread(strategies.HOSTNAME, 5, hard=False, app="a").build())
         )
         framework = kubernetes_framework()
-        cache = Cache(snapshot, framework) if compiled else None
+        decider = Decider(snapshot, framework) if compiled else None
         batch = [
             PodToPlace(f"default/p-{i}", seldom if i % 1300 < 3 else often) for i in range(2700)
         ]
-        decided.append(schedule_batch(snapshot, framework, batch, Options(seed=1), cache=cache))
+        decided.append(schedule_batch(snapshot, framework, batch, Options(seed=1), decider=decider))
         assert snapshot.log_start > 0
     assert [d.node_name for d in decided[0]] == [d.node_name for d in decided[1]]
 

@@ -9,8 +9,8 @@ import pytest
 
 from clusterstate.objects.pod import Pod
 from scheduling.engine import fast_lane
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
@@ -106,11 +106,11 @@ def test_any_strategy_over_any_resources(
     decided = []
     for cached in (False, True):
         snapshot = world(70, random.Random(seed))
-        cache = Cache(snapshot, framework) if cached else None
+        decider = Decider(snapshot, framework) if cached else None
         infos = [snapshot.intern(from_pod(pod)) for pod in pods]
         batch = [PodToPlace(f"default/p-{at}", infos[which]) for at, which in enumerate(order)]
         options = Options(seed=3, tie_break=tie_break, preempt=False)
-        decided.append(schedule_batch(snapshot, framework, batch, options, cache=cache))
+        decided.append(schedule_batch(snapshot, framework, batch, options, decider=decider))
     plain, fast = list(decided[0]), list(decided[1])
     assert [told(decision) for decision in fast] == [told(decision) for decision in plain]
     by_loop = sum(len(part) for part in decided[1].parts if isinstance(part, Run))

@@ -12,7 +12,7 @@ from typing import Any
 from clusterstate import sql, wake
 from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
-from scheduling.engine import class_cache
+from scheduling.engine import deciding
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.perf import rehearsal
@@ -40,7 +40,7 @@ def run(
             for number in range(workload.services):
                 objects.create("Service", "default", workload.service(number), now=_now())
     rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
-    class_cache.warm()
+    deciding.warm()
     scheduler = Scheduler(profiles.default(), lambda: _SEED)
     try:
         return [_turn(scheduler, workload, turn, nodes, waiting, say) for turn in range(times)]

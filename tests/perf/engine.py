@@ -11,9 +11,9 @@ from clusterstate import collector
 from clusterstate.objects import scheduling_class
 from clusterstate.objects.node import Node
 from clusterstate.objects.workloads import Service
-from scheduling.engine import class_cache
-from scheduling.engine.class_cache import Cache
+from scheduling.engine import deciding
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.documents import default_configuration
@@ -40,7 +40,7 @@ class _World:
                 self.snapshot.set_service(msgspec.convert(workload.service(number), Service))
         self._workload = workload
         self.framework: Framework = build_framework(default_configuration().profiles[0])
-        self.cache = Cache(self.snapshot, self.framework)
+        self.decider = Decider(self.snapshot, self.framework)
         self._classes: dict[bytes, PodInfo] = {}
         self._draw = 0
 
@@ -66,7 +66,7 @@ class _World:
         for start in range(0, len(pods), size):
             decisions = schedule_batch(
                 self.snapshot, self.framework, pods[start : start + size],
-                Options(seed=1, preempt=preempt), draw=self._draw, cache=self.cache,
+                Options(seed=1, preempt=preempt), draw=self._draw, decider=self.decider,
             )  # fmt: skip
             self._draw += len(decisions)
             unplaced = decisions.unplaced()
@@ -106,7 +106,7 @@ def run(workload: Workload, nodes: int, *, say: Progress) -> dict[str, Any]:
     """Run a workload once and return its figures: decisions a second of wall and of CPU."""
     nodes = workload.node_count or nodes
     say(f"{workload.name}: {nodes} nodes")
-    class_cache.warm()
+    deciding.warm()
     world = _World(workload, nodes)
     init = workload.init(nodes)
     if init and workload.init_pod is not None:

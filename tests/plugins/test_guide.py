@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scheduling.engine import fast_lane
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.run import Run
 from scheduling.engine.snapshot import Snapshot
@@ -74,7 +74,7 @@ def test_the_fast_plugins_pods_are_decided_by_the_loop(project: Path) -> None:
             snapshot.set_node(make_node(f"n{number}").labelled(labels).build())
         info = snapshot.intern(from_pod(make_pod("p").asks(cpu="100m").build()))
         pods = [PodToPlace(number, info) for number in range(10)]
-        cache = Cache(snapshot, framework)
-        decided = schedule_batch(snapshot, framework, pods, Options(seed=1), cache=cache)
+        decider = Decider(snapshot, framework)
+        decided = schedule_batch(snapshot, framework, pods, Options(seed=1), decider=decider)
     assert [type(part) for part in decided.parts] == [Run]
     assert "n0" not in {decision.node_name for decision in decided}

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from clusterstate.objects.node import Node
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_pod, settle
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from tests import harness
@@ -162,7 +162,7 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
     pods = [shuffle.placed(n, nodes) for n in range(chance.randint(0, 20))]
     snapshot = harness.build_snapshot({**shuffle.world(), "nodes": nodes, "pods": pods})
     framework = harness.kubernetes_framework()
-    cache = Cache(snapshot, framework)
+    decider = Decider(snapshot, framework)
     templates = [read_pod({"pod": shuffle.pod(f"t-{n}", (0, 10))}) for n in range(4)]
     infos = [snapshot.intern(from_pod(template)) for template in templates]
     keys = [record.key for record in snapshot.pods()]
@@ -173,7 +173,7 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
             options = Options(seed=seed, preempt=shuffle.sometimes(0.5))
             plain = schedule_pod(snapshot, framework, pod, options, draw=number)
             if plain.outcome != "error":
-                cached = cache.decide(pod, options, draw=number)
+                cached = decider.decide(pod, options, draw=number)
                 assert cached is None or told(cached) == told(plain)
             settle(snapshot, pod, plain)
             if plain.scheduled:

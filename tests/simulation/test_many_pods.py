@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.errors import Invalid
 from clusterstate.objects.meta import Manifest
-from scheduling.engine import class_cache
+from scheduling.engine import deciding
 from tests.builders import make_node, make_pod
 from tests.simulation.builders import document, result, results, simulate
 from tests.strategies import by_chance
@@ -48,7 +48,7 @@ def test_pods_decided_together_go_where_they_go_one_by_one(
     asked: list[tuple[str, str, str]], preemption: str, seed: int
 ) -> None:
     """``explain: none`` takes compiled loops and shapes; with tables each pod goes its own way."""
-    class_cache.warm()
+    deciding.warm()
     nodes = [make_node().named(f"n{n}").offers(cpu=8, pods=9).manifest for n in range(3)]
     pods = [_pod(number, *one) for number, one in enumerate(asked)]
     spec: dict[str, Any] = {"tieBreak": "random", "seed": seed, "preemption": preemption}

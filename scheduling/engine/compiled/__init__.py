@@ -5,11 +5,12 @@
     shared    single rows: whether a pod fits, what the row scores, which one is picked
     scoring   what nodes score, in blocks of 64 rows
     terms     rules about other pods, judged and scored for groups of rows
+    programs  what the terms of a class come to for its rows; counts follow placed pods
     entries   the highest totals of groups, block by block
     loop      runs of pods decided with all of these
     rows      why rows reject a pod, and who would have to leave them: not compiled on import
 
-Importing Numba takes 0.2 s and 70 MB, so only the scheduling worker does (``class_cache.warm``).
+Importing Numba takes 0.2 s and 70 MB, so only the scheduling worker does (``deciding.warm``).
 Code is kept in ``__pycache__`` beside the sources, or in NUMBA_CACHE_DIR; with NUMBA_DISABLE_JIT=1
 the same functions run as plain Python. They read and write nothing but the arrays they are given.
 

@@ -15,14 +15,14 @@ class Nodes(NamedTuple):
     pod_count: Int64
 
 
-class Guests(NamedTuple):
+class NominatedAmounts(NamedTuple):
     """What pods that are nominated to nodes ask for there, by row, and how many pods."""
 
     requested: Int64
     pods: Int64
 
 
-class Mirror(NamedTuple):
+class ScoreColumns(NamedTuple):
     """What scores need of the nodes; ``odd``: rows without it, ``odd_in``: how many in a block.
 
     ``by_rows``: the profile scores more than cpu and memory by what is free; all rows are odd then.
@@ -111,15 +111,15 @@ class Programs(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of pods, and who bumps which; see ``slots.Slots``."""
+    """Counts of pods, and who bumps which; see ``counter_columns.CounterColumns``."""
 
-    slots: Int64
+    counters: Int64
     counts: Int64
     present: Mask
     where: Int32
     first_bump: Int64
     last_bump: Int64
-    bump_slot: Int32
+    bump_counter: Int32
     bump_weight: Int64
     logarithms: Float64
 
@@ -129,7 +129,7 @@ class Terms(NamedTuple):
 
     ``form`` (programs, FORM); ``rules`` (programs, rules, RULE); ``place`` (programs, rules,
     bases): the label's value, -1 for none; ``values`` (programs, groups, watches); ``base``
-    (programs, groups); ``size`` (programs, groups): how many rows are feasible. ``slots`` and
+    (programs, groups); ``size`` (programs, groups): how many rows are feasible. ``counters`` and
     ``counts`` are of ``Counts``. A tuple is handed over field by field: to hand over more than this
     costs more than to judge.
     """
@@ -140,7 +140,7 @@ class Terms(NamedTuple):
     values: Int64
     base: Int32
     size: Int32
-    slots: Int64
+    counters: Int64
     counts: Int64
 
 
@@ -171,10 +171,10 @@ class Work(NamedTuple):
     weights: Float64
 
 
-class Told(NamedTuple):
+class Results(NamedTuple):
     """What was decided, by pod; see ``engine.run.Run``."""
 
-    numbers: Int32
+    figures: Int32
     chosen: Int32
     scores: Int32
     kinds: Int32

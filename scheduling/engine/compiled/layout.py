@@ -29,12 +29,12 @@ SCORED_COLUMNS = 3
 GROUPS, RULES, WATCHES, PLUGINS, AFFINITY_FIRST, SHUT_FIRST = range(6)
 FORM = 6
 # Columns of ``terms.Terms.rules``; kinds are ``framework.terms.Kind``.
-KIND, SLOT, WATCH, MATCHES_SELF, MAX_SKEW, FROM_ZERO, BY_SIZE, ALL_KEYS = range(8)
+KIND, COUNTER, WATCH, MATCHES_SELF, MAX_SKEW, FROM_ZERO, BY_SIZE, ALL_KEYS = range(8)
 RULE = 8
 NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
-# Columns of ``terms.Counts.slots``.
+# Columns of ``terms.Counts.counters``.
 OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST, LENGTH = range(7)
-SLOT_COLUMNS = 7
+COUNTER_COLUMNS = 7
 # Where a plugin's scores come from: first column of ``Programs.plan``.
 SCALED, REVERSED, AFFINITY, SPREAD = range(4)
 # What a group is refused for; from SHUT on what filters of nodes alone say that are asked after

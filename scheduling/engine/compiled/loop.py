@@ -9,15 +9,15 @@ import numpy as np
 
 from scheduling.engine.compiled.arguments import (
     Counts,
-    Guests,
     Lines,
-    Mirror,
     Nodes,
+    NominatedAmounts,
     Pins,
     Plans,
     Programs,
+    Results,
+    ScoreColumns,
     Terms,
-    Told,
     Work,
 )
 from scheduling.engine.compiled.caching import inlined, inner, outer
@@ -31,34 +31,23 @@ from scheduling.engine.compiled.entries import (
     write_out,
 )
 from scheduling.engine.compiled.layout import (
-    AFFINITY,
     BY_ROW,
     DENSE,
     EXCEPTIONS,
     GROUPS,
     KEPT,
-    KIND,
     KINDS,
     LENGTH,
     LOW,
-    NEAR,
     OFFSET,
     PLUGINS,
-    REVERSED,
-    RULES,
-    SHUT,
-    SHUT_FIRST,
-    SLOT,
-    SPREAD,
     TAKEN,
-    TOTAL,
-    UNTOUCHED,
-    WATCHES,
 )
+from scheduling.engine.compiled.programs import follow, regroup, weigh
 from scheduling.engine.compiled.scoring import (
     count_feasible,
-    mirror_row,
     need,
+    refresh_row,
     row_scores,
     score_block,
     scores_at,
@@ -70,16 +59,7 @@ from scheduling.engine.compiled.shared import (
     picker,
     summit,
 )
-from scheduling.engine.compiled.terms import (
-    affinity_scores,
-    bump,
-    judge,
-    new_group,
-    scaled_scores,
-    spread_scores,
-    watched,
-)
-from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
+from scheduling.framework.arrays import Int16, Int32, Int64
 
 FINISHED, OTHER_GROUPS, NOWHERE, MANY_KINDS, STALE, MORE_GROUPS = range(6)
 
@@ -131,142 +111,6 @@ def note_kind(kinds: Int32, bits: int, change: int) -> bool:
     return True
 
 
-@inlined
-def weigh(
-    t: int,
-    of: Int16,
-    totals: Int32,
-    sizes: Int32,
-    refused: Int32,
-    stamp: int,
-    work: Work,
-    programs: Programs,
-    terms: Terms,
-    logarithms: Float64,
-) -> tuple[int, int]:
-    """Set what each unit of a class adds to its rows' totals: groups, then excepted rows.
-
-    Return how many rows are feasible, -1 where the program is stale, and the next stamp.
-    """
-    size, base = terms.size, terms.base
-    groups = terms.form[t, GROUPS]
-    for number in range(groups):
-        size[t, number] = sizes[number]
-    units = groups + programs.exceptions[t]
-    for unit in range(groups, units):
-        row = programs.row[t, unit - groups]
-        size[t, unit] = 0
-        if totals[row] != LOW:
-            size[t, unit] = 1
-            size[t, of[row]] -= 1
-            base[t, unit] = of[row]
-    nobody = int(np.int64(1))
-    for rule in range(terms.form[t, RULES]):
-        kind = terms.rules[t, rule, KIND]
-        if kind in (NEAR, UNTOUCHED) and terms.slots[terms.rules[t, rule, SLOT], TOTAL] != 0:
-            if kind == UNTOUCHED:
-                return -1, stamp
-            nobody = 0
-    feasible = 0
-    count = int(np.int64(0))
-    for unit in range(units):
-        work.offset[unit] = LOW
-        if size[t, unit] == 0:
-            continue
-        reason = judge(t, unit, nobody, terms)
-        shut = programs.shut[t, base[t, unit]]
-        if shut > 0 and (reason < 0 or terms.form[t, SHUT_FIRST]):
-            reason = SHUT + shut - 1
-        if reason >= 0:
-            refused[reason] += size[t, unit]
-            continue
-        work.offset[unit] = 0
-        work.active[count] = unit
-        count += 1
-        feasible += size[t, unit]
-    if feasible > 1:
-        for plugin in range(terms.form[t, PLUGINS]):
-            source = programs.plan[t, plugin, 0]
-            if source == AFFINITY:
-                affinity_scores(t, work.active, count, work.found, terms)
-            elif source == SPREAD:
-                stamp = spread_scores(
-                    t, work.active, count, work.ignored, work.seen, stamp, work.weights,
-                    logarithms, work.found, terms,
-                )  # fmt: skip
-            else:
-                in_reverse = int(source == REVERSED)
-                scaled_scores(
-                    t, plugin, in_reverse, work.active, count, work.found, programs.raw, base
-                )
-            for i in range(count):
-                unit = work.active[i]
-                work.weighted[plugin, unit] = work.found[unit] * programs.plan[t, plugin, 2]
-                work.offset[unit] += work.weighted[plugin, unit]
-    return feasible, stamp
-
-
-@inner
-def mark_row(
-    t: int, row: int, watch: int, weight: int, groups: int, exceptions: Int32, room: Int32,
-    rows: Int32, full: Mask, values: Int64,
-) -> None:  # fmt: skip
-    """Add a pod's weight on a row to what a class watches there; note where it finds no room."""
-    at = -1
-    for number in range(exceptions[t]):
-        if rows[t, number] == row:
-            at = number
-            break
-    if at < 0:
-        at = exceptions[t]
-        if at == room[t]:
-            full[t] = True
-            return
-        exceptions[t] += 1
-        rows[t, at] = row
-        values[t, groups + at, :] = 0
-    values[t, groups + at, watch] += weight
-
-
-@inlined
-def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: Counts) -> None:
-    """Let counts and exceptions follow a pod that was placed on a row."""
-    for at in range(counted.first_bump[who], counted.last_bump[who]):
-        bump(
-            counted.bump_slot[at], row, counted.bump_weight[at], counted.slots, counted.counts,
-            counted.present, counted.where,
-        )  # fmt: skip
-    for at in range(programs.first_mark[who], programs.last_mark[who]):
-        other = programs.mark_program[at]
-        mark_row(
-            other, row, programs.mark_watch[at], programs.mark_weight[at],
-            count_terms.form[other, GROUPS], programs.exceptions, programs.room, programs.row,
-            programs.full, count_terms.values,
-        )  # fmt: skip
-
-
-@inlined
-def regroup(
-    t: int, row: int, of: Int16, programs: Programs, count_terms: Terms, where: Int32
-) -> bool:
-    """Put a row of a line that is a class's own where it belongs now; False: there is no room."""
-    before = int(of[row])
-    alike = True
-    for k in range(count_terms.form[t, WATCHES]):
-        here = watched(t, k, row, programs.watch, count_terms.slots, count_terms.counts, where)
-        if here != count_terms.values[t, before, k]:
-            alike = False
-    if alike:
-        return True
-    now = new_group(t, row, before, programs.watch, where, programs.members, count_terms)
-    if now < 0:
-        return False
-    programs.members[t, before] -= 1
-    programs.members[t, now] += 1
-    of[row] = now
-    return True
-
-
 @outer
 def decide(
     first: int,
@@ -275,12 +119,12 @@ def decide(
     low: Int64,
     lines: Lines,
     plans: Plans,
-    mirror: Mirror,
+    score_columns: ScoreColumns,
     nodes: Nodes,
-    guests: Guests,
+    nominated: NominatedAmounts,
     log: Int32,
     filled: int,
-    told: Told,
+    results: Results,
     programs: Programs,
     count_terms: Terms,
     counted: Counts,
@@ -299,15 +143,15 @@ def decide(
     more, terms, weights = lines.more, lines.terms, lines.weights
     mask_of, witness = lines.mask_of, lines.witness
     group, hint, open_rows = plans.group, plans.hint, plans.open_rows
-    fields, odd, odd_in = mirror.fields, mirror.odd, mirror.odd_in
+    fields, odd, odd_in = score_columns.fields, score_columns.odd, score_columns.odd_in
     allocatable, requested, rows = nodes.allocatable, nodes.requested, len(nodes.pod_count)
     blocks = highest.shape[1]
     best = np.empty(KEPT, np.int32)
     units = count_terms.size.shape[1]
     longest = 1
-    for slot in range(counted.slots.shape[0]):
-        if not counted.slots[slot, BY_ROW]:
-            longest = max(longest, counted.slots[slot, LENGTH])
+    for counter in range(counted.counters.shape[0]):
+        if not counted.counters[counter, BY_ROW]:
+            longest = max(longest, counted.counters[counter, LENGTH])
     work = Work(
         np.empty(units, np.int32), np.empty(units, np.int32), np.empty(units, np.int64),
         np.empty((programs.plan.shape[1], units), np.int32), np.zeros(units, np.bool_),
@@ -324,11 +168,11 @@ def decide(
     entry_group, entry_top, entry_ties = lines.entry_group, lines.entry_top, lines.entry_ties
     for pod in range(first, len(run)):
         c = run[pod]
-        numbers = told.numbers[pod]
+        numbers = results.figures[pod]
         if c < 0:
             pin = pins.of_pod[pod]
             winner = pins.row[pin]
-            if fit_bits(winner, pins.amounts[pin], pins.columns[pin], nodes, guests) != 0:
+            if fit_bits(winner, pins.amounts[pin], pins.columns[pin], nodes, nominated) != 0:
                 return pod, NOWHERE, np.uint64(0)
             numbers[:] = 0
             numbers[0] = winner
@@ -336,7 +180,7 @@ def decide(
             numbers[3] = -1
             account(winner, pins.vectors[pin], pins.nonzero[pin], nodes)
             log[filled + pod] = winner
-            mirror_row(winner, mirror, nodes, guests)
+            refresh_row(winner, score_columns, nodes, nominated)
             follow(programs.who[pod], winner, programs, count_terms, counted)
             continue
         plan = lines.plan_of[c]
@@ -353,7 +197,7 @@ def decide(
             if cursor[c] < 0:
                 return pod, STALE, np.uint64(0)
             if programs.taken[t] >= 0:
-                taken = counted.slots[programs.taken[t], OFFSET]
+                taken = counted.counters[programs.taken[t], OFFSET]
         of_group = lines.group[c]
         dense = int(lines.dense[c])
         end = filled + pod
@@ -394,7 +238,7 @@ def decide(
                 if taken >= 0 and counted.counts[taken + row] > 0:
                     now = TAKEN
                 elif not fits:
-                    now = fit_bits(row, amounts[c], columns[c], nodes, guests)
+                    now = fit_bits(row, amounts[c], columns[c], nodes, nominated)
                 if now != 0:
                     new = LOW
                     if old != LOW:
@@ -416,7 +260,7 @@ def decide(
                             if mask_of[c] & seen == np.uint64(0):
                                 anew = True
                     if odd[row]:
-                        a, b = row_scores(row, term, scored, mirror, nodes)
+                        a, b = row_scores(row, term, scored, score_columns, nodes)
                     else:
                         a, b = scores_at(block, at, fields, term)
                     new = a * least_weight + b * balanced_weight + base[row]
@@ -469,9 +313,9 @@ def decide(
                         row = begin + at
                         if not odd[row] or base[row] == LOW:
                             continue
-                        now = fit_bits(row, amounts[c], columns[c], nodes, guests)
+                        now = fit_bits(row, amounts[c], columns[c], nodes, nominated)
                         if now == 0:
-                            a, b = row_scores(row, term, scored, mirror, nodes)
+                            a, b = row_scores(row, term, scored, score_columns, nodes)
                             part[at] = a * least_weight + b * balanced_weight + base[row]
                 for check in range(columns.shape[1]):
                     column = columns[c, check]
@@ -502,7 +346,7 @@ def decide(
                     if totals[row] == LOW and base[row] != LOW:
                         now = TAKEN
                         if taken < 0 or counted.counts[taken + row] == 0:
-                            now = fit_bits(row, amounts[c], columns[c], nodes, guests)
+                            now = fit_bits(row, amounts[c], columns[c], nodes, nominated)
                         bits[c, row] = now
                         if not note_kind(of, now, 1):
                             cursor[c] = -1
@@ -529,15 +373,15 @@ def decide(
         cursor[c] = end
         if feasible[c] == 0:
             return pod, NOWHERE, np.uint64(0)
-        picks = told.chosen[pod]
+        picks = results.chosen[pod]
         able = feasible[c]
         made = 0
         if t >= 0:
             if programs.full[t]:
                 return pod, STALE, np.uint64(0)
-            told.refused[pod, :] = 0
+            results.refused[pod, :] = 0
             able, stamp = weigh(
-                t, of_group, totals, group_size[c], told.refused[pod], stamp, work, programs,
+                t, of_group, totals, group_size[c], results.refused[pod], stamp, work, programs,
                 count_terms, counted.logarithms,
             )  # fmt: skip
             if able <= 0:
@@ -556,13 +400,13 @@ def decide(
             left = draw_below(high[pod], low[pod], ties)
             winner, margin, count = pick_in_groups(
                 (totals, of_group, work.offset, patch_of, patches, room), summits, ties_at, top,
-                ties, left, able, mirror.rank, best, picks,
+                ties, left, able, score_columns.rank, best, picks,
             )  # fmt: skip
         else:
             top, ties = summit(tops, ties_in)
             left = draw_below(high[pod], low[pod], ties)
             winner, margin, count = pick(
-                totals, tops, ties_in, top, ties, left, able, mirror.rank, best, picks
+                totals, tops, ties_in, top, ties, left, able, score_columns.rank, best, picks
             )
         if margin < 0:
             top = 0
@@ -577,15 +421,15 @@ def decide(
         number = 0
         for kind in range(KINDS):
             if of[kind, 1] != 0:
-                told.kinds[pod, number, 0] = of[kind, 0]
-                told.kinds[pod, number, 1] = of[kind, 1]
+                results.kinds[pod, number, 0] = of[kind, 0]
+                results.kinds[pod, number, 1] = of[kind, 1]
                 number += 1
         numbers[6] = number
-        told.masks[pod] = mask_of[c]
+        results.masks[pod] = mask_of[c]
         for at in range(count):
-            a, b = row_scores(picks[at], term, scored, mirror, nodes)
-            told.scores[pod, 0, at] = a * least_weight
-            told.scores[pod, 1, at] = b * balanced_weight
+            a, b = row_scores(picks[at], term, scored, score_columns, nodes)
+            results.scores[pod, 0, at] = a * least_weight
+            results.scores[pod, 1, at] = b * balanced_weight
             if t < 0:
                 continue
             unit = int(of_group[picks[at]])
@@ -595,12 +439,12 @@ def decide(
                         unit = int(count_terms.form[t, GROUPS]) + number
                         break
             for plugin in range(count_terms.form[t, PLUGINS]):
-                told.term_scores[pod, plugin, at] = work.weighted[plugin, unit]
+                results.term_scores[pod, plugin, at] = work.weighted[plugin, unit]
         for at in range(made):
             patch_of[patched[at]] = -1
         # Assume it.
         account(winner, lines.vectors[c], lines.nonzero[c], nodes)
         log[end] = winner
-        mirror_row(winner, mirror, nodes, guests)
+        refresh_row(winner, score_columns, nodes, nominated)
         follow(programs.who[pod], winner, programs, count_terms, counted)
     return len(run), FINISHED, np.uint64(0)

@@ -75,7 +75,7 @@ class Nodes(NamedTuple):
     pod_count: Int64
 
 
-class Slots(NamedTuple):
+class PlacedPods(NamedTuple):
     """Pods on nodes: the list of each row (-1 ends it, the newest first) and columns by slot."""
 
     first: Int32
@@ -146,7 +146,7 @@ class Budgets(NamedTuple):
     spared: Int64
 
 
-class Told(NamedTuple):
+class Verdicts(NamedTuple):
     """Room for why rows reject.
 
     ``verdict`` int32 (rows,): 0 where the row passes or was not looked at, else one more than the
@@ -184,14 +184,14 @@ def examine(
     priority: int,
     own: int,
     nodes: Nodes,
-    slots: Slots,
+    placed: PlacedPods,
     classes: Classes,
     nominated: Nominated,
     rules: Rules,
     terms: Terms,
     budgets: Budgets,
     rank: Int32,
-    told: Told,
+    verdicts: Verdicts,
 ) -> Found:
     """Judge rows with all their pods, or look for candidates of preemption.
 
@@ -205,14 +205,14 @@ def examine(
             not count.
         own: number of the pod's own nomination, -1 without one.
         nodes: of the snapshot.
-        slots: of the snapshot.
+        placed: of the snapshot.
         classes: of the snapshot.
         nominated: of the snapshot.
         rules: of the pod's class.
         terms: of the pod's class.
         budgets: for ``wanted`` above 0.
         rank: place of each row's name in the order of names.
-        told: is written to.
+        verdicts: is written to.
     """
     # Taken out of the tuples once: to take an array out of one costs more than to read it.
     steps, static, amounts, columns = rules.steps, rules.static, rules.amounts, rules.columns
@@ -223,11 +223,11 @@ def examine(
         nodes.pod_count,
     )
     first_pod, next_pod, class_of, started, terminating = (
-        slots.first,
-        slots.following,
-        slots.kind,
-        slots.started,
-        slots.terminating,
+        placed.first,
+        placed.following,
+        placed.kind,
+        placed.started,
+        placed.terminating,
     )
     priorities, peers, requests = classes.priority, classes.peer, classes.requests
     first_nominated, next_nominated, nominated_class = (
@@ -249,7 +249,7 @@ def examine(
         budgets.allowed,
         budgets.spared,
     )
-    verdict, codes, code_counts = told.verdict, told.codes, told.counts
+    verdict, codes, code_counts = verdicts.verdict, verdicts.codes, verdicts.counts
     count, checks, total_terms = len(rows), len(amounts), len(term)
     most = count if wanted > 0 else 0
     position = np.empty(most, np.int64)
@@ -276,15 +276,15 @@ def examine(
         code = 0
 
         # Pods that are nominated to the row.
-        guests = 0
+        nominated_here = 0
         number = first_nominated[row]
         while number >= 0:
             kind = nominated_class[number]
             if number != own and priorities[kind] >= priority:
-                if guests == 0:
+                if nominated_here == 0:
                     to_come[:] = 0
                     to_come_weight[:] = 0
-                guests += 1
+                nominated_here += 1
                 for check in range(checks):
                     to_come[check] += requests[kind, columns[check]]
                 for t in range(total_terms):
@@ -337,14 +337,14 @@ def examine(
 
             # The first rejection: with nominated pods counted, then without them.
             rejection = 0
-            for counting in range(1 if guests else 0, -1, -1):
+            for counting in range(1 if nominated_here else 0, -1, -1):
                 for filtering in range(len(steps)):
                     what = steps[filtering, 0]
                     local = 0
                     if what == STATIC:
                         local = int(static[steps[filtering, 1], row])
                     elif what == FIT:
-                        pods_there = pod_count[row] - away + counting * guests
+                        pods_there = pod_count[row] - away + counting * nominated_here
                         if short(1, allowed_pods[row], pods_there):
                             local = 1
                         for check in range(checks):

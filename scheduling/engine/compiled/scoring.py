@@ -1,11 +1,11 @@
 """What nodes score, in blocks of 64 rows.
 
-``Mirror.fields`` float64 (blocks, 9 * 64) holds what scores need of the nodes, field by field
+``ScoreColumns.fields`` float64 (blocks, 9 * 64) holds what scores need of the nodes, field by field
 within a block, so that the loop over a block is vector instructions alone: it has no branch, no
 gather and no integer division. Quotients that are rounded down are products with a reciprocal, half
 a unit of the numerator above the border, where the error of floating point cannot reach the next
 integer: that needs fewer than 2**41 units of a resource on a node. Nodes with more, or with none,
-and nodes that pods are nominated to (*guests*, which count when it is asked whether there is room)
+and nodes that pods are nominated to (their requests count when it is asked whether there is room)
 are *odd* and judged one by one with integers. Quotients that stay fractions are divided as the
 plugin divides them. All nodes are odd where a profile scores other resources than cpu and memory,
 or by another strategy than LeastAllocated. What is stated here for floats is ``framework.formulas``
@@ -15,7 +15,7 @@ holds both equal.
 
 import numpy as np
 
-from scheduling.engine.compiled.arguments import Guests, Mirror, Nodes
+from scheduling.engine.compiled.arguments import Nodes, NominatedAmounts, ScoreColumns
 from scheduling.engine.compiled.caching import inlined, inner, outer
 from scheduling.engine.compiled.entries import count_of
 from scheduling.engine.compiled.layout import FIELDS, LOW
@@ -29,15 +29,17 @@ _NO_PLACE = -(2**20)
 
 
 @inlined
-def mirror_row(row: int, mirror: Mirror, nodes: Nodes, guests: Guests) -> None:
-    """Bring a row of the mirror up to date."""
+def refresh_row(
+    row: int, score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts
+) -> None:
+    """Bring a row of the score_columns up to date."""
     block, at = row // 64, row % 64
     cpu, memory = nodes.allocatable[row, 0], nodes.allocatable[row, 1]
     used_cpu, used_memory = nodes.requested[row, 0], nodes.requested[row, 1]
     nonzero_cpu, nonzero_memory = nodes.nonzero_requested[row, 0], nodes.nonzero_requested[row, 1]
     is_odd = (
-        mirror.by_rows
-        or guests.pods[row] > 0
+        score_columns.by_rows
+        or nominated.pods[row] > 0
         or cpu <= 0
         or memory <= 0
         or cpu >= _LARGE
@@ -47,10 +49,10 @@ def mirror_row(row: int, mirror: Mirror, nodes: Nodes, guests: Guests) -> None:
         or abs(nonzero_cpu) >= _HUGE
         or abs(nonzero_memory) >= _HUGE
     )
-    if is_odd != mirror.odd[row]:
-        mirror.odd[row] = is_odd
-        mirror.odd_in[block] += 1 if is_odd else -1
-    fields = mirror.fields[block]
+    if is_odd != score_columns.odd[row]:
+        score_columns.odd[row] = is_odd
+        score_columns.odd_in[block] += 1 if is_odd else -1
+    fields = score_columns.fields[block]
     if is_odd:
         for field in range(FIELDS):
             fields[field * 64 + at] = 1.0
@@ -71,10 +73,12 @@ def mirror_row(row: int, mirror: Mirror, nodes: Nodes, guests: Guests) -> None:
 
 
 @outer
-def mirror_rows(rows: Int32, mirror: Mirror, nodes: Nodes, guests: Guests) -> None:
-    """Bring rows of the mirror up to date."""
+def refresh_rows(
+    rows: Int32, score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts
+) -> None:
+    """Bring rows of the score_columns up to date."""
     for row in rows:
-        mirror_row(row, mirror, nodes, guests)
+        refresh_row(row, score_columns, nodes, nominated)
 
 
 @inlined
@@ -92,12 +96,12 @@ def scores_at(block: int, at: int, fields: Float64, terms: Float64) -> tuple[int
 
 @inlined
 def row_scores(
-    row: int, terms: Float64, scored: Int64, mirror: Mirror, nodes: Nodes
+    row: int, terms: Float64, scored: Int64, score_columns: ScoreColumns, nodes: Nodes
 ) -> tuple[int, int]:
     """Return the scores of NodeResourcesFit and NodeResourcesBalancedAllocation, not weighted."""
-    if not mirror.odd[row]:
-        return scores_at(row // 64, row % 64, mirror.fields, terms)
-    free = allocation(row, scored[0], mirror.strategy, mirror.table, nodes)
+    if not score_columns.odd[row]:
+        return scores_at(row // 64, row % 64, score_columns.fields, terms)
+    free = allocation(row, scored[0], score_columns.strategy, score_columns.table, nodes)
     return free, balance(row, scored[1], nodes)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.compiled import arithmetic  # noqa: F401  # formulas for Numba
-from scheduling.engine.compiled.arguments import Guests, Nodes
+from scheduling.engine.compiled.arguments import Nodes, NominatedAmounts
 from scheduling.engine.compiled.caching import inlined, inner, outer
 from scheduling.engine.compiled.layout import AMOUNT, BLOCK, COLUMN, KEPT, LOW, WEIGHT
 from scheduling.framework.arrays import Int32, Int64
@@ -29,15 +29,17 @@ NOT_FEASIBLE = LOW // 2
 
 
 @inlined
-def fit_bits(row: int, amounts: Int64, columns: Int64, nodes: Nodes, guests: Guests | None) -> int:
+def fit_bits(
+    row: int, amounts: Int64, columns: Int64, nodes: Nodes, nominated: NominatedAmounts | None
+) -> int:
     """Return why NodeResourcesFit rejects the row, 0 where the pod fits.
 
     Bit 0: too many pods; two bits per amount: too little is free, too little exists. Column -1
-    ends the list. ``guests``: pods that are nominated to the row, which count.
+    ends the list. ``nominated``: pods that are nominated to the row, which count.
     """
     places = nodes.pod_count[row]
-    if guests is not None:
-        places += guests.pods[row]
+    if nominated is not None:
+        places += nominated.pods[row]
     found = 1 if short(1, nodes.allowed_pods[row], places) else 0
     for check in range(len(columns)):
         column = columns[check]
@@ -45,8 +47,8 @@ def fit_bits(row: int, amounts: Int64, columns: Int64, nodes: Nodes, guests: Gue
             break
         room = nodes.allocatable[row, column]
         used = nodes.requested[row, column]
-        if guests is not None:
-            used += guests.requested[row, column]
+        if nominated is not None:
+            used += nominated.requested[row, column]
         if short(amounts[check], room, used):
             found |= (3 if never(amounts[check], room) else 1) << (2 * check + 1)
     return found

@@ -17,6 +17,7 @@ from scheduling.engine.compiled.layout import (
     AT_LOWEST,
     BY_ROW,
     BY_SIZE,
+    COUNTER,
     FROM_ZERO,
     GROUPS,
     HARD,
@@ -32,7 +33,6 @@ from scheduling.engine.compiled.layout import (
     RULES,
     SCORED,
     SKEWED,
-    SLOT,
     SOFT,
     TOO_NEAR,
     TOTAL,
@@ -47,13 +47,13 @@ from scheduling.framework.arrays import Float64, Int32, Int64, Mask
 
 @inlined
 def watched(
-    t: int, k: int, row: int, watch: Int64, slots: Int64, counts: Int64, where: Int32
+    t: int, k: int, row: int, watch: Int64, counters: Int64, counts: Int64, where: Int32
 ) -> int:
     """Return a count on a row that tells it from others of its base, 0 where it is outside."""
-    slot = watch[t, k, 0]
-    if where[slots[slot, PLACES], row] < 0:
+    counter = watch[t, k, 0]
+    if where[counters[counter, PLACES], row] < 0:
         return 0
-    found = int(counts[slots[slot, OFFSET] + row])
+    found = int(counts[counters[counter, OFFSET] + row])
     if watch[t, k, 1]:
         return 1 if found > 0 else 0
     return found
@@ -78,7 +78,7 @@ def new_group(
             continue
         alike = True
         for k in range(watches):
-            here = watched(t, k, row, watch, terms.slots, terms.counts, where)
+            here = watched(t, k, row, watch, terms.counters, terms.counts, where)
             alike &= here == terms.values[t, number, k]
         if alike:
             return number
@@ -89,35 +89,35 @@ def new_group(
         terms.form[t, GROUPS] += 1
     terms.base[t, vacant] = terms.base[t, old]
     for k in range(watches):
-        terms.values[t, vacant, k] = watched(t, k, row, watch, terms.slots, terms.counts, where)
+        terms.values[t, vacant, k] = watched(t, k, row, watch, terms.counters, terms.counts, where)
     members[t, vacant] = 0
     return vacant
 
 
 @inner
 def bump(
-    slot: int, row: int, weight: int, slots: Int64, counts: Int64, present: Mask, where: Int32
+    counter: int, row: int, weight: int, counters: Int64, counts: Int64, present: Mask, where: Int32
 ) -> None:
-    """Add a pod's weight on a row to a slot, and keep its total and its lowest count."""
-    value = where[slots[slot, PLACES], row]
+    """Add a pod's weight on a row to a counter, and keep its total and its lowest count."""
+    value = where[counters[counter, PLACES], row]
     if value < 0:
         return
-    first = slots[slot, OFFSET]
-    at = first + (row if slots[slot, BY_ROW] else value)
+    first = counters[counter, OFFSET]
+    at = first + (row if counters[counter, BY_ROW] else value)
     before = counts[at]
     counts[at] = before + weight
-    slots[slot, TOTAL] += weight
-    if slots[slot, AT_LOWEST] > 0 and before == slots[slot, LOWEST]:
-        slots[slot, AT_LOWEST] -= 1
-        if slots[slot, AT_LOWEST] == 0:
+    counters[counter, TOTAL] += weight
+    if counters[counter, AT_LOWEST] > 0 and before == counters[counter, LOWEST]:
+        counters[counter, AT_LOWEST] -= 1
+        if counters[counter, AT_LOWEST] == 0:
             lowest = before + weight
             ties = 0
-            for other in range(first, first + slots[slot, LENGTH]):
+            for other in range(first, first + counters[counter, LENGTH]):
                 if present[other] and counts[other] <= lowest:
                     ties = ties + 1 if counts[other] == lowest else 1
                     lowest = counts[other]
-            slots[slot, LOWEST] = lowest
-            slots[slot, AT_LOWEST] = ties
+            counters[counter, LOWEST] = lowest
+            counters[counter, AT_LOWEST] = ties
 
 
 @inlined
@@ -125,7 +125,7 @@ def count_at(c: int, t: int, number: int, value: int, terms: Terms) -> int:
     """Return what a rule counts for a group, whose nodes have a label ``value``."""
     if terms.rules[c, t, WATCH] >= 0:
         return int(terms.values[c, number, terms.rules[c, t, WATCH]])
-    return int(terms.counts[terms.slots[terms.rules[c, t, SLOT], OFFSET] + value])
+    return int(terms.counts[terms.counters[terms.rules[c, t, COUNTER], OFFSET] + value])
 
 
 @inner
@@ -155,7 +155,7 @@ def judge(c: int, number: int, nobody: int, terms: Terms) -> int:
                 else:
                     lowest = 0
                     if not terms.rules[c, t, FROM_ZERO]:
-                        lowest = terms.slots[terms.rules[c, t, SLOT], LOWEST]
+                        lowest = terms.counters[terms.rules[c, t, COUNTER], LOWEST]
                     if (
                         found + terms.rules[c, t, MATCHES_SELF] - lowest
                         > terms.rules[c, t, MAX_SKEW]

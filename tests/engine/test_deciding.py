@@ -1,4 +1,4 @@
-"""The cache decides as the reference path does, whatever happened to the cluster in between."""
+"""The decider agrees with the reference path, whatever happened to the cluster in between."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine import row_program
-from scheduling.engine.class_cache import Cache
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod, settle
+from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
@@ -32,10 +32,10 @@ def _judged_by(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def same(snapshot: Snapshot, cache: Cache, pod: PodToPlace, seed: int, draw: int) -> Decision:
+def same(snapshot: Snapshot, decider: Decider, pod: PodToPlace, seed: int, draw: int) -> Decision:
     options = Options(seed=seed)
     plain = schedule_pod(snapshot, kubernetes_framework(), pod, options, draw=draw)
-    assert told(cache.decide(pod, options, draw=draw)) == told(plain)
+    assert told(decider.decide(pod, options, draw=draw)) == told(plain)
     return plain
 
 
@@ -62,13 +62,13 @@ def test_the_cache_decides_as_the_reference_path(
     seed: int,
 ) -> None:
     snapshot = build_snapshot(world)
-    cache = Cache(snapshot, kubernetes_framework())
+    decider = Decider(snapshot, kubernetes_framework())
     infos = [snapshot.intern(from_pod(msgspec.convert(t, Pod))) for t in templates]
     placed: list[str] = [str(record.key) for record in snapshot.pods()]
     for number, (what, which) in enumerate(happenings):
         if what == "place":
             pod = PodToPlace(f"default/new-{number}", infos[which])
-            decision = same(snapshot, cache, pod, seed, number)
+            decision = same(snapshot, decider, pod, seed, number)
             settle(snapshot, pod, decision)
             if decision.scheduled:
                 placed.append(str(pod.key))
@@ -123,8 +123,8 @@ def test_the_cache_decides_a_batch_as_the_reference_path() -> None:
         infos = [snapshot.intern(from_pod(b.build())) for b in (base, spread)]
         pods = [PodToPlace(f"default/p-{i}", infos[i % 2]) for i in range(200)]
         framework = kubernetes_framework()
-        cache = Cache(snapshot, framework) if cached else None
-        decisions = schedule_batch(snapshot, framework, pods, Options(seed=7), cache=cache)
+        decider = Decider(snapshot, framework) if cached else None
+        decisions = schedule_batch(snapshot, framework, pods, Options(seed=7), decider=decider)
         decided.append([told(d) for d in decisions])
     assert decided[0] == decided[1]
     assert all(d["node_name"] for d in decided[0])

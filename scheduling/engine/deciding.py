@@ -59,7 +59,7 @@ def warm_for(pods: int, nodes: int) -> None:
             warm()
 
 
-class Cache:
+class Decider:
     """What is kept of the classes of one profile over one snapshot, to decide quickly.
 
     Args:

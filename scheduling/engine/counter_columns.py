@@ -1,8 +1,9 @@
 """Counts of pods for the compiled loops: copies of counters and tables, side by side in one array.
 
-A *slot* is a counter by row, or a table by label value. Copies are brought up to date before a run
-(by row only what was touched, which the snapshot's log tells), the loop bumps them, and after the
-run the snapshot bumps what they are copies of. Slots hold for one pair of snapshot versions.
+A copy is of a counter by row, or of a table by label value; its number stands in programs. Copies
+are brought up to date before a run (by row only what was touched, which the snapshot's log tells),
+the loop bumps them, and after the run the snapshot bumps the originals. Numbers hold for one pair
+of snapshot versions.
 """
 
 import math
@@ -21,11 +22,14 @@ _NO_MINIMUM = 2**31 - 1
 _SUMMED = (Kind.NEAR, Kind.UNTOUCHED, Kind.HARD)
 """Kinds that look at all counts of a table: their sum, or the lowest one."""
 _BYTES = 128 * 2**20
-"""What all slots may take; classes that find no room are decided without."""
+"""How many bytes all copies may take; classes that find no room are decided without."""
 
 
-class _Slot:
-    """``table`` ``None``: all rows of the counter count."""
+class _Copy:
+    """A counter's copy, from ``first`` on in the array; ``table`` ``None``: all its rows count.
+
+    ``cursor``: position of the snapshot's log up to which it follows; -1: it was never filled.
+    """
 
     __slots__ = ("by_row", "counter", "cursor", "first", "kind", "table")
 
@@ -40,35 +44,35 @@ class _Slot:
         self.cursor = -1
 
 
-class Slots:
-    """The slots of all programs of a profile over one snapshot."""
+class CounterColumns:
+    """The copies of all counters that the programs of a profile read, over one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         capacity = snapshot.capacity
         self.versions = (snapshot.node_version, snapshot.peer_version)
-        self._slots: list[_Slot] = []
+        self._copies: list[_Copy] = []
         self._number_of: dict[Hashable, int] = {}
         self._of_counter: dict[int, list[int]] = {}
         self._place_of: dict[Hashable, int] = {}
         self._filled = 0
         self._logarithms: Float64 = np.array([0.0, *map(math.log, range(1, capacity + 4))])
         self.arrays = arguments.Counts(
-            slots=np.zeros((4, layout.SLOT_COLUMNS), np.int64),
+            counters=np.zeros((4, layout.COUNTER_COLUMNS), np.int64),
             counts=np.zeros(64, np.int64),
             present=np.zeros(64, np.bool_),
             where=np.zeros((1, capacity), np.int32),
             first_bump=np.zeros(1, np.int64),
             last_bump=np.zeros(1, np.int64),
-            bump_slot=np.zeros(0, np.int32),
+            bump_counter=np.zeros(0, np.int32),
             bump_weight=np.zeros(0, np.int64),
             logarithms=self._logarithms,
         )
 
     def clear(self) -> None:
-        """Forget all slots: the snapshot's versions changed."""
+        """Forget all counters: the snapshot's versions changed."""
         self.versions = (self._snapshot.node_version, self._snapshot.peer_version)
-        self._slots.clear()
+        self._copies.clear()
         self._number_of.clear()
         self._of_counter.clear()
         self._place_of.clear()
@@ -77,13 +81,13 @@ class Slots:
     # --- making ----------------------------------------------------------------------------------
 
     def of_term(self, term: Term) -> int:
-        """Return the slot of a term, -1 where there is no room."""
+        """Return the number of the copy of a term, -1 where there is no room."""
         table = term.table
         kind = term.kind if term.kind in _SUMMED else None
         return self._number(table.counter, table, whole=term.whole, by_row=term.single, kind=kind)
 
     def of_counter(self, counter: Counter) -> int:
-        """Return the slot of a counter of all rows, -1 where there is no room."""
+        """Return the number of the copy of a counter of all rows, -1 where there is no room."""
         return self._number(counter, None, whole=True, by_row=True, kind=None)
 
     def _number(
@@ -103,19 +107,19 @@ class Slots:
         place = self._place(table, whole=whole)
         if place < 0 or not self._room(size):
             return -1
-        number = self._number_of[key] = len(self._slots)
-        self._slots.append(_Slot(counter, table, self._filled, by_row=by_row, kind=kind))
+        number = self._number_of[key] = len(self._copies)
+        self._copies.append(_Copy(counter, table, self._filled, by_row=by_row, kind=kind))
         self._of_counter.setdefault(id(counter), []).append(number)
-        if number == len(self.arrays.slots):
-            more = np.zeros((2 * number, layout.SLOT_COLUMNS), np.int64)
-            more[:number] = self.arrays.slots
-            self.arrays = self.arrays._replace(slots=more)
-        slot = self.arrays.slots[number]
-        slot[:] = 0
-        slot[layout.OFFSET] = self._filled
-        slot[layout.BY_ROW] = by_row
-        slot[layout.PLACES] = place
-        slot[layout.LENGTH] = size
+        if number == len(self.arrays.counters):
+            more = np.zeros((2 * number, layout.COUNTER_COLUMNS), np.int64)
+            more[:number] = self.arrays.counters
+            self.arrays = self.arrays._replace(counters=more)
+        column = self.arrays.counters[number]
+        column[:] = 0
+        column[layout.OFFSET] = self._filled
+        column[layout.BY_ROW] = by_row
+        column[layout.PLACES] = place
+        column[layout.LENGTH] = size
         span = slice(self._filled, self._filled + size)
         self._filled += size
         present = self.arrays.present[span]
@@ -173,58 +177,58 @@ class Slots:
     # --- running ---------------------------------------------------------------------------------
 
     def prepare(self, used: Collection[int], infos: Sequence[PodInfo]) -> None:
-        """Follow ``used``, the slots that a run looks at, and note which its classes bump."""
+        """Follow ``used``, the counters that a run looks at, and note which its classes bump."""
         self.follow(used)
-        slots: list[int] = []
+        counters: list[int] = []
         weights: list[int] = []
         ends = [0]
         for info in infos:
             for counter, weight in self._snapshot.counted_by(info):
                 for number in self._of_counter.get(id(counter), ()):
                     if number in used:
-                        slots.append(number)
+                        counters.append(number)
                         weights.append(weight)
-            ends.append(len(slots))
+            ends.append(len(counters))
         self.arrays = self.arrays._replace(
             first_bump=np.array(ends[:-1] or [0], np.int64),
             last_bump=np.array(ends[1:] or [0], np.int64),
-            bump_slot=np.array(slots, np.int32),
+            bump_counter=np.array(counters, np.int32),
             bump_weight=np.array(weights, np.int64),
         )
 
     def follow(self, used: Collection[int]) -> None:
-        """Bring slots up to date."""
+        """Bring counters up to date."""
         for number in used:
             self._follow(number)
 
     def _follow(self, number: int) -> None:
-        """Copy what a slot is a copy of."""
-        slot, snapshot = self._slots[number], self._snapshot
-        line, table = self.arrays.slots[number], slot.table
-        first = slot.first
-        if slot.by_row:
+        """Bring one copy up to date."""
+        copy, snapshot = self._copies[number], self._snapshot
+        line, table = self.arrays.counters[number], copy.table
+        first = copy.first
+        if copy.by_row:
             counts = self.arrays.counts[first : first + snapshot.capacity]
-            touched = snapshot.touched_since(slot.cursor) if slot.cursor >= 0 else None
+            touched = snapshot.touched_since(copy.cursor) if copy.cursor >= 0 else None
             if touched is None or len(touched) > snapshot.capacity:
-                counts[:] = slot.counter.rows
+                counts[:] = copy.counter.rows
             else:
-                counts[touched] = slot.counter.rows[touched]
-            slot.cursor = snapshot.log_end
+                counts[touched] = copy.counter.rows[touched]
+            copy.cursor = snapshot.log_end
         else:
             assert table is not None
             counts = self.arrays.counts[first : first + len(table.counts)]
             counts[:] = table.counts
-        if slot.kind is Kind.HARD:
+        if copy.kind is Kind.HARD:
             there = counts[self.arrays.present[first : first + len(counts)]]
             lowest = int(there.min(initial=_NO_MINIMUM))
             line[layout.LOWEST] = lowest
             line[layout.AT_LOWEST] = np.count_nonzero(there == lowest)
-        elif slot.kind is not None:
+        elif copy.kind is not None:
             assert table is not None
             line[layout.TOTAL] = table.counts.sum()
 
     def ran(self, used: Collection[int]) -> None:
-        """Note that the loop bumped these slots and the snapshot what they are copies of."""
+        """Note that the loop bumped these copies and the snapshot their originals."""
         end = self._snapshot.log_end
         for number in used:
-            self._slots[number].cursor = end
+            self._copies[number].cursor = end
