@@ -86,15 +86,6 @@ class Histogram(Series):
             self._figures[place] += times
             self._figures[-1] += value * times
 
-    def observe_all(self, values: Iterable[float]) -> None:
-        """Count many values under one lock."""
-        bounds = self._bounds
-        with self._lock:
-            figures = self._figures
-            for value in values:
-                figures[bisect_left(bounds, value)] += 1
-                figures[-1] += value
-
 
 class Gauge:
     """A number that is so now, in this process."""

@@ -23,7 +23,6 @@ REQUEST_RESPONSE: Final = "RequestResponse"
 RECEIVED: Final = "RequestReceived"
 STARTED: Final = "ResponseStarted"
 COMPLETE: Final = "ResponseComplete"
-PANIC: Final = "Panic"
 
 NEVER_SHOWN: Final = frozenset(
     {

@@ -62,12 +62,6 @@ def warm() -> bool:
     return _loops is not None
 
 
-def cool() -> None:
-    """Turn the compiled loop off again."""
-    global _loops, _scoring, _link  # noqa: PLW0603
-    _loops = _scoring = _link = None
-
-
 def enabled() -> bool:
     """Whether the compiled loop is on."""
     return _loops is not None

@@ -10,7 +10,6 @@ K = TypeVar("K", bound=Hashable)
 
 CPU = 0
 MEMORY = 1
-EPHEMERAL_STORAGE = 2
 BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 _NATIVE_DOMAIN = "kubernetes.io/"

@@ -138,13 +138,3 @@ class Nominations:
     def number_of(self, key: Hashable) -> int:
         """Return the number of a pod's own nomination, -1 without one."""
         return self._number_of.get(key, -1)
-
-    def any_for(self, priority: int, key: Hashable) -> bool:
-        """Return whether a pod other than ``key`` of at least this priority is nominated."""
-        count = sum(
-            number for nominated, number in self._priorities.items() if nominated >= priority
-        )
-        own = self.node_of.get(key)
-        if count and own is not None:
-            count -= self.of_node[own][key].priority >= priority
-        return count > 0

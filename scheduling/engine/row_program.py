@@ -57,12 +57,6 @@ def warm() -> bool:
     return True
 
 
-def cool() -> None:
-    """Take the plain Python again."""
-    global _examine  # noqa: PLW0603
-    _examine = loop.examine
-
-
 def enabled() -> bool:
     """Return whether the loop is compiled; as plain Python it takes about 50 times as long."""
     return _examine is not loop.examine

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-Int8 = npt.NDArray[np.int8]
 Int16 = npt.NDArray[np.int16]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]

@@ -36,15 +36,6 @@ def _check(snapshot: Snapshot) -> None:
         assert sorted(listed) == sorted(info.index for info in infos)
     everybody = [info for there in nominations.of_node.values() for info in there.values()]
     assert nominations.lowest_priority == min((i.priority for i in everybody), default=2**31)
-    for key in range(6):
-        for priority in (0, 1, 2, 3):
-            others = [
-                info
-                for there in nominations.of_node.values()
-                for other, info in there.items()
-                if other != key and info.priority >= priority
-            ]
-            assert snapshot.has_nominations(priority, key) is bool(others)
 
 
 @by_chance

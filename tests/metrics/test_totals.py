@@ -60,7 +60,8 @@ def test_histograms_keep_each_bucket_and_the_sum() -> None:
     for turn in range(2):
         series.observe(1000)
         series.observe(1001, times=2)
-        series.observe_all([5e9, 10.0 * turn])
+        series.observe(5e9)
+        series.observe(10.0 * turn)
         actions.add()
     (total,) = [one for one in queries.totals() if one.name == "apiserver_response_sizes"]
     assert total.figures == [4.0, 4.0, 0, 0, 0, 0, 0, 2.0, 1e10 + 6004 + 10]

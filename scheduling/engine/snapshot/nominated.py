@@ -61,10 +61,6 @@ class NominatedPods(ClassColumns):
         """Return the node a pod is nominated to, empty when to none."""
         return self.nominations.node_of.get(key, "")
 
-    def has_nominations(self, priority: int, key: Hashable) -> bool:
-        """Return whether another pod of at least this priority is nominated to any node."""
-        return self.nominations.any_for(priority, key)
-
     @property
     def has_any_nomination(self) -> bool:
         """Whether any pod is nominated to any node."""
