@@ -13,7 +13,8 @@ from django.conf import settings
 from clusterstate import changes, sql
 
 FOLLOWERS: Final = (
-    "evictions", "disruption", "garbage", "namespace-defaults", "runtime-classes", "workloads",
+    "cluster-roles", "evictions", "disruption", "garbage", "namespace-defaults", "runtime-classes",
+    "workloads",
 )  # fmt: skip
 """Those who keep a cursor in a row and act on what comes after it (``controller_cursor``)."""
 LAG_SECONDS: Final = 30.0

@@ -109,7 +109,7 @@ def current() -> Policy:
         try:
             seen = _glance()
             if _memory.policy is None or seen != _memory.seen:
-                policy = _read()
+                policy = read()
                 if _wrote_here():
                     _memory.until = 0.0
                     return policy
@@ -122,7 +122,7 @@ def current() -> Policy:
 
 def _of_transaction() -> Policy:
     """Return the policy with what the open transaction wrote, which is not remembered."""
-    return _read() if _wrote_here() else current()
+    return read() if _wrote_here() else current()
 
 
 def _glance() -> _Seen:
@@ -135,7 +135,8 @@ def _glance() -> _Seen:
     return row[0], row[1]
 
 
-def _read() -> Policy:
+def read() -> Policy:
+    """Return the policy as the tables have it now, and do not remember it. Queries."""
     # Read after the cheap check of the state: a newer row costs one more reading, and is not
     # missed.
     found: dict[str, list[Manifest]] = {name: [] for name in ROLE_KINDS}

@@ -86,7 +86,14 @@ class Policy:
             (one["metadata"]["namespace"], one["metadata"]["name"]): rules_of(one.get("rules"))
             for one in objects.get("Role", ())
         }
-        self._cluster_roles = _aggregated(objects.get("ClusterRole", ()))
+        cluster_roles = list(objects.get("ClusterRole", ()))
+        self._cluster_roles = _aggregated(cluster_roles)
+        self.aggregated: Mapping[str, tuple[Rule, ...]] = {
+            name: self._cluster_roles[name]
+            for one in cluster_roles
+            if one.get("aggregationRule") is not None and (name := one["metadata"]["name"])
+        }
+        """What ClusterRoles allow that have the rules of others, by name."""
         self._grants: dict[tuple[str, str], list[Grant]] = {}
         # Bindings of the cluster first, as they are looked at first.
         for kind in ("ClusterRoleBinding", "RoleBinding"):

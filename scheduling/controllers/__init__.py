@@ -9,6 +9,7 @@
     workloads          Deployments, ReplicaSets and the like, brought to what they ask for
     garbage            dependents of owners that are gone
     namespace_defaults what every namespace has: an account, the certificate authority
+    cluster_roles      the rules of ClusterRoles that aggregate others
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
     manager            runs those that need a look once a second

@@ -20,7 +20,13 @@ from clusterstate.objects import actor
 from clusterstate.objects.actor import Actor
 from clusterstate.queries.controllers import PendingWork, pending_work
 from clusterstate.queries.namespaces import terminating_namespaces
-from scheduling.controllers import garbage, namespace_defaults, quotas, runtime_classes
+from scheduling.controllers import (
+    cluster_roles,
+    garbage,
+    namespace_defaults,
+    quotas,
+    runtime_classes,
+)
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
@@ -77,6 +83,11 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         namespace_defaults.follow,
         lambda seen, now: namespace_defaults.has_work(seen),
         actor.controller("service-account-controller"),
+    ),
+    cluster_roles.NAME: Controller(
+        cluster_roles.follow,
+        lambda seen, now: seen.is_behind(cluster_roles.NAME),
+        actor.controller("clusterrole-aggregation-controller"),
     ),
     quotas.NAME: Controller(
         quotas.settle,

@@ -7,7 +7,13 @@ from django.db import DatabaseError, connection
 from clusterstate import sql
 from clusterstate.actions import controller_state, objects, usage
 from clusterstate.queries.lists import list_page
-from scheduling.controllers import garbage, manager, namespace_defaults, runtime_classes
+from scheduling.controllers import (
+    cluster_roles,
+    garbage,
+    manager,
+    namespace_defaults,
+    runtime_classes,
+)
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.pods import podgc
 from scheduling.controllers.workloads import follower as workloads
@@ -58,7 +64,8 @@ def test_nobody_looks_when_nothing_happened():
     make_node("n")
     make_pod("p", "n")
     followers = [
-        statuses.NAME, runtime_classes.NAME, workloads.NAME, namespace_defaults.NAME, garbage.NAME,
+        statuses.NAME, runtime_classes.NAME, workloads.NAME, namespace_defaults.NAME,
+        cluster_roles.NAME, garbage.NAME,
     ]  # fmt: skip
     assert _looked(after(61)) == followers
     assert _looked(after(62)) == []

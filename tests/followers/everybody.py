@@ -12,7 +12,13 @@ from clusterstate import changes, sql
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.answers import questions
-from scheduling.controllers import garbage, manager, namespace_defaults, runtime_classes
+from scheduling.controllers import (
+    cluster_roles,
+    garbage,
+    manager,
+    namespace_defaults,
+    runtime_classes,
+)
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
@@ -35,6 +41,7 @@ def follow(now: datetime) -> None:
     statuses.follow(now)
     runtime_classes.follow(now)
     namespace_defaults.follow(now)
+    cluster_roles.follow(now)
     workloads.follow(now)
     garbage.follow(now)
     podgc.collect(now)
