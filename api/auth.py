@@ -30,6 +30,7 @@ from clusterstate.actions import object_meta
 from clusterstate.admission.request import User
 from clusterstate.objects import fields
 from clusterstate.objects.errors import BadRequest, Forbidden, Unauthorized
+from clusterstate.queries.pods import node_of_pod
 from clusterstate.queries.tokens import token_user
 
 MASTERS = authorizer.MASTERS
@@ -207,11 +208,14 @@ class SessionAuthentication(BaseAuthentication):
         return (user, None) if user is not None and user.name else None
 
 
-def require_own(user: User, namespace: str, name: str, node_name: str | None) -> None:
-    """Raise AccessDenied where a node asks for a pod of another; ``None``: there is no such pod.
+def require_own_pod(user: User, namespace: str, name: str) -> None:
+    """Raise AccessDenied where a node's agent asks for a pod of another node, or for none.
 
-    The answer does not say which of the two it is.
+    The answer does not say which of the two it is. Queries for agents of nodes alone.
     """
+    if not authorizer.reads_own_pods_only(user, namespace, name):
+        return
+    node_name = node_of_pod(namespace, name)
     if not node_name or node_name != nodes.name_of(user.name, user.groups):
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         raise AccessDenied(user, wants)
@@ -256,10 +260,11 @@ def asked(method: str, target: Target, selector: str) -> Attributes:
     """Return what a request with that method, path and field selector wants to do.
 
     A namespace is judged as an object in itself, so that a RoleBinding there gives rights to it.
+    A selector names an object where one is read; what is created has no name that a rule knows.
     Rule: apiserver ``request/requestinfo.go``.
     """
     verb, kind = routes.verb(method, target), target.kind
-    name = target.name or (selector and listed_name(kind.name, selector))
+    name = target.name or (method == "GET" and listed_name(kind.name, selector)) or ""
     return Attributes(
         verb=verb,
         group=kind.group,

@@ -9,10 +9,12 @@ from typing import Any
 
 from rest_framework.response import Response
 
-from api import own, replies, wire
+from api import auth, own, replies, wire
 from api.own import OwnViewSet
 from api.requests import Request
+from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kind import Kind
@@ -43,6 +45,8 @@ class ChangesViewSet(OwnViewSet):
         """Return a ChangeList; ``continue`` goes on with older changes."""
         query = request.query_params
         kind, namespace, name = _object(request)
+        if kind.name == "Pod":
+            auth.require_own_pod(self.user, namespace, name)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
         found = trail.trail_of(kind, namespace, name, limit=limit, before=before)
@@ -56,7 +60,7 @@ class ChangesViewSet(OwnViewSet):
             "apiVersion": own.API_VERSION,
             "metadata": {"continue": str(found.more)} if found.more else {},
             "complete": found.complete,
-            "items": [_item(one) for one in found.steps],
+            "items": [_item(one, self.user) for one in found.steps],
         }
         if kind.name == "Pod" and not before:
             document["preempted"] = [
@@ -67,6 +71,7 @@ class ChangesViewSet(OwnViewSet):
                     "resourceVersion": str(one.revision),
                 }
                 for one in trail.victims_of(namespace, name, found.object_id)
+                if _may_see(self.user, one.namespace, one.name)
             ]
         return replies.reply(document)
 
@@ -96,8 +101,14 @@ def _kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def _item(step: Step) -> Manifest:
-    """Return a change as JSON shows it; what is not known is left out."""
+def _may_see(user: User, namespace: str, name: str) -> bool:
+    """Return whether the name of another pod may be told: pods preempt across namespaces."""
+    wants = Attributes("get", resource="pods", namespace=namespace, name=name)
+    return authorizer.decide(user, wants).allowed
+
+
+def _item(step: Step, user: User) -> Manifest:
+    """Return a change as JSON shows it to a user; what is not known is left out."""
     item: dict[str, Any] = {
         "resourceVersion": str(step.revision),
         "time": format_time(step.at),
@@ -117,6 +128,6 @@ def _item(step: Step) -> Manifest:
     if step.for_pod:
         found = trail.pod_of_uid(step.for_pod)
         item["preemptedFor"] = {"uid": step.for_pod}
-        if found is not None:
+        if found is not None and _may_see(user, *found):
             item["preemptedFor"].update(namespace=found[0], name=found[1])
     return item

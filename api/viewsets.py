@@ -37,7 +37,6 @@ from api.requests import Request
 from api.scale import scale_of
 from api.views import ActionsMixin, StatusView
 from clusterstate import advice, lineage
-from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
@@ -56,7 +55,6 @@ from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import get_object
-from clusterstate.queries.pods import node_of_pod
 
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
@@ -150,9 +148,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         target = self.target
         kind = target.kind
         if kind.name == "Pod":
-            if authorizer.reads_own_pods_only(self.user, target.namespace, target.name):
-                found = node_of_pod(target.namespace, target.name)
-                auth.require_own(self.user, target.namespace, target.name, found)
+            auth.require_own_pod(self.user, target.namespace, target.name)
             batch = batches.of(request)
             if batch is not None:
                 return batch.read_pod(

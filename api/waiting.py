@@ -51,6 +51,7 @@ def _open(scope: Scope) -> tuple[Target, float, Attributes]:
             f'invalid value "{query["waitFor"]}" for waitFor: only pods can be waited for, '
             f"and only for {CONDITION}"
         )
+    auth.require_own_pod(user, target.namespace, target.name)
     negotiation.form(header(scope, b"accept"))
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
     asked = DEFAULT_SECONDS if seconds is None else seconds

@@ -2,8 +2,8 @@
 
 Which object of a kind it may write is decided by the NodeRestriction admission plugin, and whether
 a pod that it asks for by name is its own is judged by the code that reads the pod
-(``Decision.own_pods_only``). Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go, with
-AuthorizeNodeWithSelectors, v1.36.
+(``authorizer.reads_own_pods_only``). It reads no subresource. Rules: plugin/pkg/auth/authorizer/
+node/node_authorizer.go, with AuthorizeNodeWithSelectors, v1.36.
 """
 
 from typing import Final
@@ -64,6 +64,8 @@ def allows(node: str, wants: Attributes) -> bool:
         return wants.name == node and wants.verb in ("get", "update")
     if wants.verb not in READ_VERBS:
         return (wants.group, wants.resource, wants.subresource, wants.verb) in _WRITES
+    if wants.subresource:
+        return False
     if kind in _READS:
         return True
     if kind == ("", "nodes"):

@@ -34,10 +34,8 @@ def requests(kind):
             yield subresource, verb, method, path
 
 
-@pytest.fixture
-def holder(api, request):
-    """Somebody to whom one role is bound: in the namespace ``ns``, or everywhere."""
-    role = request.param
+def bound(api, role):
+    """Return somebody to whom one role is bound: in the namespace ``ns``, or everywhere."""
     caller = Api(make_token("holder", ["team"]))
     kind, path = "ClusterRoleBinding", f"{RBAC}/clusterrolebindings"
     if role in IN_NAMESPACE:
@@ -52,21 +50,51 @@ def holder(api, request):
     return caller
 
 
-@pytest.mark.parametrize(
-    ("holder", "place"), [(role, ROLES.index(role)) for role in ROLES], indirect=["holder"]
-)
-def test_a_role_reaches_what_the_table_says_and_nothing_else(holder, place):
-    table, wrong, reached = rows(), [], 0
+def gives(role, kind, subresource, verb, *, everywhere=False):
+    """Return whether a role gives that in the namespace ``ns``, or in all namespaces."""
+    given = verb in rows()[kind.name, subresource][ROLES.index(role)]
+    if role not in IN_NAMESPACE or (kind.namespaced and not everywhere):
+        return given
+    # A namespace itself is judged as an object in it.
+    return given and kind.name == "Namespace" and verb not in (*MANY, "watch")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_reaches_what_the_table_says_and_nothing_else(api, role):
+    holder, wrong, reached = bound(api, role), [], 0
     for kind in ALL_KINDS:
         for subresource, verb, method, path in requests(kind):
-            given = verb in table[kind.name, subresource][place]
-            if ROLES[place] in IN_NAMESPACE and not kind.namespaced:
-                # A namespace itself is judged as an object in it.
-                given = given and kind.name == "Namespace" and verb not in MANY
+            given = gives(role, kind, subresource, verb)
             body = None if method in ("GET", "DELETE") else {}
             answer = holder.call(method, path, body)
             reached += given
             if (answer.status != 403) is not given or answer.status >= 500:
                 wrong.append((kind.name, subresource, verb, answer.status, answer.raw[:200]))
+        if kind.namespaced:
+            path = collection(kind).replace("/namespaces/ns", "")
+            given = gives(role, kind, "", "list", everywhere=True)
+            answer = holder.get(f"{path}?labelSelector=none%3Dsuch")
+            if answer.status != (200 if given else 403):
+                wrong.append((kind.name, "list everywhere", answer.status, answer.raw[:200]))
     assert not wrong, "\n".join(map(str, wrong))
     assert reached > 50
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_watches_what_the_table_says_and_nothing_else(server, api, role):
+    """A watch that may be opened is ended by its wrong revision: 400 stands for yes."""
+    holder, wrong, watched = bound(api, role), [], 0
+    for kind in ALL_KINDS:
+        many = collection(kind)
+        paths = {many: False}
+        if kind.namespaced:
+            paths[many.replace("/namespaces/ns", "")] = True
+        for path, everywhere in paths.items():
+            given = gives(role, kind, "", "watch", everywhere=everywhere)
+            found = server.ask("GET", f"{path}?watch=true&resourceVersion=x", holder.token)[0]
+            watched += given
+            if found != (400 if given else 403):
+                wrong.append((kind.name, path, found))
+    assert not wrong, "\n".join(map(str, wrong))
+    assert watched > 20

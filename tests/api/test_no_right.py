@@ -75,6 +75,25 @@ def test_no_path_of_a_view_of_its_own(nobody):
     assert asked > 20
 
 
+def test_no_creation_by_a_selector_of_names(api):
+    """A rule about one name is about an object that is there; what is created has none yet."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns"
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"],
+            "verbs": ["get", "list", "create", "deletecollection"]}  # fmt: skip
+    api.post(f"{rbac}/roles", {"metadata": {"name": "one"}, "rules": [rule]}).ok(201)
+    binding = {
+        "metadata": {"name": "one"}, "roleRef": {"kind": "Role", "name": "one"},
+        "subjects": [{"kind": "User", "name": "somebody"}],
+    }  # fmt: skip
+    api.post(f"{rbac}/rolebindings", binding).ok(201)
+    maps, only = "/api/v1/namespaces/ns/configmaps", "?fieldSelector=metadata.name%3Dmine"
+    somebody = Api(make_token("somebody", ["team"]))
+    somebody.get(f"{maps}{only}").ok()
+    somebody.post(f"{maps}{only}", {"metadata": {"name": "other"}}).fails(403, "Forbidden")
+    somebody.delete(f"{maps}{only}").fails(403, "Forbidden")
+    api.get(f"{maps}/other").fails(404, "NotFound")
+
+
 def test_no_page_and_no_metric(nobody):
     nobody.get("/metrics").fails(403, "Forbidden")
     for path in ("/", "/api", "/version", "/openapi/v2", "/metrics", "/apis/apps/v1/deployments"):

@@ -79,12 +79,33 @@ def test_nothing_of_the_cluster(node):
 PODS = "/api/v1/namespaces/default/pods"
 
 
+@pytest.mark.parametrize("subresource", ["status", "decisions", "log", "ephemeralcontainers"])
+def test_no_subresource_is_read(node, subresource):
+    for name in ("mine", "other"):
+        node.get(f"{PODS}/{name}/{subresource}").fails(403, "Forbidden")
+
+
+def test_the_trail_of_its_own_pods_and_of_no_others(node):
+    path = "/apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name="
+    node.get(f"{path}mine").ok()
+    node.get(f"{path}other").fails(403, "Forbidden")
+    node.get(f"{path}nobody").fails(403, "Forbidden")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_waits_for_its_own_pods_and_for_no_others(server, node):
+    def ask(name):
+        return server.ask(
+            "GET", f"{PODS}/{name}?waitFor=PodScheduled&timeoutSeconds=1", node.token
+        )[0]
+
+    assert [ask("mine"), ask("other"), ask("nobody")] == [200, 403, 403]
+
+
 def test_its_own_pods_and_no_others(node):
     """Rule: the Node authorizer with selectors."""
     assert node.get(f"{PODS}/mine").ok()["spec"]["nodeName"] == "n1"
-    node.get(f"{PODS}/mine/status").ok()
     node.get(f"{PODS}/other").fails(403, "Forbidden")
-    node.get(f"{PODS}/other/status").fails(403, "Forbidden")
     node.get(f"{PODS}/nobody").fails(403, "Forbidden")
     own = "fieldSelector=spec.nodeName%3Dn1"
     for path in (PODS, "/api/v1/pods"):

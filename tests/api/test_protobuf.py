@@ -198,7 +198,7 @@ PARTIAL = f"{MEDIA_TYPE};as=PartialObjectMetadata%s;g=meta.k8s.io;v=v1"
         ("nobody", "GET", PODS, 403),
         ("nobody", "POST", PODS, 403),  # refused before the body is read
         ("nobody", "GET", f"{PODS}?watch=true", 403),
-        ("nobody", "GET", f"{PODS}/a?waitFor=bound", 403),
+        ("nobody", "GET", f"{PODS}/a?waitFor=PodScheduled", 403),
         ("root", "GET", "/no/such/path", 404),
         ("root", "GET", "/apis/no.such/v1/things", 404),
         ("root", "GET", f"{PODS}?labelSelector=%00", 400),

@@ -90,6 +90,25 @@ def test_who_preempted_a_pod_and_whom_a_pod_preempted_is_told_on_both_sides(api:
     assert other["preempted"] == []  # no decision tells of a preemption
 
 
+def test_the_names_of_pods_in_other_namespaces_are_told_to_those_who_may_get_them(
+    api: Api,
+) -> None:
+    api.post("/api/v1/namespaces", {"metadata": {"name": "other"}}).ok(201)
+    strong = {**POD, "metadata": {"name": "strong"}}
+    uid = api.post("/api/v1/namespaces/other/pods", strong).ok(201)["metadata"]["uid"]
+    api.post(PODS, POD).ok(201)
+    with acting(Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(uid))):
+        objects.delete("Pod", "ns", "p", now=NOW)
+    ann = Api(make_token("ann", ["team"]))
+    binding = {
+        "metadata": {"name": "ann"}, "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "ann"}],
+    }  # fmt: skip
+    api.post("/apis/rbac.authorization.k8s.io/v1/namespaces/ns/rolebindings", binding).ok(201)
+    assert ann.get(OF_POD).ok()["items"][0]["preemptedFor"] == {"uid": uid}
+    assert api.get(OF_POD).ok()["items"][0]["preemptedFor"]["namespace"] == "other"
+
+
 def test_only_who_may_get_an_object_reads_its_trail(api: Api) -> None:
     api.post(PODS, POD).ok(201)
     stranger = Api(make_token("stranger", []))
