@@ -158,6 +158,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     deletion_at: datetime | None
     eviction: Range[datetime] | None
     previous_eviction: Range[datetime] | None
+    nominated_node_name: str | None
     text: str | None
     previous_text: str | None
 

@@ -30,10 +30,11 @@ SELECT (SELECT trimmed_revision FROM history WHERE id = 1),
        array_send(array_agg(c.revision)), array_send(array_agg(c.object_id)),
        array_send(array_agg(c.class_id)), array_send(array_agg(c.flags)),
        array_send(array_agg(c.at)), array_send(array_agg(c.scheduled_at)),
-       string_agg(c.node_name, chr(10)), string_agg(c.name, chr(10))
+       string_agg(c.node_name, chr(10)), string_agg(c.name, chr(10)),
+       CASE WHEN count(c.nominated) > 0 THEN string_agg(coalesce(c.nominated, ''), chr(10)) END
 FROM (SELECT revision, object_id, coalesce(class_id, 0) AS class_id, at, name,
              coalesce(scheduled_at, '-infinity') AS scheduled_at,
-             coalesce(node_name, '') AS node_name,
+             coalesce(node_name, '') AS node_name, nominated_node_name AS nominated,
              (CASE WHEN verb = {DELETED} OR phase IN ('Succeeded', 'Failed') THEN {_GONE}
                    ELSE 0 END
               + CASE WHEN deletion_at IS NULL THEN 0 ELSE {_TERMINATING} END
@@ -52,6 +53,7 @@ class PodChanges(msgspec.Struct, frozen=True):
     ``revisions``, ``ids``, ``classes``: int64. ``gone`` (deleted or finished), ``terminating``,
     ``pending`` (by phase) and ``added``: bool. ``at``, ``started``: float64, seconds since the
     epoch, ``started`` NaN when unknown. ``node_names``: empty where the pod is on none.
+    ``nominated``: empty where room is made on no node.
     """
 
     revisions: npt.NDArray[np.int64]
@@ -65,6 +67,7 @@ class PodChanges(msgspec.Struct, frozen=True):
     started: npt.NDArray[np.float64]
     node_names: list[str]
     names: list[str]
+    nominated: list[str]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -107,6 +110,7 @@ class PodChanges(msgspec.Struct, frozen=True):
             deletion_at=at if self.terminating[number] else None,
             eviction=None,
             previous_eviction=None,
+            nominated_node_name=self.nominated[number] or None,
             text=None,
             previous_text=None,
         )
@@ -165,6 +169,7 @@ def _read(
     started: bytes,
     node_names: str,
     names: str,
+    nominated: str | None,
 ) -> PodChanges:
     bits = _integers(flags)
     begun = _integers(started)
@@ -180,6 +185,7 @@ def _read(
         started=np.where(begun == _NEVER, np.nan, _seconds(begun)),
         node_names=node_names.split("\n"),
         names=names.split("\n"),
+        nominated=[""] * len(bits) if nominated is None else nominated.split("\n"),
     )
 
 
@@ -195,5 +201,5 @@ def _seconds(microseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 _EMPTY = np.empty(0, np.int64)
 _FALSE = np.empty(0, np.bool_)
 _NONE: Final = PodChanges(
-    _EMPTY, _EMPTY, _EMPTY, _FALSE, _FALSE, _FALSE, _FALSE, np.empty(0), np.empty(0), [], []
+    _EMPTY, _EMPTY, _EMPTY, _FALSE, _FALSE, _FALSE, _FALSE, np.empty(0), np.empty(0), [], [], []
 )

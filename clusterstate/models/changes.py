@@ -14,10 +14,12 @@ class Change(models.Model):
     the object after the change (the last state, for a deletion), those with ``previous_`` before
     it: enough to send a watch event and to tell whether a selector began or ceased to match,
     and to list objects as of an earlier revision. ``previous_revision`` is null for an addition.
-    The columns from ``class_id`` to ``previous_eviction`` are set for pods only. ``actor_id`` is
-    who made the change (`Actor`) and ``cause`` why: the audit id of the request that asked for it,
-    or the uid of the pod that the scheduler made room for (`objects.actor`). Where there is none,
-    ``cause`` is null; both are null where a version of before wrote the change.
+    The columns from ``class_id`` to ``nominated_node_name`` are set for pods only, the last one for
+    those that the scheduler makes room for, so that every follower knows whom that room is for.
+    ``actor_id`` is who made the change (`Actor`) and ``cause`` why: the audit id of the request
+    that asked for it, or the uid of the pod that the scheduler made room for (`objects.actor`).
+    Where there is none, ``cause`` is null; both are null where a version of before wrote the
+    change.
     """
 
     revision = models.BigIntegerField(primary_key=True)
@@ -43,6 +45,7 @@ class Change(models.Model):
     deletion_at = models.DateTimeField(null=True)
     eviction = DateTimeRangeField(null=True)
     previous_eviction = DateTimeRangeField(null=True)
+    nominated_node_name = models.TextField(null=True, db_collation="C")  # noqa: DJ001
     actor_id = models.IntegerField(null=True)
     cause = models.UUIDField(null=True)
 

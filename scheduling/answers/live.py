@@ -64,6 +64,7 @@ class Live:
             if mirror is None or len(mirror.snapshot.classes) > _MOST_CLASSES:
                 names = [profile.scheduler_name for profile in profiles.in_force()[1].profiles]
                 mirror = Mirror({name: {} for name in names}, Backoff())
+                mirror.follows_nominations = True
                 mirror.load(now)
                 self._version += 1
             else:
@@ -213,10 +214,10 @@ class LiveBase(TimedBase):
 
     open_namespaces = False
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, snapshot: Snapshot | None = None) -> None:
         super().__init__(
             world,
-            snapshot=world.snapshot(),
+            snapshot=world.snapshot() if snapshot is None else snapshot,
             settings=catalogue.admission_settings(),
             configuration=profiles.in_force()[1],
         )

@@ -158,7 +158,8 @@ class PodRecord(msgspec.Struct, kw_only=True, eq=False, gc=False):
 
     ``key`` is the identity that the feeder of the snapshot gave it; ``name`` may be empty.
     ``start_time``: seconds since the epoch, ``None`` when the pod has not started. ``preempted``:
-    terminating because the scheduler made room. ``slot`` belongs to the snapshot.
+    terminating because the scheduler made room. ``slot`` belongs to the snapshot. ``order``: its
+    place among pods that are equal otherwise, the same in every process.
     """
 
     key: Hashable
@@ -169,6 +170,7 @@ class PodRecord(msgspec.Struct, kw_only=True, eq=False, gc=False):
     terminating: bool
     preempted: bool
     name: str
+    order: int = 0
 
     def __repr__(self) -> str:
         return f"PodRecord({self.key!r} on row {self.row})"

@@ -234,8 +234,9 @@ def select_victims(
         status = fits()
         if not status.ok:
             return [], 0, status
-        # The snapshot lists the newest first; ties want the order of arrival.
-        violating, fine = split_by_budget(by_importance(potential[::-1]), budgets)
+        # Ties want an order that does not depend on who looks.
+        ordered = sorted(potential, key=lambda other: other.order)
+        violating, fine = split_by_budget(by_importance(ordered), budgets)
         victims: list[PodRecord] = []
         violations = 0
         for group, violates in ((violating, 1), (fine, 0)):

@@ -25,6 +25,7 @@ def returning_versions(row: str = "new", revision: str = "new.revision") -> str:
     ``row`` is the version that was written; a deleted pod's last one is ``old``.
     """
     columns = [f"{row}.{name}" for name in ("id", "namespace", "name", "deletion_at", *_VERSIONED)]
+    columns.append(f"nullif({row}.nominated_node_name, '') AS nominated_node_name")
     before = [f"old.{name} AS old_{name}" for name in ("revision", *_VERSIONED)]
     return f"RETURNING {', '.join([*columns, f'{revision} AS revision', *before])}"
 
@@ -39,9 +40,9 @@ def log_versions(source: str, verb: int = changes.MODIFIED, by: str = changes.BY
     now = ", ".join(_VERSIONED)
     return f"""
     INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, deletion_at,
-                        previous_revision, {now}, {previous}, actor_id, cause)
+                        nominated_node_name, previous_revision, {now}, {previous}, actor_id, cause)
     SELECT revision, %s::timestamptz, {KINDS["Pod"].code}, {verb}, id, namespace, name,
-           deletion_at, old_revision, {now}, {before}, {by}
+           deletion_at, nominated_node_name, old_revision, {now}, {before}, {by}
     FROM {source}"""
 
 

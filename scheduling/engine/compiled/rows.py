@@ -83,6 +83,7 @@ class PlacedPods(NamedTuple):
     kind: Int32
     started: Float64
     terminating: Mask
+    order: Int64
 
 
 class Classes(NamedTuple):
@@ -222,12 +223,13 @@ def examine(
         nodes.allowed_pods,
         nodes.pod_count,
     )
-    first_pod, next_pod, class_of, started, terminating = (
+    first_pod, next_pod, class_of, started, terminating, order_of = (
         placed.first,
         placed.following,
         placed.kind,
         placed.started,
         placed.terminating,
+        placed.order,
     )
     priorities, peers, requests = classes.priority, classes.peer, classes.requests
     first_nominated, next_nominated, nominated_class = (
@@ -416,10 +418,18 @@ def examine(
                 code = rejection
                 if code or wanted <= 0:
                     break
-                # In order of arrival, then by importance: higher priority, longer running; of two
-                # that have not started the later one first (``plugins.default_preemption``).
+                # In their order, then by importance: higher priority, longer running; of two that
+                # have not started the later one first (``plugins.default_preemption``). The oldest
+                # come last in the list, so the turned list is nearly in order.
                 for which in range(pods // 2):
                     lower[which], lower[pods - 1 - which] = lower[pods - 1 - which], lower[which]
+                for which in range(1, pods):
+                    slot = lower[which]
+                    place = which
+                    while place > 0 and order_of[slot] < order_of[lower[place - 1]]:
+                        lower[place] = lower[place - 1]
+                        place -= 1
+                    lower[place] = slot
                 for which in range(1, pods):
                     slot = lower[which]
                     mine = priorities[class_of[slot]]

@@ -179,6 +179,7 @@ class ManyPods(PodColumns):
             self._grow_slots(len(self._keys))
         slots = np.arange(first - reused, first - reused + count, dtype=np.int32)
         slots[:reused] = numbers
+        self._pod_order[slots] = np.fromiter(map(self._order_of, keys), np.int64, count)
         known = len(self._slot_of)
         self._slot_of.update(zip(keys, slots.tolist(), strict=True))
         assert len(self._slot_of) == known + count, "a pod is already placed"

@@ -11,8 +11,10 @@ import numpy as np
 
 from scheduling.engine.snapshot.arrays import lengthen
 from scheduling.engine.snapshot.nominated import NominatedPods
-from scheduling.framework.arrays import Float64, Int32, Mask
+from scheduling.framework.arrays import Float64, Int32, Int64, Mask
 from scheduling.framework.types import PodInfo, PodRecord
+
+_AFTER_NUMBERS = 1 << 60
 
 
 class PodColumns(NominatedPods):
@@ -31,6 +33,8 @@ class PodColumns(NominatedPods):
         self._pod_row: Int32 = np.full(64, -1, np.int32)
         self._pod_terminating: Mask = np.zeros(64, np.bool_)
         self._pod_started: Float64 = np.full(64, np.nan)
+        self._pod_order: Int64 = np.zeros(64, np.int64)
+        self._came = 0
         # A doubly linked list of slots per row: removal in O(1) without an object per pod.
         self._next: Int32 = np.full(64, -1, np.int32)
         self._previous: Int32 = np.full(64, -1, np.int32)
@@ -195,7 +199,18 @@ class PodColumns(NominatedPods):
         self._pod_row[slot] = -1
         self._pod_terminating[slot] = terminating
         self._pod_started[slot] = np.nan if start_time is None else start_time
+        self._pod_order[slot] = self._order_of(key)
         return slot
+
+    def _order_of(self, key: Hashable) -> int:
+        """Return where a pod stands among equal ones: numbers first, then others as they come.
+
+        The live cluster's keys are ids of rows, so every process has the same order.
+        """
+        if isinstance(key, int):
+            return key
+        self._came += 1
+        return _AFTER_NUMBERS + self._came
 
     def _grow_slots(self, needed: int) -> None:
         size = max(needed, 2 * len(self._pod_class))
@@ -203,6 +218,7 @@ class PodColumns(NominatedPods):
         self._pod_row = lengthen(self._pod_row, size, -1)
         self._pod_terminating = lengthen(self._pod_terminating, size)
         self._pod_started = lengthen(self._pod_started, size, np.nan)
+        self._pod_order = lengthen(self._pod_order, size)
         self._next = lengthen(self._next, size, -1)
         self._previous = lengthen(self._previous, size, -1)
 
@@ -313,14 +329,15 @@ class PodColumns(NominatedPods):
         """Return pods by slot."""
         return list(map(self._record, slots))
 
-    def slot_columns(self) -> tuple[Int32, Int32, Int32, Float64, Mask]:
+    def slot_columns(self) -> tuple[Int32, Int32, Int32, Float64, Mask, Int64]:
         """Return the pods on nodes as lists of slots by row.
 
         First slot by row; by slot the following one (-1: none), class, start time in seconds (NaN:
-        not started) and whether the pod terminates. Shared: the caller must not write to them.
+        not started), whether the pod terminates, and its place among equal pods. Shared: the caller
+        must not write to them.
         """
         started, terminating = self._pod_started, self._pod_terminating
-        return self._first, self._next, self._pod_class, started, terminating
+        return self._first, self._next, self._pod_class, started, terminating, self._pod_order
 
     def _slots_on(self, row: int) -> list[int]:
         following = self._next.item
@@ -346,4 +363,5 @@ class PodColumns(NominatedPods):
             terminating=self._pod_terminating.item(slot),
             preempted=slot in self._preempted,
             name=name,
+            order=self._pod_order.item(slot),
         )

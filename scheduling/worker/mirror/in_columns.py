@@ -90,6 +90,7 @@ class ManyChanges(SingleChanges):
                 if judged:
                     self._drop_arrival(pod_id)
                 self._join_queue(pod_id, class_id, since, now)
+                self._follow_nomination(pod_id, class_id, pods.nominated[number])
             except Exception as error:  # noqa: BLE001  # kept in failed_objects, or raised again
                 self._give_up(pods.change(number), error)
 

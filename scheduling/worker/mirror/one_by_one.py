@@ -143,6 +143,7 @@ class SingleChanges(WarmState):
             self._leave_queue(pod_id)
         elif known is None:
             self._join_queue(pod_id, class_id, change.at.timestamp(), now)
+            self._follow_nomination(pod_id, class_id, change.nominated_node_name or "")
         elif known.info is not self.info(class_id):
             self._change_assumed(pod_id, known.row, class_id, now)
 

@@ -56,6 +56,8 @@ class WarmState:
         self._sort_key = sort_key
         self._pre_enqueue = pre_enqueue
         self.reserved: dict[int, Reservation] = {}
+        self.follows_nominations = False
+        """Whether the log says for whom room is made; the scheduler that works knows it first."""
         self.configuration = 0
         """Revision of the configuration in force, by which refusals hold."""
         self.cursor = -1
@@ -147,6 +149,15 @@ class WarmState:
     def _leave_queue(self, pod_id: int) -> None:
         self.queue.delete(pod_id)
         self.snapshot.unnominate(pod_id)
+
+    def _follow_nomination(self, pod_id: int, class_id: int, node_name: str) -> None:
+        """Take over for which node the log says that a waiting pod is nominated, empty for none."""
+        if not self.follows_nominations or self.snapshot.nominated_node_of(pod_id) == node_name:
+            return
+        if node_name:
+            self.snapshot.nominate(pod_id, self.info(class_id), node_name)
+        else:
+            self.snapshot.unnominate(pod_id)
 
     def _drop_arrival(self, pod_id: int) -> None:
         """Note that the node's admission has no more to say: the pod runs, or went."""

@@ -1,0 +1,66 @@
+"""The world that questions see: the same to every process, whatever it met before."""
+
+import pytest
+
+from clusterstate.actions.pods.status import nominate
+from scheduling.answers.live import Live, World, live_snapshot
+from tests.clock import NOW, after
+from tests.controllers.support import bind, make_node, make_pod
+
+pytestmark = pytest.mark.django_db
+
+
+def nominated(pod_id):
+    return live_snapshot().nominated_node_of(pod_id)
+
+
+@pytest.mark.parametrize("others", [0, 200], ids=["few changes", "many changes"])
+def test_the_log_says_for_whom_room_is_made(others):
+    """A mirror that has followed for long decides as one that is loaded now."""
+    make_node("n1")
+    make_node("n2")
+    pod_id, second = make_pod("vip"), make_pod("second")
+    assert nominated(pod_id) == ""
+    nominate(pod_id, "n1", now=after(1))
+    nominate(second, "n1", now=after(1))
+    for number in range(others):
+        make_pod(f"other-{number}")
+    assert nominated(pod_id) == nominated(second) == "n1"
+    nominate(pod_id, "n2", now=after(2))
+    nominate(second, "", now=after(2))
+    for number in range(others):
+        make_pod(f"more-{number}")
+    assert (nominated(pod_id), nominated(second)) == ("n2", "")
+    fresh = Live()
+    fresh.follow()
+    assert fresh.look(lambda mirror, _: mirror.snapshot.nominated_node_of(pod_id)) == "n2"
+
+
+def test_equal_pods_stand_in_the_same_order_for_every_mirror():
+    """Whoever was decided first, and whichever came first to a mirror."""
+    make_node("n1")
+    first, second, third = (make_pod(name) for name in ("a", "b", "c"))
+    live_snapshot()
+    for pod_id in (third, first, second):
+        bind(pod_id, "n1", now=NOW)
+
+    def order(snapshot):
+        return [pod.key for pod in sorted(snapshot.pods_on(0), key=lambda pod: pod.order)]
+
+    fresh = Live()
+    assert order(live_snapshot()) == [first, second, third]
+    assert fresh.look(lambda mirror, _: order(mirror.snapshot)) == [first, second, third]
+
+
+def test_what_is_kept_holds_for_one_revision():
+    make_node("n1")
+    world, again = World(), World()
+    assert world.shared() is again.shared()
+    assert world.revision == again.revision > 0
+    assert world.keep("count", lambda: [1]) is again.keep("count", lambda: [2])
+    make_node("n2")
+    later = World()
+    assert later.shared().node_count == 2
+    assert later.revision > world.revision
+    assert later.keep("count", lambda: [3]) == [3]
+    assert world.shared().node_count == 2
