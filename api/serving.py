@@ -50,6 +50,7 @@ from api import (
     resources,
     routes,
     state_metrics,
+    traces,
     waiting,
     watch,
 )
@@ -63,7 +64,7 @@ from api.lanes import Calls, Lane
 from api.shares import Shares
 from api.viewsets import MAX_OBJECT_BYTES
 from api.watch import parameters
-from clusterstate import catalogue
+from clusterstate import catalogue, tracing
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy
 from clusterstate.access.rules import Attributes
@@ -224,6 +225,8 @@ def _environ(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
         auth.USER: user,
         routes.ROUTE: routes.of(scope),
     }
+    if (span := scope.get(tracing.KEY)) is not None:
+        environ[tracing.KEY] = span
     for raw_name, raw_value in scope["headers"]:
         key = _key(raw_name)
         if key is not None:
@@ -245,6 +248,8 @@ def _key(header: bytes) -> str | None:
 def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
     """Count the answer to a request."""
     method = scope["method"]
+    if tracing.is_on():
+        traces.end(scope, code)
     metrics.observe(
         method,
         scope["path"],
@@ -613,6 +618,8 @@ class Application:
                     raise BadRequest("the form holds a NUL character")
                 started = time.perf_counter()
                 lane = self._lane(scope, body)
+                if tracing.is_on():
+                    traces.begin(scope)
                 answer = await lane.run(Work(scope, body, entry, caller.user), caller.flow)
             except _Disconnected:
                 return
@@ -715,6 +722,7 @@ class Application:
                     lane.start(asyncio.get_running_loop())
                 health.watch()
                 pulse.start(self._lanes)
+                tracing.start()
                 self._adder.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
@@ -724,6 +732,7 @@ class Application:
                 for lane in self._lanes:
                     lane.close()
                 self._adder.close()
+                tracing.stop()
                 audit.log.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

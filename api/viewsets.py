@@ -36,7 +36,7 @@ from api.replies import StoredList
 from api.requests import Request
 from api.scale import scale_of
 from api.views import ActionsMixin, StatusView
-from clusterstate import advice, lineage
+from clusterstate import advice, lineage, tracing
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
@@ -176,8 +176,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
         warnings += advice.about(kind.name, manifest, time.monotonic())
         if kind.names_creators or "fieldManager" in request.query_params:
             managed_fields.claim(kind, manifest, options.field_manager(request))
+        span = request.META.get(tracing.KEY)
+        creation = None if span is None else tracing.create(span, manifest)
 
         def created(stored: Stored) -> Response:
+            if creation is not None:
+                creation.end()
             return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
 
         batch = batches.of(request)

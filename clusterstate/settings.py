@@ -76,6 +76,8 @@ ALLOWED_HOSTS = environment.words("STOWAGE_ALLOWED_HOSTS", "*")
 # Whose X-Forwarded-For and X-Forwarded-Proto say who asks, and by which scheme.
 TRUSTED_PROXIES = environment.networks("STOWAGE_TRUSTED_PROXIES")
 METRICS_OPEN = environment.flag("STOWAGE_METRICS_OPEN", default=False)
+# Traces of pods for OpenTelemetry (`clusterstate.tracing`); the OTEL_* variables say where to.
+TRACES = environment.flag("STOWAGE_TRACES", default=False)
 
 # --- Evictions and the life of nodes --------------------------------------------------------------
 

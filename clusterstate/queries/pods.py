@@ -49,6 +49,18 @@ def find_pod(namespace: str, name: str) -> bytes | None:
     return None if row is None else _compose_now(*row)
 
 
+def annotations_of(ids: Sequence[int], name: str) -> dict[int, str]:
+    """Return an annotation's value by the ids of the pods that have it. Queries once."""
+    rows = sql.fetch(
+        "SELECT id, value FROM (SELECT t.id, replace(d.text, chr(1), '')::jsonb"
+        " -> 'metadata' -> 'annotations' ->> %s::text AS value"
+        " FROM pod t JOIN document d ON d.id = t.document_id WHERE t.id = ANY(%s)) f"
+        " WHERE value IS NOT NULL",
+        (name, sql.Int8s(list(ids))),
+    )
+    return dict(rows)
+
+
 _FIND_PODS = f"""
 SELECT k.position, d.text, t.revision, {POD_OVERLAY}, {_TIMER}
 FROM unnest(%s, %s) WITH ORDINALITY AS k(namespace, name, position)

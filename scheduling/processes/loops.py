@@ -28,7 +28,16 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
 
-from clusterstate import collector, heartbeats, reservations, sessions, shards, sql, steady_clock
+from clusterstate import (
+    collector,
+    heartbeats,
+    reservations,
+    sessions,
+    shards,
+    sql,
+    steady_clock,
+    tracing,
+)
 from clusterstate.actions import audit_log, decisions, history, housekeeping, progress
 from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
@@ -276,6 +285,7 @@ def start(process: str) -> None:
     sessions.keep()
     loop = _running[name] = Loop(name, run)
     loop.start()
+    tracing.start()
     _adders.append(Adder())
     _adders[-1].start()
 
@@ -301,3 +311,4 @@ def join(seconds: float) -> None:
         loop.join(seconds)
     while _adders:
         _adders.pop().close()
+    tracing.stop()

@@ -30,7 +30,7 @@ from typing import cast
 import structlog
 from django.db import connection
 
-from clusterstate import shards, sql, wake
+from clusterstate import shards, sql, tracing, wake
 from clusterstate.actions import events
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, BindResult, bind_pods
@@ -45,7 +45,7 @@ from scheduling.engine.queue.pending import PendingPod
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
-from scheduling.worker import measuring
+from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.recorder import Recorder
 from scheduling.worker.refusals import UnwrittenRefusals, moment, stage
@@ -55,6 +55,8 @@ logger = structlog.get_logger(__name__)
 _INLINE = 32
 """Up to so many pods are bound on the caller's thread: handing over would cost more."""
 _EVENTS_AT_ONCE = 2000
+_TRACED_AT_ONCE = 10_000
+"""Bound pods that wait for their traces to be told of; under load the oldest are let go."""
 _REFUSALS_AT_ONCE = 500
 """So many refusals are written at a time: no pod waits for a long list."""
 _SCHEDULER_ERROR = "SchedulerError"
@@ -80,7 +82,8 @@ class Binder:
         self._underway: Future[BindResult] | None = None
         self._batch: list[Binding] = []
         self._decided_at = (0, datetime.fromtimestamp(0, UTC))
-        self._began = time.perf_counter()
+        self._began = self._submitted = time.perf_counter()
+        self._traced: deque[tuple[int, traces.Times]] = deque(maxlen=_TRACED_AT_ONCE)
         self._leaning: dict[int, Binding] = {}
         self._leaning_in = mirror.snapshot
         self._turns: dict[int, int] = {}
@@ -143,6 +146,7 @@ class Binder:
             return 0
         self._batch = bindings
         self._began = time.perf_counter() if began is None else began
+        self._submitted = time.perf_counter()
         self._decided_at = self._mirror.snapshot.revision, datetime.fromtimestamp(now, UTC)
         if len(bindings) <= _INLINE:
             self._underway = Future()
@@ -200,6 +204,12 @@ class Binder:
         queue, seconds = self._mirror.queue, time.perf_counter() - self._began
         popped_at = self._decided_at[1].timestamp()
         measuring.bound(queue.waited(one.pod_id for one in bound), popped_at, seconds)
+        if tracing.is_on():
+            decided_at = popped_at + self._submitted - self._began
+            for one in bound:
+                since = queue.place(one.pod_id).since if one.pod_id in queue else popped_at
+                times = traces.Times(since, popped_at, decided_at, popped_at + seconds)
+                self._traced.append((one.pod_id, times))
         for pod_id, _ in result.bound:
             if pod_id in self._reserved:
                 self._outcomes[pod_id] = True
@@ -492,6 +502,10 @@ class Binder:
                 self.refused.move(self._mirror.queue, _EVENTS_AT_ONCE if most is None else most)
             if most is not None:
                 return
+        if self._traced:
+            traced = list(self._traced)
+            self._traced.clear()
+            traces.tell(traced)
         count = len(self._news) if most is None else min(most, len(self._news))
         news = [self._news.popleft() for _ in range(count)]
         moment = datetime.fromtimestamp(now, UTC)

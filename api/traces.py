@@ -1,0 +1,27 @@
+"""The span of a request that creates a pod, which the server begins and ends.
+
+Only where this process traces (``clusterstate.tracing``) is anything of it called.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from api import routes
+from clusterstate import tracing
+
+
+def begin(scope: MutableMapping[str, Any]) -> None:
+    """Begin the span of an ASGI request, if it creates pods."""
+    target = routes.of(scope).target
+    if scope["method"] != "POST" or target is None or target.kind.name != "Pod" or target.name:
+        return
+    given: bytes = next((v for key, v in scope["headers"] if key == b"traceparent"), b"")
+    span = tracing.request(scope["path"], given.decode("latin-1"))
+    if span is not None:
+        scope[tracing.KEY] = span
+
+
+def end(scope: MutableMapping[str, Any], code: int) -> None:
+    """End it, if it has one."""
+    if (span := scope.get(tracing.KEY)) is not None:
+        tracing.answered(span, code)

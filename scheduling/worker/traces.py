@@ -1,0 +1,38 @@
+"""What is told of traced pods when they are bound (``clusterstate.tracing``)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from clusterstate import tracing
+from clusterstate.queries.pods import annotations_of, pods_by_id
+
+
+class Times(msgspec.Struct, frozen=True):
+    """When a pod came, left the queue, was decided and was bound; seconds since the epoch."""
+
+    since: float
+    popped_at: float
+    decided_at: float
+    bound_at: float
+
+
+def tell(pods: Sequence[tuple[int, Times]]) -> None:
+    """Tell of those of the pods that carry a trace. Queries twice."""
+    carried = annotations_of([pod_id for pod_id, _ in pods], tracing.ANNOTATION)
+    rows = pods_by_id(list(carried))
+    for pod_id, times in pods:
+        if pod_id not in carried or (row := rows.get(pod_id)) is None:
+            continue
+        tracing.scheduled(
+            carried[pod_id],
+            since=times.since,
+            popped_at=times.popped_at,
+            decided_at=times.decided_at,
+            bound_at=times.bound_at,
+            attributes={
+                "k8s.namespace.name": row.namespace,
+                "k8s.pod.name": row.name,
+                "k8s.node.name": row.node_name,
+            },
+        )
