@@ -171,18 +171,20 @@ def make_plugin(case: Case) -> Any:
                 node_inclusion_policy=gates.get("NodeInclusionPolicyInPodTopologySpread", True),
                 **comparison,
             )
-        case "NodeName" | "NodePorts" | "ImageLocality":
-            return {"NodeName": NodeName, "NodePorts": NodePorts, "ImageLocality": ImageLocality}[
-                name
-            ]()
+        case "NodeName":
+            return NodeName()
+        case "NodePorts":
+            return NodePorts()
+        case "ImageLocality":
+            return ImageLocality()
         case "NodeResourcesFit":
             return NodeResourcesFit(args, sidecar_containers=gates.get("SidecarContainers", True))
-    kinds = {
+    with_arguments_alone = {
         "NodeAffinity": NodeAffinity,
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
         "InterPodAffinity": InterPodAffinity,
     }
-    return kinds[name](args)
+    return with_arguments_alone[name](args)
 
 
 def run_plugin_case(case: Case) -> Outcome:

@@ -43,7 +43,6 @@ _CHANGED: Final = {
 }
 _DISRUPTED: Final = '"DisruptionTarget"'
 _BY_PREEMPTION: Final = "PreemptionByScheduler"
-_TAINT_MANAGER: Final = "DeletionByTaintManager"
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

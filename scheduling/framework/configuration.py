@@ -149,17 +149,19 @@ BUILT_IN: dict[str, PluginInfo] = {
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
 
+OFF_BY_DEFAULT: frozenset[str] = frozenset()
+"""Plugins of this package that act only where a profile names them."""
+
+_WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+}
+"""Weights in the default set; the others weigh 1."""
+
 DEFAULT_MULTI_POINT: tuple[PluginUse, ...] = tuple(
-    PluginUse(
-        name,
-        {
-            "TaintToleration": 3,
-            "NodeAffinity": 2,
-            "PodTopologySpread": 2,
-            "InterPodAffinity": 2,
-        }.get(name, 1),
-    )
-    for name in BUILT_IN
+    PluginUse(name, _WEIGHTS.get(name, 1)) for name in BUILT_IN if name not in OFF_BY_DEFAULT
 )
 """Kubernetes' default plugins and weights (default_plugins.go, v1.36), no volumes, no devices."""
 

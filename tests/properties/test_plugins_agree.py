@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.framework.configuration import BUILT_IN
 from tests import harness
 from tests.conformance import plugin_cases
 from tests.conformance.cluster_cases import differences
@@ -99,8 +100,8 @@ ARGS: dict[str, st.SearchStrategy[Manifest]] = {
     "InterPodAffinity": _inter_pod,
     "ImageLocality": _nothing,
 }
-FILTERS = [n for n in ARGS if n not in ("NodeResourcesBalancedAllocation", "ImageLocality")]
-SCORES = [n for n in ARGS if n not in ("NodeUnschedulable", "NodeName", "NodePorts")]
+FILTERS = [name for name in ARGS if "filter" in BUILT_IN[name].points]
+SCORES = [name for name in ARGS if "score" in BUILT_IN[name].points]
 
 
 def _agree(case: Manifest) -> None:
