@@ -8,9 +8,10 @@ about other pods come to is its program (``programs``); a class that only one no
 line, its row is judged by itself.
 
 A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit,
-NodeResourcesBalancedAllocation) and on terms that a program covers. Pods that are nominated to
-nodes are counted there, where they count for every pod of the run. ``decide`` stops before the
-first pod of another class, or that fits nowhere. Decisions and records are those of the reference
+NodeResourcesBalancedAllocation) and on terms that a program covers. The requests of pods that are
+nominated to nodes are taken as used there, where they count for every pod of the run; a class whose
+filters count such pods by terms takes the reference path. ``decide`` stops before the first pod of
+another class, or that fits nowhere. Decisions and records are those of the reference
 path, ``engine.cycle``.
 
 Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
@@ -101,6 +102,8 @@ class FastLane:
         self.nowhere = False
         self._learned = False
         self._stamp: tuple[int, ...] = ()
+        self._nominated_at = -1
+        self._nominated: list[PodInfo] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -361,14 +364,14 @@ class FastLane:
             ahead.pins.append(compiled.key)
         else:
             if compiled.program is not None:
-                if snapshot.nominations.lowest_priority < NO_PRIORITY:
-                    return False  # terms count pods that are nominated as well
                 programs = self._programs
                 if not programs.holds(compiled.program) or not programs.sync(compiled.program):
                     compiled = info.memo[memo_key] = self._compiler.compile(info)
                     if compiled.stamp != stamp or compiled.plan is None:
                         return False
             program = compiled.program
+            if program is not None and self._counts_nominated(program):
+                return False
             if program is not None and program.private and not self._settled(compiled):
                 compiled.plan = None
                 return False
@@ -380,6 +383,27 @@ class FastLane:
         ahead.lines.append(line)
         ahead.programs.append(compiled.program)
         return True
+
+    def _counts_nominated(self, program: Program) -> bool:
+        """Return whether a filter of the class counts a pod that is nominated to some node.
+
+        Such a pod counts on its own node alone, and only while that node is judged
+        (RunFilterPluginsWithNominatedPods), which no group of rows can say. Scores do not count it.
+        """
+        snapshot = self._snapshot
+        if snapshot.nominations.lowest_priority == NO_PRIORITY or not program.filtered_by:
+            return False
+        if self._nominated_at != snapshot.nomination_version:
+            self._nominated_at = snapshot.nomination_version
+            nominated = snapshot.nominations.of_node.values()
+            by_peer = {info.peer: info for there in nominated for info in there.values()}
+            self._nominated = list(by_peer.values())
+        filtered_by = {id(counter) for counter in program.filtered_by}
+        return any(
+            id(counter) in filtered_by
+            for info in self._nominated
+            for counter, _ in snapshot.counted_by(info)
+        )
 
     def _versions(self) -> tuple[int, ...]:
         """Return what the kind of a class holds for."""

@@ -27,7 +27,7 @@ from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
 from scheduling.engine.counter_columns import CounterColumns
 from scheduling.engine.plans import Plan
 from scheduling.engine.snapshot import Snapshot
-from scheduling.engine.statements import FEW_WATCHES, Stated, Statements
+from scheduling.engine.statements import FEW_WATCHES, FILTERING, Stated, Statements
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask
 from scheduling.framework.interface import CycleState, Plugin, Score
 from scheduling.framework.runtime import Framework
@@ -96,6 +96,8 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
     asked_again: list[Counter]
     """Counters that decide whether a plugin skips its score."""
     asked_at: int
+    filtered_by: list[Counter]
+    """Counters that filters look at; those of scores are not among them."""
     scoring: dict[str, Plugin]
     private: bool
     taken: Status
@@ -247,6 +249,9 @@ class Programs:
             for term in stated.terms
             if term.kind in (Kind.SCORED, Kind.UNTOUCHED)
         ]
+        filtered_by = [t.table.counter for t in stated.terms if t.kind in FILTERING]
+        if stated.counter is not None:
+            filtered_by.append(stated.counter)
         used = [
             counter
             for counter, watch in zip(counters, watch_of, strict=True)
@@ -265,6 +270,7 @@ class Programs:
             seen=-1,
             asked_again=asked_again,
             asked_at=_changes(asked_again),
+            filtered_by=filtered_by,
             scoring=stated.scoring,
             private=private,
             taken=stated.taken,

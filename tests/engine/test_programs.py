@@ -172,6 +172,47 @@ class Sides:
         return slow
 
 
+def nominate(sides: Sides, number: int, pod: Pod, node_name: str) -> None:
+    for snapshot in sides.snapshots:
+        snapshot.nominate(f"default/waits-{number}", snapshot.intern(from_pod(pod)), node_name)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_programs_decide_as_the_reference_path_while_pods_are_nominated(seed: int) -> None:
+    """Whether their own filters count the nominated pods, their scores alone, or neither."""
+    dice = random.Random(seed)
+    sides = Sides([world(20, seed), world(20, seed)], seed)
+    pods = [pod_of(number, dice) for number in range(8)]
+    preemptors = [
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=9))
+        for pod in (*pods, make_pod("p").asks(cpu="1").labelled(app="another").build())
+    ]
+    for step in range(6):
+        wanted = [dice.choice(pods) for _ in range(12)]
+        for number in range(step):
+            nominate(sides, number, dice.choice(preemptors), f"n{dice.randrange(20)}")
+        sides.place(wanted, [f"default/{step}-{at}" for at in range(len(wanted))])
+        if step == 3:
+            for snapshot in sides.snapshots:
+                snapshot.unnominate("default/waits-0")
+    assert_counts_are_true(sides.snapshots[1])
+
+
+def test_nominated_pods_that_no_filter_counts_leave_pods_with_terms_to_the_loop() -> None:
+    sides = Sides([world(70, 1, services=2), world(70, 1, services=2)], 5)
+    base = make_pod("p").asks(cpu="10m")
+    apart = base.labelled(app="app-0").away_from(HOSTNAME, app="app-0").build()
+    spread = behind_service(1)
+    other = base.labelled(app="another").priority(9)
+    nominate(sides, 0, other.build(), "n1")
+    nominate(sides, 1, base.labelled(app="app-1").priority(9).build(), "n2")
+    sides.place([apart, spread] * 20, [f"default/{at}" for at in range(40)])
+    assert sides.by_loop == 40, "only the scores of the second class count a nominated pod"
+    nominate(sides, 2, base.labelled(app="app-0").priority(9).build(), "n3")
+    sides.place([apart] * 5, [f"default/apart-{at}" for at in range(5)])
+    assert sides.by_loop == 40
+
+
 @pytest.mark.parametrize("nodes", [1, 3, 20, 63, 64, 65, 500])
 @pytest.mark.parametrize("seed", range(6))
 def test_programs_decide_as_the_reference_path(nodes: int, seed: int) -> None:
