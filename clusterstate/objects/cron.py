@@ -43,6 +43,9 @@ _LONGEST_PAUSE: Final = 292 * 366 * 86400.0
 """Seconds that Go's durations can hold, about 292 years."""
 _LONGEST_SEARCH: Final = 5 * 366
 """Days after which a schedule counts as one that never comes, such as the 30th of February."""
+_FIRST: Final = datetime(2, 1, 1, tzinfo=UTC)
+_LAST_YEAR: Final = 9990
+"""Between these a search meets neither end of the calendar; a client may write any time."""
 
 
 class _Fields(msgspec.Struct, frozen=True):
@@ -78,7 +81,9 @@ class Schedule:
         if self._every is not None:
             following = moments.after(moment.replace(microsecond=0), self._every.total_seconds())
             return None if moments.is_never(following) else following
-        start = moment.astimezone(self._zone)
+        if moment.year >= _LAST_YEAR:
+            return None
+        start = max(moment, _FIRST).astimezone(self._zone)
         for ahead in range(_LONGEST_SEARCH):
             day = start.date() + timedelta(days=ahead)
             if self._fields.has(day):
@@ -94,6 +99,7 @@ class Schedule:
             times = (now - moment) // self._every
             return (moment + times * self._every).astimezone(UTC) if times > 0 else None
         back = timedelta(minutes=1)
+        longest = timedelta(days=_LONGEST_SEARCH)
         while True:
             start = max(moment, now - back)
             found = self.after(start)
@@ -101,9 +107,9 @@ class Schedule:
                 while (following := self.after(found)) is not None and following <= now:
                     found = following
                 return found
-            if start == moment:
+            if start == moment or back == longest:
                 return None
-            back *= 2
+            back = min(back * 2, longest)
 
     def _on(self, day: date, earliest: int, moment: datetime) -> datetime | None:
         for hour in self._fields.hours:

@@ -5,6 +5,7 @@ import pytest
 from clusterstate.objects import document
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads import job_rules as rules
+from scheduling.controllers.workloads.job_indexes import Indexes
 from scheduling.controllers.workloads.pods import OwnedPod
 from tests.clock import NOW, after
 
@@ -178,7 +179,37 @@ def test_an_indexed_job_needs_each_index_once():
 
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "0,2-4,7,9,10", "3-100"])
 def test_indexes_as_text(text):
-    assert policies.format_indexes(policies.parse_indexes(text)) == text
+    assert Indexes.parse(text, 1000).text() == text
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("100%", ""),
+        ("0,x,2", "0,2"),
+        ("3-,1", "1"),
+        ("2-1", ""),
+        ("-1", ""),
+        ("1-3,2-9", "1-4"),
+        ("4,0", "0,4"),
+        ("7", ""),
+        (",,", ""),
+        ("0-99999999999999999999", ""),
+        ("0-2000000000", "0-4"),
+    ],
+)
+def test_indexes_that_a_client_wrote_into_the_status_stop_no_job(written, meant):
+    spec = {"completionMode": "Indexed", "completions": 5, "parallelism": 5}
+    found = plan(job(**spec, status={"completedIndexes": written}), [])
+    assert found.status.get("completedIndexes", "") == meant
+
+
+def test_a_billion_indexes_are_an_interval():
+    indexes = Indexes.parse("0-1999999999", 2**31 - 1)
+    assert indexes.number == 2_000_000_000
+    assert next(indexes.missing(2**31 - 1)) == 2_000_000_000
+    assert (indexes | Indexes.of([2_000_000_000])).text() == "0-2000000000"
+    assert indexes.common(Indexes.parse("5-7,3000000000", 2**33)) == 3
 
 
 def test_a_job_of_another_controller_is_left_alone():

@@ -74,6 +74,11 @@ def replicated(kind: str) -> dict[str, Any]:
     return {"apiVersion": KINDS[kind].api_version, "kind": kind, "spec": spec}
 
 
+def job_spec() -> dict[str, Any]:
+    template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
+    return {"template": template, "completions": 2, "completionMode": "Indexed"}
+
+
 def bases() -> dict[str, dict[str, Any]]:
     budget = {"maxUnavailable": 1, "selector": {}}
     return {
@@ -84,6 +89,14 @@ def bases() -> dict[str, dict[str, Any]]:
         "ReplicaSet": replicated("ReplicaSet"),
         "ReplicationController": replicated("ReplicationController"),
         "Deployment": replicated("Deployment"),
+        "DaemonSet": replicated("DaemonSet"),
+        "StatefulSet": replicated("StatefulSet"),
+        "Job": {"spec": job_spec()},
+        "CronJob": {"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": job_spec()}}},
+        "HorizontalPodAutoscaler": {
+            "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "x1"}}
+        },
+        "ResourceQuota": {"spec": {"hard": {"pods": "100", "count/jobs.batch": "9"}}},
         "Service": {"spec": {"ports": [{"port": 80}]}},
         "PriorityClass": {"value": 1},
         "Event": {"involvedObject": {"kind": "Node", "name": "n1", "namespace": "default"}},
@@ -105,7 +118,7 @@ def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     create(api, pod("neighbour", nodeName="n1", **tolerates(5)))
     create(api, pod("waits"))
     let_in = []
-    for number in range(25):
+    for number in range(40):
         kind = rng.choice(sorted(bases()))
         base = copy.deepcopy(bases()[kind])
         base |= {"apiVersion": KINDS[kind].api_version, "kind": kind}
@@ -132,10 +145,11 @@ def test_any_object_that_is_let_in_stops_nobody(api, seed) -> None:
     everybody.watch(0)
     neighbour = decode_object(find_object("Pod", "default", "neighbour"))
     assert "deletionTimestamp" in neighbour["metadata"], let_in
+    everybody.follow(began + timedelta(seconds=70))  # a minute on, so that CronJobs are due
     assert everybody.set_aside() == [], let_in
     assert everybody.read_everything(api.client, api.token) == []
     assert everybody.open_every_page(person("anna", superuser=True)) == []
     for kind, name, manifest in let_in:
         answer = api.delete(f"{path_of(kind)}/{name}")
         assert answer.status < 500, (manifest, answer.raw)
-    everybody.follow(began + timedelta(seconds=60))
+    everybody.follow(began + timedelta(seconds=140))

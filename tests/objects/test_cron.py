@@ -39,6 +39,17 @@ def test_a_day_that_does_not_exist_never_comes():
     )
 
 
+@pytest.mark.parametrize("zone", [None, "Pacific/Kiritimati", "Pacific/Niue"])
+@pytest.mark.parametrize("schedule", ["* * * * *", "0 0 30 2 *", "@yearly"])
+def test_the_ends_of_the_calendar_are_moments_like_others(schedule, zone):
+    first, last = at("0001-01-01T00:00:00"), at("9999-12-31T23:59:59")
+    now = at("2026-03-01T12:00:30")
+    one = Schedule(schedule, zone)
+    assert one.after(last) is None
+    assert one.latest(last, now) is None
+    assert one.latest(first, now) == one.latest(at("2020-01-01T00:00:00"), now)
+
+
 def test_a_pause_that_no_clock_outlives_never_ends():
     endless = Schedule("@every 99999999999999999999h99999999h")
     assert endless.after(at("9990-01-01T00:00:00")) is None

@@ -4,12 +4,12 @@ Pure. Rules: pkg/controller/job (``pod_failure_policy.go``, ``success_policy.go`
 ``indexed_job_utils.go``, ``backoff_utils.go``), v1.36.
 """
 
-from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
 from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.job_indexes import Indexes
 from scheduling.controllers.workloads.pods import OwnedPod
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -117,45 +117,17 @@ def fails_index(spec: Manifest, pod: OwnedPod, namespace: str) -> bool:
     return found.counts and failures_of(pod)[0] >= limit
 
 
-def parse_indexes(text: str) -> set[int]:
-    """Return the indexes of a text like ``0,3-5``."""
-    return {one for first, last in _spans(text) for one in range(first, last + 1)}
-
-
-def _spans(text: str) -> list[tuple[int, int]]:
-    """Return the first and the last index of each part: a part may have a billion."""
-    parts = (part.partition("-") for part in text.split(",") if part)
-    return [(int(first), int(last or first)) for first, _, last in parts]
-
-
-def format_indexes(indexes: Collection[int]) -> str:
-    """Return indexes as text: runs of three and more as ``3-5``."""
-    parts: list[str] = []
-    run: list[int] = []
-    for index in [*sorted(indexes), None]:
-        if run and (index is None or index != run[-1] + 1):
-            parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
-            run = []
-        if index is not None:
-            run.append(index)
-    return ",".join(parts)
-
-
-def success(spec: Manifest, succeeded: Collection[int]) -> str:
+def success(spec: Manifest, succeeded: Indexes) -> str:
     """Return which rule says that enough succeeded, empty if none (``matchSuccessPolicy``)."""
     policy: Manifest = spec.get("successPolicy") or {}
     completions = spec.get("completions") or 0
     for number, rule in enumerate(policy.get("rules") or ()):
         wanted, count = rule.get("succeededIndexes"), rule.get("succeededCount")
-        there = len(succeeded)
+        there = succeeded.number
         if wanted is not None:
-            spans = [
-                (first, min(last, completions - 1))
-                for first, last in _spans(wanted)
-                if first < completions
-            ]
-            there = sum(any(a <= one <= b for a, b in spans) for one in succeeded)
-            count = sum(b - a + 1 for a, b in spans) if count is None else count
-        if succeeded and count is not None and there >= count:
+            named = Indexes.parse(wanted, completions)
+            there = succeeded.common(named)
+            count = named.number if count is None else count
+        if succeeded.spans and count is not None and there >= count:
             return f"Matched rules at index {number}"
     return ""

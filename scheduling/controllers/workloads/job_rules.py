@@ -19,12 +19,8 @@ import msgspec
 from clusterstate.objects import document, moments
 from clusterstate.objects.meta import Manifest
 from scheduling.controllers.workloads import job_policy_rules as policies
-from scheduling.controllers.workloads.job_policy_rules import (
-    format_indexes,
-    index_of,
-    is_failed,
-    parse_indexes,
-)
+from scheduling.controllers.workloads.job_indexes import Indexes
+from scheduling.controllers.workloads.job_policy_rules import index_of, is_failed
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
@@ -92,20 +88,22 @@ class _Planner:
         self._ended = [
             one for one in pods if one.is_tracked and (one.phase == "Succeeded" or self._fails(one))
         ]
-        self._indexes = parse_indexes(self._before.get("completedIndexes") or "")
-        self._failed_indexes = parse_indexes(self._before.get("failedIndexes") or "")
+        self._indexes = self._indexes_before("completedIndexes")
+        self._failed_indexes = self._indexes_before("failedIndexes")
         if self._indexed:
             done = (index_of(one) for one in self._ended if one.phase == "Succeeded")
-            self._indexes |= {one for one in done if one is not None and one < self._completions}
+            self._indexes |= Indexes.of(
+                one for one in done if one is not None and one < self._completions
+            )
         if self._per_index:
-            self._failed_indexes |= {
+            self._failed_indexes |= Indexes.of(
                 index
                 for one in self._ended
                 if (index := index_of(one)) is not None
                 and index < self._completions
                 and self._fails(one)
                 and policies.fails_index(self._spec, one, self._namespace)
-            }
+            )
         self._last_failures = self._find_last_failures()
         self._choose(self._ended)
         self._started: str | None = self._before.get("startTime")
@@ -113,6 +111,9 @@ class _Planner:
         self._plan = Plan(
             status={}, create=[], failures={}, delete=[], count=[], events=[], due_at=None
         )
+
+    def _indexes_before(self, field: str) -> Indexes:
+        return Indexes.parse(self._before.get(field) or "", self._completions)
 
     def _fails(self, pod: OwnedPod) -> bool:
         return is_failed(self._spec, pod)
@@ -138,7 +139,7 @@ class _Planner:
         counting = (policies.judge(self._spec, one, self._namespace).counts for one in failed)
         self._failed = (self._before.get("failed") or 0) + sum(counting)
         if self._indexed:
-            self._succeeded = len(self._indexes)
+            self._succeeded = self._indexes.number
         else:
             succeeded = sum(one.phase == "Succeeded" for one in self._count)
             self._succeeded = (self._before.get("succeeded") or 0) + succeeded
@@ -214,11 +215,11 @@ class _Planner:
 
     def _outcome_of_indexes(self) -> tuple[str, str, str] | None:
         if self._per_index:
-            most, failed = self._spec.get("maxFailedIndexes"), len(self._failed_indexes)
+            most, failed = self._spec.get("maxFailedIndexes"), self._failed_indexes.number
             if most is not None and failed > most:
                 text = "Job has exceeded the specified maximal number of failed indexes"
                 return _FAILED, "MaxFailedIndexesExceeded", text
-            if failed and failed + len(self._indexes) >= self._completions:
+            if failed and failed + self._indexes.number >= self._completions:
                 return _FAILED, "FailedIndexes", "Job has failed indexes"
         if self._indexed and (matched := policies.success(self._spec, self._indexes)):
             return _COMPLETE, "SuccessPolicy", matched
@@ -312,10 +313,8 @@ class _Planner:
         if policies.only_replaces_failed(self._spec):
             present = [one for one in self._pods if not one.phase_is_final]
         taken = self._indexes | self._failed_indexes
-        taken |= {index for one in present if (index := index_of(one)) is not None}
-        free = (
-            one for one in range(self._completions) if one not in taken and not self._rests(one)
-        )
+        taken |= Indexes.of(index for one in present if (index := index_of(one)) is not None)
+        free = (one for one in taken.missing(self._completions) if not self._rests(one))
         return [index for _, index in zip(range(count), free, strict=False)]
 
     def _failures_before(self, index: int) -> tuple[int, int]:
@@ -387,8 +386,8 @@ class _Planner:
             "startTime": self._started,
             "completionTime": self._completed,
             "conditions": self._conditions,
-            "completedIndexes": format_indexes(self._indexes) if self._indexed else "",
-            "failedIndexes": format_indexes(self._failed_indexes) if self._per_index else None,
+            "completedIndexes": self._indexes.text() if self._indexed else "",
+            "failedIndexes": self._failed_indexes.text() if self._per_index else None,
             "uncountedTerminatedPods": {},
         }
         kept = ("ready", "terminating", "uncountedTerminatedPods")

@@ -209,8 +209,8 @@ def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
         HASH_LABEL: revision["metadata"]["name"],
     }
     claims = {
-        claim["metadata"]["name"]: {
-            "name": claim["metadata"]["name"],
+        _name_of(claim): {
+            "name": _name_of(claim),
             "persistentVolumeClaim": {"claimName": claim_name(owner, claim, ordinal)},
         }
         for claim in owner["spec"].get("volumeClaimTemplates") or ()
@@ -234,7 +234,12 @@ def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
 
 def claim_name(owner: Manifest, claim: Manifest, ordinal: int) -> str:
     """Return the name of the claim that the pod of an ordinal has by a template."""
-    return f"{claim['metadata']['name']}-{owner['metadata']['name']}-{ordinal}"
+    return f"{_name_of(claim)}-{owner['metadata']['name']}-{ordinal}"
+
+
+def _name_of(claim: Manifest) -> str:
+    """Return the name of a claim's template; without one, its claims are refused for their name."""
+    return str((claim.get("metadata") or {}).get("name") or "")
 
 
 def keeper_of_claims(owner: Manifest, pod: OwnedPod) -> str:
@@ -269,17 +274,21 @@ def owners_of_claim(
 def claims_for(owner: Manifest, ordinal: int) -> list[Manifest]:
     """Return the claims that the pod of an ordinal needs, without an owner: they outlive it."""
     labels = (owner["spec"].get("selector") or {}).get("matchLabels") or {}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {
-                **{k: v for k, v in claim["metadata"].items() if k in ("labels", "annotations")},
-                "name": claim_name(owner, claim, ordinal),
-                "namespace": owner["metadata"]["namespace"],
-                "labels": {**(claim["metadata"].get("labels") or {}), **labels},
-            },
-            "spec": claim.get("spec") or {},
+    claims = []
+    for claim in owner["spec"].get("volumeClaimTemplates") or ():
+        given: Manifest = claim.get("metadata") or {}
+        metadata = {key: value for key, value in given.items() if key in ("labels", "annotations")}
+        metadata |= {
+            "name": claim_name(owner, claim, ordinal),
+            "namespace": owner["metadata"]["namespace"],
+            "labels": {**(given.get("labels") or {}), **labels},
         }
-        for claim in owner["spec"].get("volumeClaimTemplates") or ()
-    ]
+        claims.append(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": metadata,
+                "spec": claim.get("spec") or {},
+            }
+        )
+    return claims

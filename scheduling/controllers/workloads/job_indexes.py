@@ -1,0 +1,92 @@
+"""Sets of completion indexes, as a Job's status writes them: ``0,3-5``.
+
+Pure. They are kept as intervals, because a status that a client wrote may name a billion indexes.
+Rules: pkg/controller/job/indexed_job_utils.go (``parseIndexesFromString``, ``orderedIntervals``),
+v1.36.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+Span = tuple[int, int]
+"""The first and the last index of an interval."""
+_DIGITS: Final = 19
+"""More digits than any index has; such text is no number."""
+
+
+class Indexes:
+    """A set of indexes; not to be changed. ``spans`` rise, and none touches the next."""
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self.spans: list[Span] = []
+        for first, last in sorted(spans):
+            if self.spans and first <= self.spans[-1][1] + 1:
+                self.spans[-1] = (self.spans[-1][0], max(last, self.spans[-1][1]))
+            else:
+                self.spans.append((first, last))
+
+    @classmethod
+    def of(cls, indexes: Iterable[int]) -> "Indexes":
+        """Return the set of these indexes."""
+        return cls((one, one) for one in indexes)
+
+    @classmethod
+    def parse(cls, text: str, completions: int) -> "Indexes":
+        """Return the indexes below ``completions`` of a text, without parts that are no interval.
+
+        The text is a client's, if a client wrote the status: nothing in it is an error, as in
+        Kubernetes.
+        """
+        spans = []
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            last = last if dash else first
+            if _is_number(first) and _is_number(last):
+                span = int(first), min(int(last), completions - 1)
+                if span[0] <= span[1]:
+                    spans.append(span)
+        return cls(spans)
+
+    @property
+    def number(self) -> int:
+        """How many there are; there may be more than ``len`` can return."""
+        return sum(last - first + 1 for first, last in self.spans)
+
+    def __or__(self, other: "Indexes") -> "Indexes":
+        """Return the indexes that are in either."""
+        return Indexes([*self.spans, *other.spans])
+
+    def __contains__(self, index: int) -> bool:
+        """Whether an index is one of them."""
+        return any(first <= index <= last for first, last in self.spans)
+
+    def common(self, other: "Indexes") -> int:
+        """Return how many are in both."""
+        return sum(
+            max(0, min(last, end) - max(first, begin) + 1)
+            for first, last in self.spans
+            for begin, end in other.spans
+        )
+
+    def missing(self, completions: int) -> Iterator[int]:
+        """Yield the indexes below ``completions`` that are not among them, rising."""
+        at = 0
+        for first, last in self.spans:
+            yield from range(at, min(first, completions))
+            at = last + 1
+        yield from range(at, completions)
+
+    def text(self) -> str:
+        """Return them as text: runs of three and more as ``3-5``."""
+        return ",".join(
+            str(first)
+            if first == last
+            else f"{first},{last}"
+            if last == first + 1
+            else f"{first}-{last}"
+            for first, last in self.spans
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
