@@ -13,7 +13,8 @@ from django.conf import settings
 from clusterstate import changes, sql
 
 FOLLOWERS: Final = (
-    "cluster-roles", "evictions", "disruption", "garbage", "namespace-defaults", "runtime-classes",
+    "cluster-roles", "evictions", "disruption", "endpoints", "garbage", "namespace-defaults",
+    "runtime-classes",
     "workloads",
 )  # fmt: skip
 """Those who keep a cursor in a row and act on what comes after it (``controller_cursor``)."""
@@ -45,7 +46,10 @@ WHERE c.name = ANY(%s)
 
 def standing(now: datetime, *, patience: float = 5.0) -> Standing:
     """Return how the followers stand. Queries once; waits ``patience`` seconds at most."""
-    names = [name for name in FOLLOWERS if name != "workloads" or settings.CONTROLLERS]
+    at_work = set(settings.CONTROLLERS)
+    idle = {"workloads"} if not at_work else set()
+    idle |= {"endpoints"} if at_work.isdisjoint(("endpoint", "endpointslice")) else set()
+    names = [name for name in FOLLOWERS if name not in idle]
     with sql.patience(patience):
         counts, cursors = sql.fetch_together((_COUNTS, ()), (_LAG, (sql.Texts(names),)))
     return Standing(

@@ -111,7 +111,7 @@ LARGE_CLUSTER_SIZE = environment.integer(
 )
 # Whether something outside initialises new nodes; until then they are tainted `uninitialized`.
 EXTERNAL_CLOUD_PROVIDER = environment.flag("STOWAGE_EXTERNAL_CLOUD_PROVIDER", default=False)
-# Which workload controllers work (kube-controller-manager: --controllers).
+# Which controllers of workloads and endpoints work (kube-controller-manager: --controllers).
 CONTROLLERS = environment.chosen(
     "STOWAGE_CONTROLLERS",
     (
@@ -123,6 +123,8 @@ CONTROLLERS = environment.chosen(
         "job",
         "cronjob",
         "horizontalpodautoscaler",
+        "endpointslice",
+        "endpoint",
     ),
 )
 # How long after its grace period a pod is removed by force when its node's agent does not.

@@ -64,6 +64,12 @@ CONTROLLER_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
         Rule(("get",), ("*",), ("*/scale",)),
         *_EVENTS,
     ),
+    "endpoint-controller": (
+        _on("get list watch", "", "pods services"),
+        _on("create delete get list update", "", "endpoints"),
+        _on("create", "", "endpoints/restricted"),
+        *_EVENTS,
+    ),
     "endpointslice-controller": (
         _on("get list watch", "", "nodes pods services"),
         _on("update", "", "services/finalizers"),

@@ -125,9 +125,9 @@ ScopedResourceSelectorRequirement: operator scopeName values
 Secret: apiVersion immutable kind metadata stringData type
 Service: apiVersion kind metadata spec status
 ServiceAccount: apiVersion kind metadata
-ServicePort: name nodePort port protocol targetPort
+ServicePort: appProtocol name nodePort port protocol targetPort
 ServiceSpec: allocateLoadBalancerNodePorts clusterIP clusterIPs externalIPs ipFamilies
-  ipFamilyPolicy ports selector type
+  ipFamilyPolicy ports publishNotReadyAddresses selector trafficDistribution type
 StatefulSet: apiVersion kind metadata spec status
 StatefulSetOrdinals: start
 StatefulSetPersistentVolumeClaimRetentionPolicy: whenDeleted whenScaled
@@ -232,10 +232,8 @@ SecurityContext: allowPrivilegeEscalation appArmorProfile capabilities privilege
   windowsOptions
 ServiceAccount: secrets
 ServiceAccountTokenProjection: audience expirationSeconds path user
-ServicePort: appProtocol
 ServiceSpec: externalName externalTrafficPolicy healthCheckNodePort internalTrafficPolicy
   loadBalancerClass loadBalancerIP loadBalancerSourceRanges sessionAffinity sessionAffinityConfig
-  publishNotReadyAddresses trafficDistribution
 SessionAffinityConfig: clientIP
 SleepAction: seconds
 StorageOSVolumeSource: fsType readOnly secretRef volumeName volumeNamespace

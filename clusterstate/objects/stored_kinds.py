@@ -106,7 +106,7 @@ STORED_KINDS: Final = (
         code=84,
         wire_type=wire_types.Endpoints,
         short_names=("ep",),
-        not_done="no proxy here sends anything to endpoints, and none are made for Services",
+        not_done="no proxy here sends anything to endpoints",
     ),
     Kind(
         name="EndpointSlice",
@@ -116,7 +116,7 @@ STORED_KINDS: Final = (
         wire_type=wire_types.EndpointSlice,
         group="discovery.k8s.io",
         counts_generation=True,
-        not_done="no proxy here sends anything to endpoints, and none are made for Services",
+        not_done="no proxy here sends anything to endpoints",
     ),
     Kind(
         name="Ingress",

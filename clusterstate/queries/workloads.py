@@ -111,3 +111,16 @@ def without_agent(node_names: Collection[str]) -> set[str]:
         (sql.Texts(sorted(node_names)),),
     )
     return {row[0] for row in rows}
+
+
+def labels_of_classes_in(namespace: str) -> dict[int, str]:
+    """Return the labels, as JSON, of the scheduling classes that pods of a namespace have.
+
+    By class. Queries once.
+    """
+    rows = sql.fetch(
+        "SELECT c.id, c.labels::text FROM scheduling_class c"
+        " WHERE c.id IN (SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s)",
+        (namespace,),
+    )
+    return dict(rows)

@@ -28,6 +28,7 @@ from scheduling.controllers import (
     runtime_classes,
 )
 from scheduling.controllers.budgets import statuses
+from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.nodes import pressure
 from scheduling.controllers.pods import podgc
 from scheduling.controllers.workloads import follower as workloads
@@ -78,6 +79,11 @@ CONTROLLERS: Final[dict[str, Controller]] = {
         workloads.follow,
         lambda seen, now: seen.is_behind(workloads.NAME) or workloads.must_look_again(seen, now),
         actor.controller("workload-controllers"),  # each says its own name (`workloads.follower`)
+    ),
+    endpoints.NAME: Controller(
+        endpoints.follow,
+        endpoints.has_work,
+        actor.controller("endpointslice-controller"),  # each says its own name
     ),
     namespace_defaults.NAME: Controller(
         namespace_defaults.follow,

@@ -15,6 +15,7 @@ from scheduling.controllers import (
     runtime_classes,
 )
 from scheduling.controllers.budgets import statuses
+from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.pods import podgc
 from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod
@@ -64,8 +65,8 @@ def test_nobody_looks_when_nothing_happened():
     make_node("n")
     make_pod("p", "n")
     followers = [
-        statuses.NAME, runtime_classes.NAME, workloads.NAME, namespace_defaults.NAME,
-        cluster_roles.NAME, garbage.NAME,
+        statuses.NAME, runtime_classes.NAME, workloads.NAME, endpoints.NAME,
+        namespace_defaults.NAME, cluster_roles.NAME, garbage.NAME,
     ]  # fmt: skip
     assert _looked(after(61)) == followers
     assert _looked(after(62)) == []

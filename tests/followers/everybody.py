@@ -20,6 +20,7 @@ from scheduling.controllers import (
     runtime_classes,
 )
 from scheduling.controllers.budgets import statuses
+from scheduling.controllers.endpoints import follower as endpoints
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.pods import deletion, podgc
@@ -43,6 +44,7 @@ def follow(now: datetime) -> None:
     namespace_defaults.follow(now)
     cluster_roles.follow(now)
     workloads.follow(now)
+    endpoints.follow(now)
     garbage.follow(now)
     podgc.collect(now)
     manager.run(now)

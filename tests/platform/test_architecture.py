@@ -194,6 +194,7 @@ PLANTED = {
     "scheduling/simulation/planted.py": "import clusterstate.queries.objects\n",
     "scheduling/answers/planted.py": "import scheduling.worker.binder, clusterstate.local\n",
     "scheduling/controllers/planted.py": "import scheduling.controllers.manager\n",
+    "scheduling/controllers/endpoints/planted.py": "",
     "scheduling/controllers/evictions/planted.py": "",
     "scheduling/controllers/workloads/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",

@@ -1,0 +1,243 @@
+"""The EndpointSlices of a Service: which to make, change and delete.
+
+Pure. As few slices change as possible, because every change of one goes to every proxy. Rules:
+endpointslice/reconciler.go (``reconcileByAddressType``, ``reconcileByPortMapping``), utils.go
+(``setEndpointSliceLabels``) and trafficdist/trafficdist.go, v1.36.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.endpoints.targets import (
+    Ports,
+    Target,
+    chosen,
+    hostname_of,
+    is_headless,
+    ports_of,
+    reference,
+)
+
+MOST: Final = 100
+"""Endpoints in a slice (kube-controller-manager: --max-endpoints-per-slice)."""
+SERVICE_NAME: Final = "kubernetes.io/service-name"
+MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
+CONTROLLER: Final = "endpointslice-controller.k8s.io"
+HEADLESS: Final = "service.kubernetes.io/headless"
+_RESERVED: Final = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
+
+
+class Plan(msgspec.Struct):
+    """What to do: content of new slices, slices with their new content, slices to delete.
+
+    A content is what ``content`` returns.
+    """
+
+    create: list[Manifest] = []
+    update: list[tuple[Manifest, Manifest]] = []
+    delete: list[Manifest] = []
+
+
+def is_mine(one: Manifest, service_name: str) -> bool:
+    """Return whether a slice is one that this controller keeps for a Service."""
+    labels = one["metadata"].get("labels") or {}
+    return labels.get(MANAGED_BY) == CONTROLLER and labels.get(SERVICE_NAME) == service_name
+
+
+def labels_of(service: Manifest) -> dict[str, str]:
+    """Return the labels of a Service's slices: its own, and those by which they are found."""
+    own: Mapping[str, str] = service["metadata"].get("labels") or {}
+    labels = {key: value for key, value in own.items() if key not in _RESERVED}
+    if is_headless(service):
+        labels[HEADLESS] = ""
+    return labels | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: CONTROLLER}
+
+
+def new_slice(service: Manifest, family: str, made: Manifest) -> Manifest:
+    """Return the manifest of a new slice with a content."""
+    metadata = service["metadata"]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "generateName": f"{metadata['name']}-",
+            "namespace": metadata["namespace"],
+            "labels": labels_of(service),
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "addressType": family,
+        **made,
+    }
+
+
+def plan(
+    service: Manifest,
+    present: Iterable[Manifest],
+    targets: Iterable[Target],
+    zones: Mapping[str, str],
+    family: str,
+) -> Plan:
+    """Return what brings the slices of a family to the pods that the Service selects.
+
+    ``present``: the Service's slices. ``zones`` has an entry for each node, empty where it has no
+    zone.
+    """
+    wanted: dict[Ports, dict[str, Manifest]] = {}
+    for target in chosen(service, targets, zones, family):
+        endpoint = _endpoint(service, target, zones, family)
+        wanted.setdefault(ports_of(service, target), {})[target.uid] = endpoint
+    by_ports: dict[Ports, list[Manifest]] = {}
+    for one in present:
+        if one.get("addressType") == family:
+            by_ports.setdefault(_ports_in(one), []).append(one)
+    made = Plan()
+    number = 0
+    for ports in sorted({*wanted, *by_ports}):
+        slices = by_ports.get(ports, [])
+        number += len(slices)
+        _fill(made, ports, slices, wanted.get(ports, {}))
+    if not made.create and len(made.delete) == number:
+        _keep_an_empty_one(made)
+    while made.create and made.delete:
+        made.update.append((made.delete.pop(), made.create.pop()))
+    labels = labels_of(service)
+    changed = {one["metadata"]["uid"] for one, _ in made.update}
+    changed |= {one["metadata"]["uid"] for one in made.delete}
+    for slices in by_ports.values():
+        for one in slices:
+            metadata = one["metadata"]
+            if metadata["uid"] not in changed and metadata.get("labels") != labels:
+                made.update.append((one, content(_ports_in(one), one.get("endpoints") or [])))
+    return made
+
+
+def content(ports: Ports, endpoints: Sequence[Manifest]) -> Manifest:
+    """Return the ports and endpoints of a slice as it holds them."""
+    return {
+        "endpoints": list(endpoints),
+        "ports": [
+            {
+                "name": name,
+                "port": number,
+                "protocol": protocol,
+                **({"appProtocol": application} if application else {}),
+            }
+            for name, number, protocol, application in ports
+        ],
+    }
+
+
+def _ports_in(one: Manifest) -> Ports:
+    return tuple(
+        sorted(
+            (
+                port.get("name") or "",
+                port.get("port") or 0,
+                port.get("protocol") or "TCP",
+                port.get("appProtocol") or "",
+            )
+            for port in one.get("ports") or ()
+        )
+    )
+
+
+def _fill(
+    made: Plan, ports: Ports, slices: Sequence[Manifest], wanted: Mapping[str, Manifest]
+) -> None:
+    """Plan for the slices that have these ports, and the endpoints that they shall hold."""
+    left = dict(wanted)
+    held: list[tuple[Manifest, list[Manifest]]] = []
+    changed: list[tuple[Manifest, list[Manifest]]] = []
+    for one in slices:
+        before = one.get("endpoints") or []
+        kept = [left.pop(uid) for entry in before if (uid := _uid(entry)) in left]
+        (held if kept == before else changed).append((one, kept))
+    rest = list(left.values())
+    for _, kept in changed:
+        rest = _take(kept, rest)
+    if rest:
+        # The fullest slice that takes all of them, so that one more slice changes and not two.
+        fitting = [entry for entry in held if len(entry[1]) + len(rest) <= MOST]
+        if fitting:
+            chosen_one = max(fitting, key=lambda entry: len(entry[1]))
+            held.remove(chosen_one)
+            changed.append(chosen_one)
+            rest = _take(chosen_one[1], rest)
+    while rest:
+        made.create.append(content(ports, rest[:MOST]))
+        rest = rest[MOST:]
+    for one, kept in changed:
+        if kept:
+            made.update.append((one, content(ports, kept)))
+        else:
+            made.delete.append(one)
+    made.delete += [one for one, kept in held if not kept]
+
+
+def _take(kept: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
+    """Put as many as fit into a slice; return the others."""
+    room = max(0, MOST - len(kept))
+    kept += rest[:room]
+    return rest[room:]
+
+
+def _keep_an_empty_one(made: Plan) -> None:
+    """Let a Service without endpoints have one slice that says so."""
+    for one in made.delete:
+        if not one.get("endpoints") and not one.get("ports"):
+            made.delete.remove(one)
+            return
+    made.create.append(content((), ()))
+
+
+def _uid(endpoint: Manifest) -> str:
+    return str((endpoint.get("targetRef") or {}).get("uid") or "")
+
+
+def _endpoint(service: Manifest, target: Target, zones: Mapping[str, str], family: str) -> Manifest:
+    spec, metadata = service["spec"], service["metadata"]
+    ready = bool(spec.get("publishNotReadyAddresses")) or (
+        target.is_ready and not target.is_leaving
+    )
+    endpoint: dict[str, Any] = {
+        "addresses": target.addresses_of(family)[:1],
+        "conditions": {
+            "ready": ready,
+            "serving": target.is_ready,
+            "terminating": target.is_leaving,
+        },
+        "targetRef": reference(metadata["namespace"], target),
+    }
+    if hostname := hostname_of(service, target):
+        endpoint["hostname"] = hostname
+    if target.node_name:
+        endpoint["nodeName"] = target.node_name
+    zone = zones.get(target.node_name) or ""
+    if zone:
+        endpoint["zone"] = zone
+    hints = _hints(spec.get("trafficDistribution") or "", target.node_name, zone)
+    if ready and hints:
+        endpoint["hints"] = hints
+    return endpoint
+
+
+def _hints(distribution: str, node_name: str, zone: str) -> Manifest:
+    """Return from where an endpoint is to be preferred; empty: from everywhere alike."""
+    hints: Manifest = {}
+    if zone and distribution in ("PreferClose", "PreferSameZone", "PreferSameNode"):
+        hints["forZones"] = [{"name": zone}]
+    if node_name and distribution == "PreferSameNode":
+        hints["forNodes"] = [{"name": node_name}]
+    return hints
