@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from tests.drills import drills
+from tests.drills import drills, everyday
 from tests.perf.service import ServiceError
 
-_SIZES = ("nodes", "pods", "lost", "rate", "grace", "relabelled")
+_SIZES = ("nodes", "pods", "lost", "rate", "grace", "relabelled", "replicas", "completions")
 
 
 def _parser() -> ArgumentParser:
@@ -38,6 +38,11 @@ def _parser() -> ArgumentParser:
     one = chosen.add_parser("faults", help="Redis flushed, workers killed, beat stopped")
     one.add_argument("--nodes", type=int, default=100)
     one.add_argument("--pods", type=int, default=2000)
+    one = chosen.add_parser("everyday", help="every kind of workload, nodes lost and regained")
+    one.add_argument("--nodes", type=int, default=1000)
+    one.add_argument("--replicas", type=int, default=300, help="of the Deployment")
+    one.add_argument("--completions", type=int, default=200, help="of the Job")
+    one.add_argument("--lost", type=int, default=5, help="agents that fall silent for a while")
     one = chosen.add_parser("soak", help="faults of every kind until the minutes are over")
     one.add_argument("--minutes", type=float, default=90)
     one.add_argument("--seed", default="")
@@ -54,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.drill == "soak":
         _soak(options)
         return
-    drill = getattr(drills, options.drill)
+    drill = everyday.everyday if options.drill == "everyday" else getattr(drills, options.drill)
     sizes = {name: value for name, value in vars(options).items() if name in _SIZES}
     try:
         result = drill(**sizes, say=_say)

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clusterstate.local.hollow import Connection, Fleet
+from clusterstate.local.hollow.connection import Connection
+from clusterstate.local.hollow.fleet import Fleet
 from tests.perf.scratch import Scratch, running, until
 from tests.perf.service import Client, ServiceError
 

@@ -11,7 +11,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from clusterstate.local.hollow import Connection, Fleet, parse_script
+from clusterstate.local.hollow.connection import Connection
+from clusterstate.local.hollow.fleet import Fleet, parse_script
 
 
 class Command(BaseCommand):

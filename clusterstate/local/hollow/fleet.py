@@ -1,128 +1,33 @@
-"""Hollow nodes: agents without machines, over the public HTTP API.
+"""Agents without machines: they register nodes, and look after the pods that are bound to them.
 
-A fleet registers nodes, renews their leases, takes the pods that are bound to them to Running, ends
-their deletions, and loses and regains nodes on a script. It is a client like any other: one token,
-a few kept connections, one watch for all nodes.
+::
 
     register   POST node, POST lease, PATCH status (Ready)
     heartbeat  PATCH lease, each node in its turn of the period; a node that was set not to be
-               ready reports again
-    watch      pod on a node of ours -> Running; terminating -> DELETE with grace 0
+               ready reports again, and what its capacity has is allocatable
+    watch      pod on a node of ours -> what `pods.report` says of it, when the time comes;
+               terminating -> DELETE with grace 0, when it has stopped
     script     ``lose 200@30``: from second 30 on, 200 nodes neither beat nor look after pods
 """
 
 import asyncio
 import contextlib
 import random
-import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from clusterstate.local.hollow import addresses, pods
+from clusterstate.local.hollow.addresses import PodNetwork
+from clusterstate.local.hollow.connection import Answer, Connection
+
 MERGE = "application/merge-patch+json"
-_encode = msgspec.json.encode
-_decode = msgspec.json.decode
 _CONFLICT, _NOT_FOUND = 409, 404
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """Status and decoded body of a request."""
-
-    status: int
-    body: Any
-
-
-class Connection:
-    """One kept HTTP/1.1 connection; opened again when the server closed it."""
-
-    def __init__(self, url: str, token: str, tls: ssl.SSLContext | None) -> None:
-        parts = urlsplit(url)
-        self._host = parts.hostname or "127.0.0.1"
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = tls if parts.scheme == "https" else None
-        self._head = (
-            f"Host: {self._host}:{self._port}\r\nAuthorization: Bearer {token}\r\n"
-            "Accept: application/json\r\n"
-        )
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def close(self) -> None:
-        """Close; the next request opens again."""
-        if self._streams is not None:
-            self._streams[1].close()
-            with contextlib.suppress(OSError, ssl.SSLError):
-                await self._streams[1].wait_closed()
-        self._streams = None
-
-    async def _send(
-        self, method: str, path: str, body: Any, content_type: str
-    ) -> tuple[int, dict[str, str], asyncio.StreamReader]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(
-                self._host, self._port, ssl=self._tls, limit=1 << 24
-            )
-        reader, writer = self._streams
-        data = b"" if body is None else _encode(body)
-        head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(data)}\r\n"
-        if data:
-            head += f"Content-Type: {content_type}\r\n"
-        writer.write(f"{head}\r\n".encode() + data)
-        await writer.drain()
-        status = int((await reader.readline()).split(b" ", 2)[1])
-        headers: dict[str, str] = {}
-        while (line := await reader.readline()) not in (b"\r\n", b""):
-            name, _, value = line.decode().partition(":")
-            headers[name.strip().lower()] = value.strip()
-        return status, headers, reader
-
-    async def request(
-        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
-    ) -> Answer:
-        """Send and return the answer; once more on a connection that turned out to be closed."""
-        for attempt in (1, 2):
-            try:
-                status, headers, reader = await self._send(method, path, body, content_type)
-                if "content-length" in headers:
-                    data = await reader.readexactly(int(headers["content-length"]))
-                else:
-                    data = b"".join([part async for part in _chunks(reader)])
-                return Answer(status, _decode(data) if data else None)
-            except (OSError, IndexError, ValueError, asyncio.IncompleteReadError):
-                await self.close()
-                if attempt == 2:
-                    raise
-        raise AssertionError("the loop returns or raises")
-
-    async def watch(self, path: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of a watch until the server ends it."""
-        try:
-            status, _, reader = await self._send("GET", path, None, "")
-            if status != 200:
-                yield {"type": "ERROR", "object": {"code": status}}
-                return
-            rest = b""
-            async for part in _chunks(reader):
-                *lines, rest = (rest + part).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        yield _decode(line)
-        finally:
-            await self.close()
-
-
-async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while True:
-        size = int((await reader.readline()).strip() or b"0", 16)
-        data = await reader.readexactly(size) if size else b""
-        await reader.readline()
-        if not size:
-            return
-        yield data
+_AGAIN = (0, _CONFLICT, 429)
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -179,12 +84,20 @@ class Fleet:
         self._random = random.Random(seed)  # noqa: S311  # which nodes are lost, not a secret
         self._say = say
         self.lost: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        most = int(allocatable.get("pods", "110"))
+        self._networks = {name: PodNetwork(number, most) for number, name in enumerate(self.names)}
+        self._hosts = {name: addresses.of_node(number) for number, name in enumerate(self.names)}
+        self._wakes: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        """When something changes for a pod by the time alone: the loop's time, by uid."""
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
         self.registered = self.beats = self.started = self.finished = self.failures = 0
         self.leaving: dict[str, float] = {}
         """When a watch first showed a pod of ours terminating: seconds since the epoch by uid."""
+        self._began_to_stop: dict[str, float] = {}
+        """The same by the loop's time, of pods that are there."""
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -234,7 +147,12 @@ class Fleet:
             "topology.kubernetes.io/zone": zone,
         }
         status = {"capacity": self._allocatable, "allocatable": self._allocatable}
-        node = {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
+        cidr = self._networks[name].cidr
+        node = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"podCIDR": cidr, "podCIDRs": [cidr]},
+            "status": status,
+        }
         answer = await self._ask("POST", "/api/v1/nodes", node)
         if answer.status not in (201, _CONFLICT):
             raise RuntimeError(f"node {name}: {answer.status} {answer.body}")
@@ -262,7 +180,13 @@ class Fleet:
             }
             for kind in ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
         ]
-        status = {"conditions": conditions}
+        status = {
+            "conditions": conditions,
+            "addresses": [
+                {"type": "InternalIP", "address": self._hosts[name]},
+                {"type": "Hostname", "address": name},
+            ],
+        }
         await self._ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, patch=True)
 
     async def _heartbeats(self) -> None:
@@ -306,7 +230,13 @@ class Fleet:
         name = node["metadata"]["name"]
         if name not in self._mine or name in self.lost:
             return
-        for one in node.get("status", {}).get("conditions", ()):
+        status = node.get("status", {})
+        offered, given = status.get("capacity") or {}, status.get("allocatable") or {}
+        if offered and offered != given:
+            gone = dict.fromkeys(given.keys() - offered.keys())
+            body = {"status": {"allocatable": {**offered, **gone}}}
+            await self._ask("PATCH", f"/api/v1/nodes/{name}/status", body, patch=True)
+        for one in status.get("conditions", ()):
             if one["type"] == "Ready" and one["status"] != "True":
                 await self._beat(name)
                 await self._report(name)
@@ -322,6 +252,10 @@ class Fleet:
                 await asyncio.sleep(1)
                 continue
             revision = answer.body["metadata"]["resourceVersion"]
+            present = {pod["metadata"]["uid"] for pod in answer.body.get("items", ())}
+            for pod in [*self._pods.values()]:
+                if pod["metadata"]["uid"] not in present:
+                    self._forget(pod)
             self._pods.clear()
             for pod in answer.body.get("items", ()):
                 self._see(pod)
@@ -336,90 +270,131 @@ class Fleet:
                             break
                         revision = pod["metadata"]["resourceVersion"]
                         if event["type"] == "DELETED":
-                            self._pods.pop(_key(pod), None)
+                            if self._pods.pop(_key(pod), None) is not None:
+                                self._forget(pod)
                         elif event["type"] != "BOOKMARK":
                             self._see(pod)
             await asyncio.sleep(0.2)
 
     def _see(self, pod: dict[str, Any]) -> None:
-        if pod.get("spec", {}).get("nodeName") not in self._mine:
+        node, uid = pod.get("spec", {}).get("nodeName"), pod["metadata"]["uid"]
+        if node not in self._mine:
             return
-        key = _key(pod)
-        self._pods[key] = pod
+        known = self._pods.get(_key(pod))
+        if known is not None and known["metadata"]["uid"] != uid:
+            self._forget(known)
+        self._pods[_key(pod)] = pod
+        status = pod.get("status") or {}
+        if status.get("phase") in pods.FINISHED:
+            self._networks[node].give_back(uid)
+        elif status.get("podIP") not in (None, self._hosts[node]):
+            self._networks[node].note(uid, status["podIP"])
         if pod["metadata"].get("deletionTimestamp"):
-            self.leaving.setdefault(pod["metadata"]["uid"], time.time())
-        if self._wants(pod) and key not in self._busy:
+            self.leaving.setdefault(uid, time.time())
+            grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
+            began = self._began_to_stop.setdefault(uid, self._time())
+            self._wake_at(pod, began + min(pods.stop_seconds(pod, self._stop_seconds), grace))
+        elif node not in self.lost:
+            report = self._report_of(pod)
+            if report.status is not None:
+                self._wake_at(pod, self._time())
+            elif report.again is not None:
+                self._wake_at(pod, self._time() + report.again)
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _forget(self, pod: dict[str, Any]) -> None:
+        """Forget a pod that is gone, and let its address be another's."""
+        uid = pod["metadata"]["uid"]
+        self._networks[pod["spec"]["nodeName"]].give_back(uid)
+        self._began_to_stop.pop(uid, None)
+        if (wake := self._wakes.pop(uid, None)) is not None:
+            wake[1].cancel()
+
+    def _wake_at(self, pod: dict[str, Any], at: float) -> None:
+        """Attend to a pod at this time of the loop, or earlier if that was said before."""
+        uid, key = pod["metadata"]["uid"], _key(pod)
+        if (known := self._wakes.get(uid)) is not None:
+            if known[0] <= at:
+                return
+            known[1].cancel()
+        if at <= self._time():
+            self._wakes.pop(uid, None)
+            self._queue(key)
+            return
+        handle = asyncio.get_running_loop().call_at(at, self._wake, uid, key)
+        self._wakes[uid] = (at, handle)
+
+    def _wake(self, uid: str, key: tuple[str, str]) -> None:
+        self._wakes.pop(uid, None)
+        self._queue(key)
+
+    def _queue(self, key: tuple[str, str]) -> None:
+        if key not in self._busy:
             self._busy.add(key)
             self._work.put_nowait(key)
 
-    def _wants(self, pod: dict[str, Any]) -> bool:
-        if pod["spec"]["nodeName"] in self.lost:
-            return False
-        if pod["metadata"].get("deletionTimestamp"):
-            return True
-        status = pod.get("status", {})
-        if status.get("phase") == "Running":  # the node was lost, and is back
-            return any(
-                one["type"] == "Ready" and one["status"] == "False"
-                for one in status.get("conditions", ())
-            )
-        return bool(status.get("phase") == "Pending")
+    def _report_of(self, pod: dict[str, Any]) -> pods.Report:
+        node = pod["spec"]["nodeName"]
+        host = self._hosts[node]
+        address = host
+        if not pod["spec"].get("hostNetwork"):
+            address = self._networks[node].take(pod["metadata"]["uid"])
+        return pods.report(pod, address, host, _moment())
+
+    def _has_stopped(self, pod: dict[str, Any]) -> bool:
+        return pod["metadata"]["uid"] not in self._wakes
 
     async def _attend(self) -> None:
-        """Take pods to Running and end deletions, one after the other; many of these run."""
+        """Report of pods and end deletions, one after the other; many of these run."""
         while True:
             key = await self._work.get()
             try:
                 pod = self._pods.get(key)
-                if pod is not None and self._wants(pod):
-                    if pod["metadata"].get("deletionTimestamp"):
-                        await self._finish(pod)
-                    else:
-                        await self._start(pod)
+                if pod is not None and pod["spec"]["nodeName"] not in self.lost:
+                    await self._act(pod)
             finally:
                 self._busy.discard(key)
-            pod = self._pods.get(key)
-            if pod is not None and pod["metadata"].get("deletionTimestamp") and self._wants(pod):
-                self._see(pod)
+            newer = self._pods.get(key)
+            if newer is not None and newer is not pod:
+                self._see(newer)  # what came while this one was attended to
 
-    async def _start(self, pod: dict[str, Any]) -> None:
-        now = _now()
-        running = {"state": {"running": {"startedAt": now}}, "ready": True, "restartCount": 0}
-        statuses = [
-            {"name": one["name"], "image": one.get("image", ""), "imageID": "", **running}
-            for one in pod["spec"].get("containers", ())
-        ]
-        present = [
-            one
-            for one in pod["status"].get("conditions", ())
-            if one["type"] not in ("Ready", "ContainersReady", "Initialized")
-        ]
-        added = [
-            {"type": kind, "status": "True", "lastTransitionTime": now}
-            for kind in ("Initialized", "Ready", "ContainersReady")
-        ]
-        status = {
-            "phase": "Running",
-            "startTime": now,
-            "conditions": [*present, *added],
-            "containerStatuses": statuses,
-        }
+    async def _act(self, pod: dict[str, Any]) -> None:
+        if pod["metadata"].get("deletionTimestamp"):
+            if self._has_stopped(pod):
+                await self._finish(pod)
+            return
+        status = self._report_of(pod).status
+        if status is None:
+            return
+        starts = pod["status"].get("phase") == "Pending"
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         answer = await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         if answer.status == 200:
-            self.started += 1
+            self.started += starts
+        elif answer.status in _AGAIN or answer.status >= 500:
+            self._wake_at(pod, self._time() + 1)
 
     async def _finish(self, pod: dict[str, Any]) -> None:
-        grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
-        await asyncio.sleep(min(self._stop_seconds, grace))
-        if pod["spec"]["nodeName"] in self.lost:
-            return
+        """End a deletion; of a pod that something keeps, say first how it ended."""
+        if pod["metadata"].get("finalizers"):
+            if pod["status"].get("phase") not in pods.FINISHED:
+                status = pods.ended_status(pod, 143, _moment())
+                body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+                await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
+            if pod["metadata"].get("deletionGracePeriodSeconds") == 0:
+                return  # what keeps it is no agent's
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         answer = await self._ask("DELETE", _path(pod), options)
         if answer.status in (200, 202):
             self.finished += 1
         if answer.status in (200, 202, _NOT_FOUND, _CONFLICT):
-            self._pods.pop(_key(pod), None)
+            self._forget(pod)
+            if self._pods.get(_key(pod)) is pod:
+                del self._pods[_key(pod)]
+        else:
+            self._wake_at(pod, self._time() + 1)
 
     # --- script ----------------------------------------------------------------------------------
 
@@ -430,14 +405,7 @@ class Fleet:
             if step.lose:
                 self.lose(step.count)
             else:
-                chosen = sorted(self.lost)[: step.count]
-                self.lost.difference_update(chosen)
-                self._say(f"{len(chosen)} nodes are back")
-                for name in chosen:
-                    await self._beat(name)
-                    await self._report(name)
-                for pod in list(self._pods.values()):
-                    self._see(pod)
+                await self._come_back(sorted(self.lost)[: step.count])
 
     def lose(self, count: int) -> list[str]:
         """Let so many agents fall silent; return their nodes. Any thread may call it."""
@@ -446,6 +414,20 @@ class Fleet:
         self.lost.update(chosen)
         self._say(f"lost {len(chosen)} nodes")
         return chosen
+
+    def regain(self, names: Sequence[str]) -> None:
+        """Let agents of lost nodes come back. Any thread may call it while the fleet runs."""
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(self._come_back(names), self._loop)
+
+    async def _come_back(self, names: Sequence[str]) -> None:
+        self.lost.difference_update(names)
+        self._say(f"{len(names)} nodes are back")
+        for name in names:
+            await self._beat(name)
+            await self._report(name)
+        for pod in list(self._pods.values()):
+            self._see(pod)
 
     async def _progress(self, every: float) -> None:
         beats = 0
@@ -461,7 +443,7 @@ class Fleet:
 
     async def run(self, script: list[Script], *, seconds: float | None, every: float) -> None:
         """Register, then play agents until the time is over (``None``: until cancelled)."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         began = loop.time()
         registering = asyncio.create_task(self.register())
         while not registering.done():
@@ -498,12 +480,13 @@ def _path(pod: dict[str, Any]) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
+def _moment() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  # an agent's own clock
+
+
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251  # an agent's own clock
+    return pods.text_of(_moment())
 
 
 def _micro() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: TID251
-
-
-__all__ = ["Connection", "Fleet", "Script", "parse_script"]
+    return _moment().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

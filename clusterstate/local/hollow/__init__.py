@@ -1,0 +1,12 @@
+"""Hollow nodes: agents without machines, over the public HTTP API.
+
+::
+
+    fleet        nodes that register, send heartbeats, look after their pods, are lost and come back
+    pods         what the agent of a node reports of a pod, and when that changes by itself
+    addresses    which address a node has, and which its pods have
+    connection   HTTP/1.1 on kept connections, and watches
+
+A fleet is a client like any other: one token, a few connections, one watch for all nodes. What can
+be asked of hollow nodes and pods is in docs/hollow-nodes.md.
+"""

@@ -1,0 +1,49 @@
+"""Addresses of hollow nodes and their pods: from networks that no Service has addresses in."""
+
+import ipaddress
+from typing import Final
+
+_NODES: Final = int(ipaddress.ip_address("100.64.0.0"))
+_PODS: Final = int(ipaddress.ip_address("10.128.0.0"))
+_MOST: Final = 1 << 23
+"""How many addresses there are for pods, and how many for nodes: half as many."""
+
+
+def of_node(number: int) -> str:
+    """Return the address of a node by its number."""
+    return str(ipaddress.ip_address(_NODES + 1 + number % (_MOST // 2 - 2)))
+
+
+class PodNetwork:
+    """A node's network, and which of its addresses pods have."""
+
+    def __init__(self, number: int, pods: int) -> None:
+        self._size = 1 << max(4, (pods + 1).bit_length())
+        self._first = _PODS + number * self._size % _MOST
+        self._taken: dict[str, str] = {}
+        """Addresses by the uids of pods."""
+
+    @property
+    def cidr(self) -> str:
+        """The network as text."""
+        return f"{ipaddress.ip_address(self._first)}/{33 - self._size.bit_length()}"
+
+    def note(self, uid: str, address: str) -> None:
+        """Note the address that a pod has already."""
+        self._taken[uid] = address
+
+    def take(self, uid: str) -> str:
+        """Return the pod's address; one that no other pod has, if it has none yet."""
+        if uid not in self._taken:
+            others = set(self._taken.values())
+            free = (
+                text
+                for place in range(1, self._size)
+                if (text := str(ipaddress.ip_address(self._first + place))) not in others
+            )
+            self._taken[uid] = next(free, "")
+        return self._taken[uid]
+
+    def give_back(self, uid: str) -> None:
+        """Let the address of a pod that is gone be another's."""
+        self._taken.pop(uid, None)

@@ -1,0 +1,288 @@
+"""What the agent of a hollow node reports of a pod, and when that changes by itself.
+
+Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
+``false``, ``exit 3``, also several of them in a row in ``sh -c``; any other command runs for ever.
+A readiness probe that runs such a command fails where the command does. Annotations of the pod say
+the same of any image, and may be changed while it runs.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+Pod = dict[str, Any]
+
+READY: Final = "hollow.stowage.dev/ready"
+"""``false``: the pod is not ready."""
+RUN: Final = "hollow.stowage.dev/run-seconds"
+"""How long its containers run."""
+EXIT: Final = "hollow.stowage.dev/exit-code"
+"""How they end after that."""
+STOP: Final = "hollow.stowage.dev/stop-seconds"
+"""How long the pod takes to stop once it is deleted; its grace period, at most."""
+_SHELLS: Final = ("sh", "bash", "ash")
+_LONGEST: Final = 300.0
+_CRASH: Final = "CrashLoopBackOff"
+FINISHED: Final = ("Succeeded", "Failed")
+
+
+class Run(msgspec.Struct, frozen=True):
+    """How long something runs, ``None`` for ever, and its exit code."""
+
+    seconds: float | None = None
+    exit_code: int = 0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The status to report, ``None`` if it is reported; after how long to look again."""
+
+    status: dict[str, Any] | None = None
+    again: float | None = None
+
+
+def run_of_command(words: list[str]) -> Run:
+    """Return what comes of a command and its arguments."""
+    if len(words) >= 3 and words[0].rpartition("/")[2] in _SHELLS and words[1] == "-c":
+        text = words[2].replace("&&", ";").replace("\n", ";")
+        seconds = 0.0
+        for part in text.split(";"):
+            if not part.strip():
+                continue
+            found = run_of_command(part.split())
+            if found.seconds is None:
+                return Run()
+            seconds += found.seconds
+            if found.exit_code or part.split()[0] == "exit":
+                return Run(seconds, found.exit_code)
+        return Run(seconds)
+    name, number = (words or [""])[0].rpartition("/")[2], _number((words or [""])[-1])
+    if name == "true":
+        return Run(0)
+    if name == "false":
+        return Run(0, 1)
+    if name == "exit" and len(words) <= 2:
+        return Run(0, int(number or 0))
+    if name == "sleep" and len(words) == 2 and number is not None:
+        return Run(number)
+    return Run()
+
+
+def run_of(pod: Pod) -> Run:
+    """Return how long a pod's containers run, and how they end."""
+    marks = _annotations(pod)
+    if RUN in marks or EXIT in marks:
+        return Run(_number(marks.get(RUN, "")) or 0.0, int(_number(marks.get(EXIT, "")) or 0))
+    runs = [
+        run_of_command([*(one.get("command") or ()), *(one.get("args") or ())])
+        for one in pod["spec"].get("containers", ())
+    ]
+    seconds = [one.seconds for one in runs if one.seconds is not None]
+    if len(seconds) < len(runs) or not runs:
+        return Run()
+    return Run(max(seconds), next((one.exit_code for one in runs if one.exit_code), 0))
+
+
+def is_ready(pod: Pod) -> bool:
+    """Return whether a pod that runs is to be ready."""
+    if _annotations(pod).get(READY) == "false":
+        return False
+    for container in pod["spec"].get("containers", ()):
+        probe = (container.get("readinessProbe") or {}).get("exec") or {}
+        if run_of_command(list(probe.get("command") or ())).exit_code:
+            return False
+    held = {one["type"]: one["status"] for one in _conditions(pod)}
+    gates = pod["spec"].get("readinessGates") or ()
+    return all(held.get(one["conditionType"]) == "True" for one in gates)
+
+
+def stop_seconds(pod: Pod, usual: float) -> float:
+    """Return how long a pod takes to stop once it is deleted, if its grace period lasts."""
+    marked = _number(_annotations(pod).get(STOP, ""))
+    if marked is not None:
+        return marked
+    hooks = (
+        ((one.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
+        for one in pod["spec"].get("containers", ())
+    )
+    return max([usual, *(float(one.get("seconds") or 0) for one in hooks)])
+
+
+def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
+    """Return what is to be reported of a pod that is not being deleted.
+
+    ``address`` and ``host`` are the pod's and its node's.
+    """
+    status = pod.get("status") or {}
+    phase = status.get("phase")
+    if phase in FINISHED:
+        return Report()
+    if phase != "Running":
+        return Report(_running(pod, address, host, now, restarts=0, since=now))
+    first = (status.get("containerStatuses") or [{}])[0]
+    state, restarts = first.get("state") or {}, first.get("restartCount") or 0
+    generation = pod["metadata"].get("generation")
+    is_seen = generation in (None, status.get("observedGeneration"))
+    if (state.get("waiting") or {}).get("reason") == _CRASH:
+        ended = ((first.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
+        rest = min(_LONGEST, 10.0 * 2.0 ** min(restarts, 10))
+        left = rest - (now - _moment(ended, now)).total_seconds()
+        if left > 0:
+            return Report(None if is_seen else _generation(pod), left)
+        return Report(_running(pod, address, host, now, restarts=restarts + 1, since=now))
+    since = _moment((state.get("running") or {}).get("startedAt") or status.get("startTime"), now)
+    run, policy, again = run_of(pod), pod["spec"].get("restartPolicy", "Always"), None
+    if run.seconds is not None:
+        again = run.seconds - (now - since).total_seconds()
+        if again <= 0:
+            if policy == "Never" or (policy == "OnFailure" and not run.exit_code):
+                return Report(ended_status(pod, run.exit_code, now))
+            return Report(_crashed(pod, run.exit_code, restarts, now))
+    reported = next((one for one in _conditions(pod) if one["type"] == "Ready"), {})
+    is_right = (reported.get("status") == "True") == is_ready(pod)
+    if is_right and is_seen and (status.get("podIP") or "") == address:
+        return Report(again=again)
+    made = _running(pod, address, host, now, restarts=restarts, since=since)
+    return Report(made, again)
+
+
+def ended_status(pod: Pod, exit_code: int, now: datetime) -> dict[str, Any]:
+    """Return the status of a pod whose containers ended for good."""
+    reason = "Error" if exit_code else "Completed"
+    state = {"terminated": _terminated(pod, exit_code, now, reason)}
+    return {
+        "phase": "Failed" if exit_code else "Succeeded",
+        "conditions": _with_conditions(pod, now, ready=False, reason="PodCompleted"),
+        "containerStatuses": _containers(pod, state, now, ready=False),
+        **_generation(pod),
+    }
+
+
+def _running(
+    pod: Pod, address: str, host: str, now: datetime, *, restarts: int, since: datetime
+) -> dict[str, Any]:
+    ready = is_ready(pod)
+    state = {"running": {"startedAt": text_of(since)}}
+    status: dict[str, Any] = {
+        "phase": "Running",
+        "startTime": (pod.get("status") or {}).get("startTime") or text_of(now),
+        "conditions": _with_conditions(pod, now, ready=ready, reason="ContainersNotReady"),
+        "containerStatuses": _containers(pod, state, now, ready=ready, restarts=restarts),
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+        **_generation(pod),
+    }
+    if address:
+        status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    before = pod["spec"].get("initContainers") or ()
+    if before:
+        done = _terminated(pod, 0, now, "Completed")
+        status["initContainerStatuses"] = [
+            _container(one, state if _runs_along(one) else {"terminated": done}, ready=True)
+            for one in before
+        ]
+    return status
+
+
+def _crashed(pod: Pod, exit_code: int, restarts: int, now: datetime) -> dict[str, Any]:
+    """Return the status of a pod whose containers ended and are to be started again."""
+    text = "back-off restarting failed container"
+    state = {"waiting": {"reason": _CRASH, "message": text}}
+    last = {"terminated": _terminated(pod, exit_code, now, "Error" if exit_code else "Completed")}
+    found = _containers(pod, state, now, ready=False, restarts=restarts)
+    return {
+        "conditions": _with_conditions(pod, now, ready=False, reason="ContainersNotReady"),
+        "containerStatuses": [{**one, "lastState": last} for one in found],
+        **_generation(pod),
+    }
+
+
+def _terminated(pod: Pod, exit_code: int, now: datetime, reason: str) -> dict[str, Any]:
+    began = (pod.get("status") or {}).get("startTime") or text_of(now)
+    return {
+        "exitCode": exit_code, "reason": reason, "startedAt": began, "finishedAt": text_of(now),
+    }  # fmt: skip
+
+
+def _containers(
+    pod: Pod, state: dict[str, Any], now: datetime, *, ready: bool, restarts: int | None = None
+) -> list[dict[str, Any]]:
+    before = {one["name"]: one for one in (pod.get("status") or {}).get("containerStatuses") or ()}
+    found = []
+    for one in pod["spec"].get("containers", ()):
+        known = before.get(one["name"], {})
+        made = _container(one, state, ready=ready)
+        made["restartCount"] = known.get("restartCount", 0) if restarts is None else restarts
+        if known.get("lastState"):
+            made["lastState"] = known["lastState"]
+        found.append(made)
+    return found
+
+
+def _container(one: dict[str, Any], state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
+    image = one.get("image", "")
+    return {
+        "name": one["name"], "image": image, "imageID": image and f"hollow://{image}",
+        "containerID": "", "ready": ready, "started": "running" in state, "restartCount": 0,
+        "state": state,
+    }  # fmt: skip
+
+
+def _runs_along(container: dict[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _with_conditions(pod: Pod, now: datetime, *, ready: bool, reason: str) -> list[dict[str, Any]]:
+    """Return the pod's conditions with those that its agent sets."""
+    values = {"PodReadyToStartContainers": True, "Initialized": True}
+    values |= {"ContainersReady": ready, "Ready": ready}
+    before = {one["type"]: one for one in _conditions(pod)}
+    made = [one for name, one in before.items() if name not in values]
+    for name, is_true in values.items():
+        status = "True" if is_true else "False"
+        known = before.get(name) or {}
+        same = known.get("status") == status
+        entry = {
+            "type": name,
+            "status": status,
+            "lastTransitionTime": known.get("lastTransitionTime") if same else text_of(now),
+            **_generation(pod),
+        }
+        if not is_true:
+            entry["reason"] = reason
+        made.append(entry)
+    return made
+
+
+def _generation(pod: Pod) -> dict[str, int]:
+    generation = pod["metadata"].get("generation")
+    return {} if generation is None else {"observedGeneration": generation}
+
+
+def _annotations(pod: Pod) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
+
+
+def _conditions(pod: Pod) -> list[dict[str, Any]]:
+    return (pod.get("status") or {}).get("conditions") or []
+
+
+def _number(text: str) -> float | None:
+    """Return a number of seconds, or an exit code; ``None`` for anything else."""
+    try:
+        number = float(text.removesuffix("s"))
+    except ValueError:
+        return None
+    return number if 0 <= number < 1e9 else None
+
+
+def _moment(text: str | None, default: datetime) -> datetime:
+    try:
+        return datetime.fromisoformat(text) if text else default
+    except ValueError:
+        return default
+
+
+def text_of(moment: datetime) -> str:
+    """Return a moment as Kubernetes writes it, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

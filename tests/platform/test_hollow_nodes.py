@@ -1,0 +1,183 @@
+"""What the agents of hollow nodes report of pods, and when."""
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from clusterstate.local.hollow import addresses, pods
+from clusterstate.local.hollow.addresses import PodNetwork
+
+BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def pod(*, command=None, annotations=None, status=None, container=None, **spec):
+    main = {"name": "main", "image": "nginx:1", **(container or {})}
+    if command:
+        main["command"] = command
+    return {
+        "metadata": {"name": "p", "uid": "u", "generation": 1, "annotations": annotations or {}},
+        "spec": {"containers": [main], "restartPolicy": "Always", **spec},
+        "status": status or {"phase": "Pending"},
+    }
+
+
+def at(seconds):
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def report(one, seconds=0):
+    return pods.report(one, "10.128.0.1", "100.64.0.1", at(seconds))
+
+
+def reported(one, seconds=0):
+    """Take a report into the pod, as the API does; return what is reported after that."""
+    status = report(one, seconds).status
+    assert status is not None
+    one["status"] = {**one["status"], **status}
+    again = report(one, seconds)
+    assert again.status is None  # what was said once is not said again
+    return again
+
+
+def condition(one, name="Ready"):
+    return next(c for c in one["status"]["conditions"] if c["type"] == name)
+
+
+def test_a_pod_runs_with_addresses_and_says_what_it_has_seen():
+    one = pod(initContainers=[{"name": "init"}])
+    one["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+    assert reported(one).again is None
+    status = one["status"]
+    assert (status["phase"], status["podIP"], status["hostIP"]) == (
+        "Running", "10.128.0.1", "100.64.0.1",
+    )  # fmt: skip
+    assert status["observedGeneration"] == condition(one)["observedGeneration"] == 1
+    assert condition(one, "PodScheduled") == {"type": "PodScheduled", "status": "True"}
+    assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
+    assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    one["metadata"]["generation"] = 2
+    reported(one, 60)
+    assert status["phase"] == "Running"
+    assert one["status"]["observedGeneration"] == condition(one)["observedGeneration"] == 2
+    assert condition(one)["lastTransitionTime"] == pods.text_of(BEGAN)
+
+
+@pytest.mark.parametrize(
+    ("command", "run"),
+    [
+        ([], (None, 0)),
+        (["nginx", "-g"], (None, 0)),
+        (["sleep", "5"], (5, 0)),
+        (["/bin/sleep", "5s"], (5, 0)),
+        (["sleep", "infinity"], (None, 0)),
+        (["true"], (0, 0)),
+        (["/bin/false"], (0, 1)),
+        (["sh", "-c", "exit 3"], (0, 3)),
+        (["/bin/sh", "-c", "sleep 5 && sleep 2; exit 4"], (7, 4)),
+        (["sh", "-c", "false; sleep 9"], (0, 1)),
+        (["sh", "-c", "exit 0; sleep 9"], (0, 0)),
+        (["sh", "-c", "sleep 1\nserve"], (None, 0)),
+        (["sh", "-c", ""], (0, 0)),
+    ],
+)
+def test_what_comes_of_commands(command, run):
+    found = pods.run_of_command(command)
+    assert (found.seconds, found.exit_code) == run
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "phase"),
+    [("Never", 0, "Succeeded"), ("Never", 1, "Failed"), ("OnFailure", 0, "Succeeded")],
+)
+def test_a_pod_ends_when_its_containers_do(policy, code, phase):
+    one = pod(command=["sh", "-c", f"sleep 5; exit {code}"], restartPolicy=policy)
+    assert reported(one).again == 5
+    assert report(one, 4).status is None
+    reported(one, 5)
+    assert one["status"]["phase"] == phase
+    assert condition(one)["status"] == "False"
+    assert one["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+    assert report(one, 1000) == pods.Report()
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure"])
+def test_a_container_that_crashes_waits_longer_each_time(policy):
+    one = pod(command=["false"], restartPolicy=policy)
+    status = report(one).status
+    one["status"] = {**one["status"], **status}
+    assert reported(one).again == 10
+    waiting = one["status"]["containerStatuses"][0]
+    assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert waiting["lastState"]["terminated"]["exitCode"] == 1
+    assert one["status"]["phase"] == "Running"
+    one["status"] = {**one["status"], **report(one, 10).status}
+    assert one["status"]["containerStatuses"][0]["restartCount"] == 1
+    assert reported(one, 10).again == 20
+
+
+def test_annotations_say_what_an_image_does_and_may_change():
+    one = pod(annotations={pods.RUN: "3", pods.EXIT: "2"}, restartPolicy="Never")
+    assert reported(one).again == 3
+    reported(one, 3)
+    assert one["status"]["phase"] == "Failed"
+    other = pod()
+    reported(other)
+    other["metadata"]["annotations"] = {pods.READY: "false"}
+    reported(other, 8)
+    assert condition(other)["status"] == condition(other, "ContainersReady")["status"] == "False"
+    assert condition(other)["lastTransitionTime"] == pods.text_of(at(8))
+    del other["metadata"]["annotations"]
+    reported(other, 9)
+    assert condition(other)["status"] == "True"
+
+
+def test_readiness_is_what_probes_and_gates_say():
+    failing = pod(container={"readinessProbe": {"exec": {"command": ["/bin/false"]}}})
+    reported(failing)
+    assert condition(failing)["status"] == "False"
+    gated = pod(readinessGates=[{"conditionType": "a/b"}])
+    reported(gated)
+    assert condition(gated)["status"] == "False"
+    gated["status"]["conditions"].append({"type": "a/b", "status": "True"})
+    reported(gated)
+    assert condition(gated)["status"] == "True"
+    assert condition(gated, "a/b")["status"] == "True"
+
+
+def test_what_somebody_else_reported_is_put_right():
+    one = pod()
+    reported(one)
+    condition(one)["status"] = "False"  # as the node lifecycle does while a node is away
+    reported(one, 50)
+    assert condition(one)["status"] == "True"
+    assert one["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] == (
+        pods.text_of(BEGAN)
+    )
+    foreign = pod(status={"phase": "Running"})
+    reported(foreign)
+    assert foreign["status"]["podIP"]
+
+
+def test_how_long_a_pod_takes_to_stop():
+    assert pods.stop_seconds(pod(), 0.5) == 0.5
+    assert pods.stop_seconds(pod(annotations={pods.STOP: "45"}), 0.5) == 45
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}
+    assert pods.stop_seconds(pod(container=hook), 0.5) == 7
+
+
+def test_no_two_pods_have_an_address():
+    first, second = PodNetwork(0, 110), PodNetwork(1, 110)
+    taken = [one.take(f"u{number}") for one in (first, second) for number in range(110)]
+    assert len(set(taken)) == 220
+    for network, some in ((first, taken[:110]), (second, taken[110:])):
+        assert all(ipaddress.ip_address(one) in ipaddress.ip_network(network.cidr) for one in some)
+    assert first.take("u5") == taken[5]
+    first.give_back("u5")
+    assert first.take("new") == taken[5]
+    other = PodNetwork(0, 4)
+    other.note("known", "10.128.0.1")
+    assert other.take("new") == "10.128.0.2"
+    full = [other.take(f"u{number}") for number in range(20)]
+    assert full[-1] == ""  # none is left, and none is given twice
+    assert addresses.of_node(0) != addresses.of_node(1)
