@@ -4,14 +4,20 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from psycopg.pq import PipelineStatus
+
 from clusterstate import sql
 
 
 class Count:
-    """Statements that were waited for so far. A BEGIN counts with the statement after it."""
+    """Statements that were waited for so far. A BEGIN counts with the statement after it.
+
+    Statements that are sent together (``sql.fetch_together``) are waited for once.
+    """
 
     def __init__(self) -> None:
         self.number = 0
+        self.together = False
 
 
 @contextmanager
@@ -22,6 +28,10 @@ def counted() -> Iterator[Count]:
     wait = inner.wait
 
     def waited(exchange: Generator[Any, Any, Any], *arguments: Any, **keywords: Any) -> Any:
+        before = count.together
+        count.together = inner.pgconn.pipeline_status != PipelineStatus.OFF
+        if before and count.together:
+            return wait(exchange, *arguments, **keywords)
         return wait(_watched(exchange, count), *arguments, **keywords)
 
     inner.wait = waited

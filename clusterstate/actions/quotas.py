@@ -4,7 +4,9 @@
 every revision. Three things write it, all with the quotas of a namespace locked, in one order::
 
     charge    a creation, or a change that counts for more: in its own transaction, before the rows
-              are written. Creators in a namespace with quotas go one batch after the other.
+              are written. Creators in a namespace with quotas go one batch after the other. A batch
+              waits for the database three times: for the books, for its rows together with the
+              statuses, for its commit.
     settle    what ended or was removed since. The database leaves a row of `UsageChange` for each,
               so that ending a pod never waits for a quota, and no way of ending one forgets it.
               Every charge settles first; the quota controller does it where nothing is created.
@@ -23,9 +25,9 @@ Namespaces without a quota that counts the kind cost a look-up in the catalogue.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from clusterstate import catalogue, changes, locks, sql
 from clusterstate.actions import stored_rows
@@ -102,6 +104,10 @@ def limited(context: catalogue.Catalogue, kind: Kind, namespaces: Iterable[str])
 Opened = TypeVar("Opened")
 
 
+class Spoiled(Exception):  # it is not an error: what was hoped for did not come true
+    """A constraint refused what was charged, and the transaction is lost: begin again."""
+
+
 def with_books(
     kind: Kind,
     namespaces: Iterable[str],
@@ -117,20 +123,30 @@ def with_books(
     """
     spaces = set(namespaces)
     limited_spaces = set(limited_now)
+    hopeful = True
     while limited_spaces:
-        with transaction.atomic():
-            books, epoch = open_books(limited_spaces)
-            if catalogue.current().epoch == epoch:
-                done = work(books)
-                books.write(now)
-                return done
-            transaction.set_rollback(True)
+        try:
+            with transaction.atomic():
+                books, epoch = open_books(limited_spaces)
+                books.is_hopeful = hopeful
+                if catalogue.current().epoch == epoch:
+                    done = work(books)
+                    books.write(now)
+                    return done
+                transaction.set_rollback(True)
+        except Spoiled:
+            hopeful = False
+            continue
         limited_spaces = limited(catalogue.reload(), kind, spaces)
     return work(None)
 
 
 class Books:
     """The quotas of some namespaces, locked until the transaction ends, and what is used."""
+
+    is_hopeful = False
+    """Whether what is charged is stored together with the statuses, without a savepoint: names are
+    rarely taken, and who meets one that is begins again (``Spoiled``)."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -174,17 +190,49 @@ class Books:
                 {name: amount.mul(number) for name, amount in less.items()},
             )
 
+    def fetch(self, statement: str, parameters: Sequence[Any], now: datetime) -> list[sql.Row]:
+        """Execute a statement that stores what was charged; return its rows.
+
+        Where that is hoped to succeed, the statuses are stored with it, in the same round trip.
+
+        Raises:
+            Spoiled: a constraint refused it after all, or it stored nothing.
+        """
+        if not self.is_hopeful:
+            return sql.fetch(statement, parameters)
+        rows, updates = self._updates(now)
+        try:
+            stored, *revisions = sql.fetch_together((statement, parameters), *updates)
+        except IntegrityError as error:
+            raise Spoiled from error
+        if not stored:
+            raise Spoiled
+        self._note_written(rows, revisions)
+        return stored
+
     def write(self, now: datetime) -> None:
         """Store the statuses that differ."""
+        rows, updates = self._updates(now)
+        if updates:
+            self._note_written(rows, sql.fetch_together(*updates))
+
+    def _note_written(self, rows: Sequence[Row], revisions: Sequence[Sequence[sql.Row]]) -> None:
+        for row, ((revision,),) in zip(rows, revisions, strict=True):
+            row.revision = revision
+            changes.announce(revision, (QUOTA.name,))
+
+    def _updates(self, now: datetime) -> tuple[list[Row], list[tuple[str, list[Any]]]]:
+        """Return the rows whose status differs, and the statements that store it."""
+        rows, updates = [], []
         for row, manifest, account in zip(self._rows, self._manifests, self._all, strict=True):
             status = account.status()
             if status == manifest.get("status"):
                 continue
             manifest["status"] = status
-            text, _ = document.encode(QUOTA.name, manifest)
-            revision = stored_rows.update_row(QUOTA, row, manifest, text, now=now)
-            row.text, row.revision = text, revision
-            changes.announce(revision, (QUOTA.name,))
+            row.text, _ = document.encode(QUOTA.name, manifest)
+            rows.append(row)
+            updates.append(stored_rows.update_of(QUOTA, row, manifest, row.text, now=now))
+        return rows, updates
 
 
 def open_books(namespaces: Collection[str]) -> tuple[Books, int]:

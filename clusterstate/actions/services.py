@@ -1,7 +1,8 @@
 """Services get a cluster IP, and node ports where their type has them, which no other Service has.
 
 What is taken is read from the Services there are, under a lock that only writers of Services take:
-a stored Service is the one record of what it got.
+a stored Service is the one record of what it got. A process remembers what it has read, so that it
+reads a Service once and not again for every other that is created.
 """
 
 import re
@@ -10,9 +11,10 @@ from datetime import datetime
 from secrets import randbelow
 from typing import Final
 
+import msgspec
 from django.db import transaction
 
-from clusterstate import locks, sql
+from clusterstate import locks, memory, sql
 from clusterstate.actions.stored import Stored
 from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
@@ -21,20 +23,45 @@ from clusterstate.objects.errors import StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 
-_TAKEN: Final = """
-SELECT substring(d.text FROM '"clusterIP":"([^"]*)"'),
+_PRESENT: Final = "SELECT document_id FROM service"
+_READ: Final = """
+SELECT d.id, substring(d.text FROM '"clusterIP":"([^"]*)"'),
        CASE WHEN d.text LIKE '%%"nodePort":%%' THEN d.text END
-FROM service t JOIN document d ON d.id = t.document_id
+FROM document d WHERE d.id = ANY(%s)
 """
 _PORT: Final = re.compile(r'"nodePort":([0-9]+)')
 
 
+class _Taken(msgspec.Struct, frozen=True):
+    """What a version of a Service got."""
+
+    address: str
+    ports: tuple[int, ...]
+
+
+_known: dict[int, _Taken] = {}
+"""By document id. Documents never change, so that only those of new versions have to be read."""
+memory.when_replaced(_known.clear)
+
+
 def _pool() -> addresses.Pool:
-    """Return what is free, until the transaction ends. Queries."""
+    """Return what is free, until the transaction ends. Queries two or three times."""
     sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.SERVICES,))
-    rows = sql.fetch(_TAKEN)
-    ports = (int(port) for _, text in rows if text for port in _PORT.findall(text))
-    return addresses.Pool((address for address, _ in rows if address), ports, randbelow)
+    present = [row[0] for row in sql.fetch(_PRESENT)]
+    before = dict(_known)
+    found = {id_: before[id_] for id_ in present if id_ in before}
+    fresh = [id_ for id_ in present if id_ not in found]
+    if fresh:
+        for id_, address, text in sql.fetch(_READ, (sql.Int8s(fresh),)):
+            ports = tuple(int(port) for port in _PORT.findall(text or ""))
+            found[id_] = _Taken(address or "", ports)
+    _known.clear()  # what is gone is forgotten
+    _known.update(found)
+    return addresses.Pool(
+        (one.address for one in found.values() if one.address),
+        (port for one in found.values() for port in one.ports),
+        randbelow,
+    )
 
 
 class ServiceWriter(Writer):

@@ -12,7 +12,7 @@ A row, its document and its change are written by one statement, whose CTEs run 
 Pods have statements of their own (`actions.pods`); events are typed rows (`actions.events`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -127,10 +127,13 @@ def insert_rows(
     now: datetime,
     epoch: int | None,
     by: Sequence[Actor | None] = (),
+    fetch: Callable[[str, Sequence[Any]], list[sql.Row]] = sql.fetch,
+    savepoint: bool = True,
 ) -> list[Inserted] | None:
     """Insert objects of one kind in one statement; return them in order.
 
-    ``by``: who creates each; none given: whoever this thread acts for.
+    ``by``: who creates each; none given: whoever this thread acts for. ``fetch`` executes the
+    statement, in a ``savepoint`` if there is a transaction that an error shall not spoil.
     ``None`` when ``epoch`` is given and is not the current one: nothing was written.
 
     Raises:
@@ -156,8 +159,8 @@ def insert_rows(
         now,
         kind.code,
     )
-    with unique_names(kind, names[0]):
-        rows = sql.fetch(_insert_statement(kind.name), parameters)
+    with unique_names(kind, names[0], savepoint=savepoint):
+        rows = fetch(_insert_statement(kind.name), parameters)
     if not rows:
         return None
     return [Inserted(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
@@ -324,6 +327,26 @@ def update_row(
     ``placement``: the node's placement revision moves along. ``logged`` False leaves the change
     out of the log (a lease that is merely renewed).
     """
+    statement, parameters = update_of(
+        kind, row, manifest, text, now=now, placement=placement, logged=logged
+    )
+    found = sql.fetch_one(statement, parameters)
+    assert found is not None  # the row is locked
+    revision: int = found[0]
+    return revision
+
+
+def update_of(
+    kind: Kind,
+    row: Row,
+    manifest: Manifest,
+    text: str,
+    *,
+    now: datetime,
+    placement: bool = False,
+    logged: bool = True,
+) -> tuple[str, list[Any]]:
+    """Return the statement of ``update_row``, whose one row is the revision, and its parameters."""
     metadata = manifest["metadata"]
     deletion = metadata.get("deletionTimestamp")
     parameters = [
@@ -345,10 +368,7 @@ def update_row(
             row.document_id,
             row.revision,
         ]
-    found = sql.fetch_one(_update_statement(kind.name, logged=logged), parameters)
-    assert found is not None  # the row is locked
-    revision: int = found[0]
-    return revision
+    return _update_statement(kind.name, logged=logged), parameters
 
 
 @lru_cache(maxsize=64)

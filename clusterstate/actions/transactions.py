@@ -39,10 +39,13 @@ def work(*, dry_run: bool = False) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def unique_names(kind: Kind, name: str) -> Iterator[None]:
-    """Turn a violated name constraint into AlreadyExists; in a transaction, keep it usable."""
+def unique_names(kind: Kind, name: str, *, savepoint: bool = True) -> Iterator[None]:
+    """Turn a violated name constraint into AlreadyExists; in a transaction, keep it usable.
+
+    Without a ``savepoint`` the transaction is lost when that happens.
+    """
     try:
-        with transaction.atomic() if connection.in_atomic_block else nullcontext():
+        with transaction.atomic() if savepoint and connection.in_atomic_block else nullcontext():
             yield
     except IntegrityError as error:
         constraint = getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") or ""

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 from django.db import transaction
 
-from clusterstate import admission, catalogue, changes
+from clusterstate import admission, catalogue, changes, sql
 from clusterstate.actions import deletion, object_meta, quotas, stored_rows, transactions
 from clusterstate.actions.deadlocks import again_after_deadlock
 from clusterstate.actions.deletion import Deletion, Outcome
@@ -158,6 +158,8 @@ class Writer:
                     # then the namespace may be about to go.
                     epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
                     by=[wanted[one.place][2].actor for one in prepared],
+                    fetch=sql.fetch if books is None else partial(books.fetch, now=now),
+                    savepoint=books is None or not books.is_hopeful,
                 )
             except AlreadyExists as error:
                 if books is not None:

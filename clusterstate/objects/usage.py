@@ -4,7 +4,7 @@ A pod counts for itself and for what it asks for, overhead included (R140), unti
 it only counts as an object that is stored. Everything a pod's scheduling class holds is worked out
 once for all pods of the class. Services and claims count for what their specs say, all other
 objects for one of their resource. Rules: pkg/quota/v1/evaluator/core/{pods,services,
-persistent_volume_claims}.go, apiserver quota/v1/generic/evaluator.go, v1.36.
+persistent_volume_claims,resource_claims}.go, apiserver quota/v1/generic/evaluator.go, v1.36.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,6 +53,9 @@ _HUGE_PAGES: Final = resources.HUGE_PAGES_PREFIX
 _REQUESTS: Final = "requests."
 _OF_CLAIMS: Final = ("persistentvolumeclaims", "requests.storage")
 _STORAGE_CLASS: Final = ".storageclass.storage.k8s.io/"
+_DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+_MOST_DEVICES: Final = 32
+"""What a request for all devices counts for: more are never allocated to a claim."""
 _STORAGE_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -107,6 +110,8 @@ def tracks(kind: Kind, name: str) -> bool:
         return name in _OF_CLAIMS or name.endswith(
             tuple(_STORAGE_CLASS + one for one in _OF_CLAIMS)
         )
+    if kind.name == "ResourceClaim":
+        return name.endswith(_DEVICES) and name != _DEVICES
     return False
 
 
@@ -304,6 +309,23 @@ def _claim_usage(claim: Manifest) -> Usage:
     return Usage(amounts, attribute_classes=frozenset(name for name in names if name))
 
 
+def _devices_usage(claim: Manifest) -> Usage:
+    """Return what a claim for devices may come to: of alternatives the most of each class."""
+    total: dict[str, int] = {}
+    for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
+        alternatives = request.get("firstAvailable") or [request.get("exactly") or {}]
+        most: dict[str, int] = {}
+        for one in alternatives:
+            name, count = one.get("deviceClassName") or "", one.get("count") or 1
+            if one.get("allocationMode") == "All":
+                count = _MOST_DEVICES
+            most[name] = max(most.get(name, 0), count)
+        for name, count in most.items():
+            total[name] = total.get(name, 0) + count
+    amounts = {f"{name}{_DEVICES}": Quantity.of(n) for name, n in total.items() if name}
+    return Usage({**_plain("ResourceClaim").amounts, **amounts})
+
+
 def _quantity(amounts: Manifest, name: str) -> Quantity | None:
     try:
         return Quantity.parse(amounts[name]) if name in amounts else None
@@ -313,5 +335,6 @@ def _quantity(amounts: Manifest, name: str) -> Quantity | None:
 
 _SPECIAL: Final[dict[str, Callable[[Manifest], Usage]]] = {
     "PersistentVolumeClaim": _claim_usage,
+    "ResourceClaim": _devices_usage,
     "Service": _service_usage,
 }

@@ -47,7 +47,8 @@ class Refused(msgspec.Struct, frozen=True):
 def refused_counts() -> list[Refused]:
     """Return how many waiting pods each plugin refused. Queries once; looks at all that wait.
 
-    A pod counts for each plugin that refused it.
+    A pod counts for each plugin that refused it. Pods that have a node are no rows of the queue, so
+    that this grows with what is refused, not with the cluster; it is asked once for each scrape.
     """
     rows = sql.fetch(
         "SELECT r.plugin, p.scheduler_name, count(*), min(q.since)"

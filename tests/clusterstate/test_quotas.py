@@ -10,12 +10,13 @@ from clusterstate.actions.collection import delete_collection
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.actions.pods.status import fail_pods
-from clusterstate.objects.errors import Forbidden, StatusError
+from clusterstate.objects.errors import AlreadyExists, Forbidden, StatusError
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.usage import UNCOUNTED
 from clusterstate.queries.objects import decode_object, get_manifest
 from scheduling.controllers import quotas as controller
+from tests import roundtrips
 from tests.clusterstate.support import LATER, NOW
 from tests.creating import create_pod
 
@@ -401,3 +402,68 @@ def test_triggers_and_actions_agree_on_the_lock_and_the_codes() -> None:
     codes = {kind.table: kind.code for kind in ALL_KINDS}
     assert rows
     assert all(codes[table] == int(argument.removesuffix("\\000")) for table, argument in rows)
+
+
+def created(*names: str, namespace: str = "team") -> list[str]:
+    """Create pods as one list; return how each ended."""
+    wanted = [manifest(name, requests={"cpu": "1"}) for name in names]
+    results = create_pods(wanted, namespace=namespace, now=NOW, all_or_nothing=False)
+    return [type(one).__name__ for one in results]
+
+
+def test_a_charged_creation_waits_for_the_database_three_times() -> None:
+    """Once for the books, once for its rows and the statuses together, once for the commit."""
+    quota({"pods": "10", "count/configmaps": "10"})
+    quota({"requests.cpu": "10"}, name="second")
+    created("first")  # whose scheduling class is known then
+    with roundtrips.counted() as trips:
+        assert created("second", "third") == ["Stored", "Stored"]
+    assert trips.number == 3
+    with roundtrips.counted() as trips:
+        objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)
+    assert trips.number == 3
+    with roundtrips.counted() as trips:
+        assert created("free", namespace="default") == ["Stored"]
+    assert trips.number == 1
+    assert used() == {"pods": "3", "count/configmaps": "1"}
+    assert quotas.wrong_accounts("team") == []
+
+
+def test_a_taken_name_is_charged_to_nobody() -> None:
+    quota({"pods": "10", "count/configmaps": "10"})
+    assert created("a", "b", "a") == ["Stored", "Stored", "AlreadyExists"]
+    assert created("b", "c") == ["AlreadyExists", "Stored"]
+    objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)
+    with pytest.raises(AlreadyExists):
+        objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)
+    with pytest.raises(AlreadyExists):
+        pod("a")
+    assert used() == {"pods": "3", "count/configmaps": "1"}
+    assert quotas.wrong_accounts("team") == []
+
+
+def claim(name: str, *requests: Manifest) -> Manifest:
+    listed = [{"name": f"r{number}", **one} for number, one in enumerate(requests)]
+    return {"metadata": {"name": name}, "spec": {"devices": {"requests": listed}}}
+
+
+def test_devices_of_a_class_are_counted_by_what_claims_may_come_to() -> None:
+    gpus, nics = (f"{name}.deviceclass.resource.k8s.io/devices" for name in ("gpu", "nic"))
+    quota({gpus: "40", nics: "4", "count/resourceclaims.resource.k8s.io": "9"})
+    gpu, nic = {"deviceClassName": "gpu"}, {"deviceClassName": "nic"}
+    either = [
+        {"name": "a", **gpu, "count": 2, "allocationMode": "ExactCount"},
+        {"name": "b", **gpu, "count": 3, "allocationMode": "ExactCount"},
+        {"name": "c", **nic, "count": 4, "allocationMode": "ExactCount"},
+    ]
+    every = claim("all", {"exactly": {**gpu, "allocationMode": "All"}})
+    objects.create("ResourceClaim", "team", every, now=NOW)
+    mixed = claim("mixed", {"exactly": gpu}, {"firstAvailable": either})
+    objects.create("ResourceClaim", "team", mixed, now=NOW)
+    counted = {gpus: "36", nics: "4", "count/resourceclaims.resource.k8s.io": "2"}
+    assert used() == counted
+    with pytest.raises(Forbidden, match=f"exceeded quota: q, requested: {nics}=1, used: {nics}=4"):
+        objects.create("ResourceClaim", "team", claim("more", {"exactly": nic}), now=NOW)
+    assert used() == counted
+    delete("ResourceClaim", "all")
+    assert settled() == {gpus: "4", nics: "4", "count/resourceclaims.resource.k8s.io": "1"}

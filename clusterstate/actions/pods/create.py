@@ -187,7 +187,7 @@ def _create(
                     raise
                 results[place] = error
         else:
-            stored = _insert(prepared, now, context.epoch, all_or_nothing=all_or_nothing)
+            stored = _insert(prepared, now, context.epoch, books, all_or_nothing=all_or_nothing)
             if stored is not None:
                 renamed = []
                 for number, (place, one, outcome) in enumerate(
@@ -238,14 +238,20 @@ def _charge(books: quotas.Books, pod: Prepared) -> Charge:
 
 
 def _insert(
-    prepared: list[Prepared], now: datetime, epoch: int, *, all_or_nothing: bool
+    prepared: list[Prepared],
+    now: datetime,
+    epoch: int,
+    books: quotas.Books | None,
+    *,
+    all_or_nothing: bool,
 ) -> list[Stored | AlreadyExists] | None:
     """Insert the pods; ``None`` when the epoch is not the current one. Nothing is written then."""
     if not prepared:
         return []
     try:
-        with transactions.unique_names(POD, prepared[0].name):
-            rows = _run_insert(prepared, now, epoch)
+        savepoint = books is None or not books.is_hopeful
+        with transactions.unique_names(POD, prepared[0].name, savepoint=savepoint):
+            rows = _run_insert(prepared, now, epoch, books)
     except AlreadyExists as error:
         if len(prepared) == 1:
             if prepared[0].generated or not all_or_nothing:
@@ -260,7 +266,7 @@ def _insert(
         free = [one for i, one in enumerate(prepared) if i not in taken]
         if len(free) == len(prepared):
             raise  # the pod with this name is gone; the caller may try again
-        stored = _insert(free, now, epoch, all_or_nothing=False)
+        stored = _insert(free, now, epoch, books, all_or_nothing=False)
         if stored is None:
             return None
         rest = iter(stored)
@@ -304,7 +310,9 @@ def _taken(prepared: list[Prepared]) -> dict[int, AlreadyExists]:
     return result
 
 
-def _run_insert(prepared: list[Prepared], now: datetime, epoch: int) -> list[sql.Row]:
+def _run_insert(
+    prepared: list[Prepared], now: datetime, epoch: int, books: quotas.Books | None
+) -> list[sql.Row]:
     placed = any(one.overlay.node_name for one in prepared)
     # Sorted, so that two statements that bring the same new classes do not wait for each other.
     unknown = sorted({(one.digest, one.spec) for one in prepared if one.class_id is None})
@@ -341,4 +349,7 @@ def _run_insert(prepared: list[Prepared], now: datetime, epoch: int) -> list[sql
         now,
         now,
     ]
-    return sql.fetch(_CREATE[bool(unknown), placed], parameters)
+    statement = _CREATE[bool(unknown), placed]
+    if books is None:
+        return sql.fetch(statement, parameters)
+    return books.fetch(statement, parameters, now)
