@@ -12,7 +12,17 @@ from typing import Any
 
 from django.conf import settings
 
-from tests.perf import backlog, cold_start, engine, fairness, service, storm, timers, trace
+from tests.perf import (
+    backlog,
+    cold_start,
+    endurance,
+    engine,
+    fairness,
+    service,
+    storm,
+    timers,
+    trace,
+)
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.database import throw_away
 from tests.perf.workloads import Workload
@@ -58,12 +68,24 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="a user beside another user's flood, on a whole service of its own",
     )
-    parser.add_argument(
-        "--connections", type=int, default=16, help="with --fairness: of the one who floods"
+    mode.add_argument(
+        "--endurance",
+        action="store_true",
+        help="pods that come and go for a long while: how each process's memory grows",
     )
     parser.add_argument(
-        "--seconds", type=float, default=30.0, help="with --fairness: of each phase"
+        "--connections",
+        type=int,
+        default=16,
+        help="with --fairness: of the one who floods; with --endurance: of all clients",
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=30.0,
+        help="with --fairness: of each phase; with --endurance: of each round",
+    )
+    parser.add_argument("--rounds", type=int, default=8, help="with --endurance, after two to warm")
     parser.add_argument(
         "--waiting",
         type=int,
@@ -142,6 +164,16 @@ def main(arguments: Sequence[str]) -> None:
         elif options.fairness:
             many, seconds = options.connections, options.seconds
             _print(fairness.run(nodes=nodes, connections=many, seconds=seconds, say=_say))
+        elif options.endurance:
+            _print(
+                endurance.run(
+                    nodes=nodes,
+                    connections=options.connections,
+                    seconds=options.seconds,
+                    rounds=options.rounds,
+                    say=_say,
+                )
+            )
         elif options.aftermath:
             _print(storm.aftermath(nodes=nodes, burst=options.waiting or 50_000, say=_say))
         elif options.storm:

@@ -1,10 +1,10 @@
-"""The benches of a storm and of a burst, small, on one service: every question gets an answer."""
+"""The benches that need a whole service, small, on one: every question gets an answer."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.perf import scratch, storm
+from tests.perf import endurance, scratch, storm
 from tests.perf.scratch import Scratch
 
 pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock, pytest.mark.timeout(300)]
@@ -40,3 +40,12 @@ def test_a_burst_and_a_storm_are_answered_in_full(service: Scratch) -> None:
     assert by_name["a node for one class"]["pods"] == WAITING // CLASSES
     assert storm._on(service, "bench-fitting") == WAITING // CLASSES
     assert storm._unbound(service) == WAITING - WAITING // CLASSES
+
+
+def test_churn_is_measured_for_every_process(service: Scratch) -> None:
+    found = endurance.churn(
+        service, nodes=2, connections=2, seconds=0.5, rounds=1, settle=0.1, say=quiet
+    )
+    parts = {one["process"] for one in found}
+    assert {"http", "https", "scheduler", "timers", "worker", "beat"} <= parts
+    assert all(one["pods"] > 0 and one["mib"] > 10 for one in found)
