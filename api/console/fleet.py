@@ -41,7 +41,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "groups": _groups(found.items),
         "query": request.GET.get("q", ""),
         "empty": not found.items,
-        "sees_pods": frame.may(request, "list", "pods"),
+        "may_change": frame.may(request, "patch", "nodes"),
     }
     return frame.page(request, "fleet.html", "Fleet", context)
 

@@ -43,6 +43,11 @@ _PODS: Final = Attributes("list", resource="pods")
 PLACES: Final = (
     Place("Fleet", "fleet", "f", _NODES),
     Place("Nodes", "nodes", "n", _NODES),
+    Place("Pods", "pods", "p", _PODS),
+    Place("Waiting", "waiting", "w", _PODS),
+    Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
+    Place("Policies", "policies", "o", Attributes("list", resource="namespaces")),
+    Place("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
 )
 
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from api.console import fleet, nodes, palette, signing
+from api.console import change, fleet, node, nodes, palette, pods, reasons, records, signing
 
 app_name = "console"
 urlpatterns = [
@@ -11,6 +11,23 @@ urlpatterns = [
     path("fleet/columns", fleet.columns, name="fleet-columns"),
     path("nodes/", nodes.page, name="nodes"),
     path("nodes/csv", nodes.as_csv, name="nodes-csv"),
+    path("nodes/<str:name>/", node.page, name="node"),
+    path("change", change.page, name="change"),
+    path("drained", change.drained, name="drained"),
+    path("pods/", pods.page, name="pods"),
+    path("pods/<str:namespace>/<str:name>/", pods.pod, name="pod"),
+    path("pods/<str:namespace>/<str:name>/why", reasons.why, name="why"),
+    path(
+        "pods/<str:namespace>/<str:name>/decisions/<int:number>",
+        reasons.decision,
+        name="decision",
+    ),
+    path("waiting/", reasons.waiting, name="waiting"),
+    path("evictions/", records.evictions, name="evictions"),
+    path("audit/", records.audit, name="audit"),
+    path("policies/", records.policies, name="policies"),
+    path("objects/<str:name>/", records.objects_of, name="objects"),
+    path("objects/<str:kind_name>/<str:namespace>/<str:name>/", records.object_of, name="object"),
     path("find", palette.find, name="find"),
     path("sign-in", signing.SignIn.as_view(), name="sign-in"),
     path("sign-out", signing.sign_out, name="sign-out"),

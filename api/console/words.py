@@ -3,12 +3,16 @@
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from api import clock
 from api.cells import human_duration, parse_time
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.resources import pod_request_ints
 
 register = template.Library()
 NONE: Final = "-"
@@ -27,6 +31,11 @@ def amount(resource: str, number: int) -> str:
                 return f"{_short(value)} {unit}"
             value /= 1024
     return f"{number:,}"
+
+
+def requests_of(pod: Manifest) -> dict[str, int]:
+    """Return what the scheduler counts of a pod, its overhead included: milli-CPU, bytes, units."""
+    return pod_request_ints(msgspec.convert(pod, Pod))
 
 
 def _short(value: float) -> str:
@@ -76,14 +85,33 @@ def percent(share: float) -> str:
 
 @register.simple_tag
 def bar(share: float, title: str = "") -> SafeString:
-    """Return a bar that is as full as a share; over 100 % it says so by its colour and a mark."""
+    """Return a bar that is as full as a share; from 80 % and 95 % on and above 100 % it says so."""
     kind = "over" if share > 1 else "full" if share >= 0.95 else "high" if share >= 0.8 else "fine"
+    return _bar(share, title or percent(share), kind)
+
+
+@register.simple_tag
+def share_bar(part: int, whole: int) -> SafeString:
+    """Return a bar for a part of a whole, of which more is not worse."""
+    return _bar(part / whole if whole else 0.0, f"{part:,} of {whole:,}", "fine")
+
+
+def _bar(share: float, title: str, kind: str) -> SafeString:
     return format_html(
         '<svg class="bar {}" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"'
         ' aria-label="{}"><rect class="rail" width="100" height="8"/>'
         '<rect class="fill" width="{}" height="8"/></svg>',
-        kind, title or percent(share), f"{min(100.0, 100 * share):.1f}",
+        kind, title, f"{min(100.0, 100 * share):.1f}",
     )  # fmt: skip
+
+
+@register.filter
+def landing(text: str | None) -> str:
+    """Return where a pod would go, from the JSON of an eviction's landing."""
+    if not text:
+        return NONE
+    found = msgspec.json.decode(text)
+    return str(found.get("nodeName") or found.get("message") or found.get("status") or NONE)
 
 
 @register.filter

@@ -1,6 +1,13 @@
 """Objects found by a part of their name, for people who search."""
 
+from typing import Any
+
+import msgspec
+
 from clusterstate import sql
+from clusterstate.objects import document
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.pods import pod_overlay
 
 
 def pods_like(part: str, *, namespace: str = "", limit: int) -> list[tuple[str, str]]:
@@ -14,3 +21,39 @@ def pods_like(part: str, *, namespace: str = "", limit: int) -> list[tuple[str, 
         (part, namespace, namespace, part, limit),
     )
     return [(row[0], row[1]) for row in rows]
+
+
+class PodSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods to list; what is empty is not asked. ``part``: of the name."""
+
+    part: str = ""
+    namespace: str = ""
+    node_name: str = ""
+    phase: str = ""
+    waiting: bool = False
+
+
+def pods(search: PodSearch, *, start: int, limit: int) -> list[Manifest]:
+    """Return pods by namespace and name from the ``start``-th on. Queries once."""
+    conditions, values = [], list[Any]()
+    for condition, value in (
+        ("strpos(t.name, %s) > 0", search.part),
+        ("t.namespace = %s", search.namespace),
+        ("t.node_name = %s AND t.node_name <> ''", search.node_name),
+        ("t.phase = %s", search.phase),
+    ):
+        if value:
+            conditions.append(condition)
+            values.append(value)
+    source = "pod t"
+    if search.waiting:
+        source = "pending_pod q JOIN pod t ON t.id = q.pod_id"
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = sql.fetch(
+        f"SELECT d.text, f.revision, f.node_name, f.scheduled_at, f.unschedulable, f.eviction"
+        f" FROM (SELECT t.* FROM {source} {where} ORDER BY t.namespace, t.name"
+        "       OFFSET %s::bigint LIMIT %s::bigint) f"
+        " JOIN document d ON d.id = f.document_id ORDER BY f.namespace, f.name",
+        (*values, start, limit),
+    )
+    return [document.decode(row[0], row[1], pod_overlay(*row[2:])) for row in rows]

@@ -164,6 +164,19 @@ document.addEventListener("click", (event) => {
   if (button) preview(button.dataset.do);
   if (event.target.closest?.("#open-palette")) open_palette();
   if (event.target.closest?.("#open-keys")) document.getElementById("keys").showModal();
+  const add = event.target.closest?.("[data-add]");
+  if (add) {
+    const box = document.querySelector(`[data-rows-of="${add.dataset.add}"]`);
+    box.append(document.querySelector(`[data-new="${add.dataset.add}"]`).content.cloneNode(true));
+    box.lastElementChild.querySelector("input").focus();
+  }
+  const remove = event.target.closest?.("[data-remove]");
+  if (remove) {
+    const row = remove.closest(".row");
+    row.closest("form").classList.add("dirty");
+    row.querySelectorAll("input:not([type=hidden]), select").forEach((one) => one.remove());
+    remove.remove();
+  }
   const copy = event.target.closest?.("[data-copy]");
   if (copy) navigator.clipboard?.writeText(copy.dataset.copy).then(() => { const before = copy.textContent; copy.textContent = "copied"; setTimeout(() => { copy.textContent = before; }, 1500); });
 });

@@ -1,0 +1,106 @@
+"""A node: what is asked of it, its pods, conditions, timers and history, and the editors."""
+
+from typing import Any, Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+
+from api import clock, pages, tables
+from api.console import frame, kept, nodes, words
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.matching import EFFECTS
+from clusterstate.queries import overview, trail
+from clusterstate.queries.eviction_timers import waiting_timers
+from clusterstate.queries.fleet import FleetNode
+from clusterstate.queries.objects import get_manifest
+
+_MOST: Final = 500
+_FIRST: Final = ("cpu", "memory", "pods", "ephemeral-storage")
+
+
+class Use(msgspec.Struct, frozen=True):
+    """How much of a resource is asked for and offered, and of what was asked the overhead."""
+
+    resource: str
+    share: float
+    text: str
+    overhead: str
+
+
+@frame.shown
+def page(request: HttpRequest, name: str) -> HttpResponse:
+    """Return a node's page; as a part what changes by itself."""
+    frame.require(request, "get", "nodes", name=name)
+    manifest = get_manifest("Node", "", name)
+    known = next((one for one in kept.nodes().items if one.name == name), None)
+    sees_pods = frame.may(request, "list", "pods")
+    context: dict[str, Any] = {
+        "name": name,
+        "status": nodes.status_of(known) if known else (),
+        "uses": _uses(known) if known else [],
+        "conditions": (manifest.get("status") or {}).get("conditions") or [],
+        "created": manifest["metadata"].get("creationTimestamp"),
+        "info": (manifest.get("status") or {}).get("nodeInfo") or {},
+        "labels": sorted((manifest["metadata"].get("labels") or {}).items()),
+        "taints": (manifest.get("spec") or {}).get("taints") or [],
+        "cordoned": bool((manifest.get("spec") or {}).get("unschedulable")),
+        "pods": _pods(name) if sees_pods else None,
+        "timers": waiting_timers(node_name=name, limit=50) if sees_pods else [],
+        "steps": trail.trail_of(KINDS["Node"], "", name, limit=20).steps,
+        "yaml": pages.as_yaml(_shown(manifest)),
+        "effects": EFFECTS,
+        "may_change": frame.may(request, "patch", "nodes", name=name),
+        "may_delete": frame.may(request, "delete", "nodes", name=name),
+        "system_taints": "node.kubernetes.io/",
+    }
+    if frame.is_part(request):
+        return frame.part(request, "node_part.html", context)
+    return frame.page(request, "node.html", name, context)
+
+
+def _shown(manifest: Any) -> Any:
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
+    return {**manifest, "metadata": metadata}
+
+
+def _uses(node: FleetNode) -> list[Use]:
+    overhead = overview.overhead_on(node.name)
+    plain = [
+        name for name in ("cpu", "memory", "pods", "ephemeral-storage") if name in node.offered
+    ]
+    others = sorted({*node.offered, *node.asked} - set(plain))
+    found = []
+    for name in [*plain, *others]:
+        asked, offered = node.asked.get(name, 0), node.offered.get(name, 0)
+        if not asked and not offered:
+            continue
+        text = f"{words.amount(name, asked)} of {words.amount(name, offered)}"
+        more = words.amount(name, overhead[name]) if overhead.get(name) else ""
+        found.append(Use(name, node.share(name), text, more))
+    return found
+
+
+def _pods(name: str) -> list[dict[str, Any]]:
+    now = clock.now()
+    found = []
+    for one in overview.pods_of_node(name, limit=_MOST):
+        cells = tables.printer(KINDS["Pod"]).cells(one, now)
+        requests = words.requests_of(one)
+        found.append(
+            {
+                "namespace": one["metadata"]["namespace"],
+                "name": one["metadata"]["name"],
+                "status": cells[2],
+                "cpu": words.amount("cpu", requests.get("cpu", 0)),
+                "memory": words.amount("memory", requests.get("memory", 0)),
+                "priority": one["spec"].get("priority", 0),
+                "owner": _owner(one),
+                "created": one["metadata"].get("creationTimestamp"),
+            }
+        )
+    return found
+
+
+def _owner(pod: Any) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((f"{one['kind']}/{one['name']}" for one in owners if one.get("controller")), "")

@@ -1,0 +1,129 @@
+"""Why: groups of waiting pods, a pod's verdicts node by node, and recorded decisions."""
+
+from typing import Any, Final, cast
+from urllib.parse import urlencode
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+
+from api.console import frame
+from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import overview
+
+_MOST_GROUPS: Final = 200
+_PER_PAGE: Final = 100
+
+
+@frame.shown
+def waiting(request: HttpRequest) -> HttpResponse:
+    """Return the waiting pods in groups: how many, since when, what stands in the way."""
+    frame.require(request, "list", "pods")
+    groups = overview.waiting_groups(limit=_MOST_GROUPS)
+    context = {"groups": groups, "pods": overview.pending()}
+    if frame.is_part(request):
+        return frame.part(request, "waiting_part.html", context)
+    return frame.page(request, "waiting.html", "Waiting", context)
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What a plugin says of a node."""
+
+    text: str
+    title: str
+    bad: bool
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A node and what each plugin says of it."""
+
+    name: str
+    rejections: int
+    total: int | None
+    cells: list[Cell]
+
+
+@frame.shown
+def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    """Return what every filter says of every node about a pod, and the scores."""
+    from scheduling.answers import why as answers
+
+    frame.require(request, "get", "pods", namespace=namespace, name=name)
+    world = request.GET.get("world", "")
+    if world not in ("", answers.NOW, answers.THEN):
+        raise BadRequest("world: must be now or then")
+    rejected_by = request.GET.get("by", "")
+    found = answers.why(
+        namespace,
+        name,
+        world=cast("answers.World", world),
+        limit=_PER_PAGE,
+        token=request.GET.get("continue", ""),
+        rejected_by=rejected_by,
+    )
+    status = found["status"]
+    table = status.get("table") or {}
+    scorers = list(table.get("scores") or {})
+    filters = list(table.get("verdicts") or {})
+    following = found["metadata"].get("continue")
+    context = {
+        "namespace": namespace,
+        "name": name,
+        "status": status,
+        "widest": max([status.get("nodes", {}).get("known", 0), 1]),
+        "filters": filters,
+        "scorers": scorers,
+        "rows": _rows(table, filters, scorers),
+        "count": table.get("count", 0),
+        "by": rejected_by,
+        "world": world,
+        "after": "?" + urlencode({**request.GET.dict(), "continue": following})
+        if following
+        else "",
+    }
+    return frame.page(request, "why.html", f"Why: {namespace}/{name}", context)
+
+
+def _rows(table: Manifest, filters: list[str], scorers: list[str]) -> list[Row]:
+    """Return the page of nodes as rows: verdicts of the filters, then scores."""
+    statuses = table.get("statuses") or []
+    totals = table.get("total")
+    found = []
+    for at, node in enumerate(table.get("name") or []):
+        cells = [_verdict(statuses, table["verdicts"][plugin][at]) for plugin in filters]
+        for plugin in scorers:
+            score = table["scores"][plugin]
+            weighted = score["weighted"][at]
+            title = "not scored"
+            if weighted is not None:
+                raw, normalized = score["raw"][at], score["normalized"][at]
+                title = f"raw {raw}, normalised {normalized}, weight {score['weight']}"
+            cells.append(Cell("" if weighted is None else str(weighted), title, bad=False))
+        found.append(Row(node, table["rejections"][at], totals[at] if totals else None, cells))
+    return found
+
+
+def _verdict(statuses: list[Manifest], index: int) -> Cell:
+    if not index:
+        return Cell("fits", "", bad=False)
+    status = statuses[index]
+    return Cell("; ".join(status["reasons"]) or status["code"], status["code"], bad=True)
+
+
+@frame.shown
+def decision(request: HttpRequest, namespace: str, name: str, number: int) -> HttpResponse:
+    """Return a recorded decision: its outcome, the best nodes by plugin, and who rejected."""
+    from scheduling.answers import questions
+
+    frame.require(request, "get", "pods", subresource="decisions", namespace=namespace, name=name)
+    found = questions.decision(namespace, name, number, full=False)
+    top: list[dict[str, Any]] = found["top"]
+    plugins = list(top[0]["weighted"]) if top else []
+    context = {
+        "namespace": namespace,
+        "name": name,
+        "one": found,
+        "plugins": plugins,
+        "top": [(best, [best["weighted"].get(plugin, 0) for plugin in plugins]) for best in top],
+    }
+    return frame.page(request, "decision.html", f"Decision about {namespace}/{name}", context)

@@ -1,0 +1,109 @@
+"""Every page answers, to those who may see it, with a bounded number of queries."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.objects.kinds import ALL_KINDS
+from tests.clock import NOW
+from tests.clusterstate.support import bind, create_node, manifest, new_pod
+from tests.console.conftest import signed_in, text
+
+REFUSAL = "0/3 nodes are available: 3 Insufficient cpu."
+PAGES = {
+    "/console/": "Fleet",
+    "/console/fleet/beside": REFUSAL,
+    "/console/nodes/": "node-n1",
+    "/console/nodes/n1/": "default/web-1",
+    "/console/pods/": "default/web-1",
+    "/console/pods/?waiting=yes": REFUSAL,
+    "/console/pods/default/web-1/": "3.5 cpu",
+    "/console/pods/default/big/": REFUSAL,
+    "/console/pods/default/big/why": "Insufficient cpu",
+    "/console/waiting/": REFUSAL,
+    "/console/evictions/": "No pod has to leave",
+    "/console/audit/": "No request is like that",
+    "/console/policies/": "KubeSchedulerConfiguration",
+    "/console/objects/RuntimeClass/": "There is none",
+    "/console/objects/Namespace/": "kube-system",
+    "/console/objects/Namespace/-/default/": "kind: Namespace",
+}
+MOST_QUERIES = 40
+
+
+@pytest.fixture
+def waiting(cluster: None) -> None:
+    pod = new_pod("big", cpu="64")
+    refusal = Unschedulable(pod_id=pod, message=REFUSAL, rejected_by=("NodeResourcesFit",))
+    set_unschedulable([refusal], now=NOW)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_shows_what_it_is_for(operator: Client, waiting: None, path: str) -> None:
+    operator.get(path)
+    with CaptureQueriesContext(connection) as captured:
+        answer = operator.get(path)
+    assert answer.status_code == 200, text(answer)[:2000]
+    assert PAGES[path] in text(answer)
+    assert "unsafe" not in answer["Content-Security-Policy"]
+    assert len(captured) <= MOST_QUERIES
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobody_sees_a_page_without_a_right_to_it(nobody: Client, waiting: None, path: str) -> None:
+    answer = nobody.get(path)
+    if path == "/console/policies/":
+        assert "Namespace" not in text(answer)
+    else:
+        assert answer.status_code == 403
+
+
+def test_pages_ask_as_often_for_many_objects_as_for_few(operator: Client, cluster: None) -> None:
+    paths = [path for path in PAGES if "big" not in path]
+
+    def asked() -> dict[str, int]:
+        found = {}
+        for path in paths:
+            with CaptureQueriesContext(connection) as captured:
+                operator.get(path)
+            found[path] = len(captured)
+        return found
+
+    asked()
+    few = asked()
+    for number in range(20):
+        create_node(f"m{number}")
+        assert bind(new_pod(f"more-{number}", cpu="10m"), "n1")
+    asked()
+    assert asked() == few
+
+
+def test_objects_of_every_kind_are_listed(operator: Client) -> None:
+    for kind in ALL_KINDS:
+        answer = operator.get(f"/console/objects/{kind.name}/")
+        assert answer.status_code == 200, kind.name
+    assert operator.get("/console/objects/Nothing/").status_code == 400
+
+
+def test_yaml_is_saved_and_what_is_wrong_is_told_with_nothing_lost(operator: Client) -> None:
+    path = "/console/objects/Namespace/-/default/"
+    answer = operator.get(path)
+    given = answer.context["text"] if answer.context else ""
+    assert "name: default" in given
+    labelled = given.replace("  labels:\n", "  labels:\n    team: search\n", 1)
+    assert labelled != given
+    assert operator.post(path, {"text": labelled}).status_code == 302
+    assert manifest("Namespace", "", "default")["metadata"]["labels"]["team"] == "search"
+    answer = operator.post(path, {"text": labelled.replace("search", "ads")})
+    assert answer.status_code == 409
+    assert "team: ads" in text(answer)
+    fresh = operator.get(path).context["text"].replace("team: search", "team: not a value")
+    answer = operator.post(path, {"text": fresh})
+    assert answer.status_code == 422
+    assert "metadata.labels" in text(answer)
+    assert "team: not a value" in text(answer)
+    for wrong, code in (("a: [", 400), ("[]", 400), ("kind: Pod", 409)):
+        assert operator.post(path, {"text": wrong}).status_code == code
+    assert signed_in("reader").post(path, {"text": labelled}).status_code == 403
