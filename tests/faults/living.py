@@ -355,6 +355,10 @@ class Living:
             for fault in faults
         )
         for look in looks:
+            if look.gone:
+                if look.began > self._nemeses.restored_at:  # the backup was made before the pod
+                    self._found(Violation(checkers.LOST, "an acknowledged easy pod"))
+                continue
             if look.claimed > UNTRUE_SECONDS * self._patience:
                 told = f"ready for {look.claimed:.1f} s while an easy pod waited {look.seconds} s"
                 self._found(Violation(checkers.READY, told))

@@ -1,6 +1,7 @@
 """Those who do the harm. Each begins a fault and returns what ends it."""
 
 import contextlib
+import math
 import random
 import signal
 import subprocess
@@ -38,6 +39,7 @@ class Nemeses:
         self.errors: list[str] = []
         self.failed_commands: list[str] = []
         self.restored = 0
+        self.restored_at = -math.inf
         """How often the past was put back."""
         self._system = system
         self._rng = rng
@@ -210,6 +212,7 @@ class Nemeses:
             for _ in range(5):
                 if not self._command("restore", str(file)):
                     self.restored += 1
+                    self.restored_at = time.monotonic()
                     break
                 time.sleep(1)
             else:

@@ -19,12 +19,14 @@ class Look:
     """One easy pod: when it was posted, and after how many seconds it was bound, None: not.
 
     ``claimed`` is for how many seconds without a break /readyz said ready while the pod waited.
+    ``gone``: after its creation had been acknowledged the pod was not there any more.
     """
 
     began: float
     acknowledged: bool
     seconds: float | None
     claimed: float
+    gone: bool = False
 
 
 class Probe(threading.Thread):
@@ -63,12 +65,15 @@ class Probe(threading.Thread):
         name = f"{world.CANARY}-{self.name}-{self._number}"
         began = time.monotonic()
         ready_since = began if self.ready(wire) else None
-        acknowledged, bound, claimed = False, None, 0.0
+        acknowledged, gone, bound, claimed = False, False, None, 0.0
         try:
             acknowledged = wire.call("POST", world.PODS, world.canary(name))[0] == 201
             while acknowledged and time.monotonic() - began < seconds:
                 status, pod = wire.call("GET", f"{world.PODS}/{name}")
                 now = time.monotonic()
+                if status == 404:  # nothing places what is not there; whether it was lost is judged
+                    gone, claimed = True, 0.0
+                    break
                 if status == 200 and pod["spec"].get("nodeName"):
                     bound = now - began
                 if not self.ready(wire):
@@ -85,7 +90,7 @@ class Probe(threading.Thread):
             pass
         self._left.append(name)
         self._clean(wire)
-        return Look(began, acknowledged, bound, claimed)
+        return Look(began, acknowledged, bound, claimed, gone)
 
     def _clean(self, wire: Wire) -> None:
         for name in list(self._left):

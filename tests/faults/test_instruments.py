@@ -7,13 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.faults.clock import Clock
 from tests.faults.history import OK, History
+from tests.faults.probe import Probe
 from tests.faults.proxy import Proxy
+from tests.faults.wire import Wire
 from tests.waiting import until
 
 STARTUP = b"user\0postgres\0application_name\0stowage-%s\0\0"
@@ -137,3 +140,41 @@ def test_a_history_is_on_disk_before_the_answer_comes(tmp_path: Path) -> None:
     until(lambda: len(file.read_text().splitlines()) == 2, seconds=5)
     assert history.begin("c", "create pod", "soak/b").saw == 7
     history.close()
+
+
+def test_a_probe_tells_a_pod_that_is_gone_from_one_that_waits() -> None:
+    """A database that is put back has no pods that came after the backup; none of them waits."""
+
+    class Service(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.answer(200 if self.path == "/readyz" else 404)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(201)
+
+        def do_DELETE(self) -> None:
+            self.answer(404)
+
+        def answer(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with HTTPServer(("127.0.0.1", 0), Service) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            wire = Wire(server.server_port, lambda: "")
+            look = Probe("x", [wire], threading.Event()).look(wire, 20)
+            wire.close()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert look.gone
+    assert look.acknowledged
+    assert (look.seconds, look.claimed) == (None, 0.0)
