@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from scheduling.framework.interface import FilterResult, Plugin
-from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.outcomes import PluginFailed, PreFiltered
 from scheduling.framework.status import Code, Status
 
 R = TypeVar("R")
@@ -49,6 +49,18 @@ def call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: obj
 def wrong(plugin: Plugin, point: str, text: str) -> PluginFailed:
     """Return the failure of a plugin at an extension point."""
     return failed(plugin, f'running {point} plugin "{plugin.name}": {text}')
+
+
+def code_of(answer: object) -> Code:
+    """Return the code of whatever a plugin or an extension point answered, for those who count.
+
+    It is that of a Status, or of the first one in a tuple; Success otherwise.
+    """
+    if isinstance(answer, tuple):
+        answer = next((one for one in answer if isinstance(one, Status)), None)
+    if isinstance(answer, PreFiltered):
+        answer = answer.status
+    return answer.code if isinstance(answer, Status) else Code.SUCCESS
 
 
 def status_of(plugin: Plugin, point: str, answer: object) -> Status:

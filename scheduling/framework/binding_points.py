@@ -5,9 +5,10 @@ Source: pkg/scheduler/framework/runtime/framework.go, v1.36 (R160-R169).
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from scheduling.framework.answers import call, pair_of, rejected, status_of, wrong
+from scheduling.framework.answers import call, code_of, pair_of, rejected, status_of, wrong
 from scheduling.framework.interface import (
     Bind,
     CycleState,
@@ -22,6 +23,7 @@ from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.types import PodInfo
 
 R = TypeVar("R")
+P = ParamSpec("P")
 
 LONGEST_PERMIT_SECONDS = 15 * 60.0
 """A Permit plugin's longer timeout is cut to this (framework.go ``maxTimeout``)."""
@@ -34,9 +36,41 @@ class Meter(Protocol):
         """Return seconds from any start."""
         ...
 
-    def note(self, plugin: str, point: str, seconds: float) -> None:
-        """Note one call."""
+    def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
+        """Note one call of a plugin and what it answered; Error where it raised."""
         ...
+
+    def note_point(self, profile: str, point: str, code: Code, seconds: float) -> None:
+        """Note all calls of one extension point together."""
+        ...
+
+
+F = TypeVar("F", bound="BindingPoints")
+
+
+def metered(
+    point: str,
+) -> Callable[[Callable[Concatenate[F, P], R]], Callable[Concatenate[F, P], R]]:
+    """Return a decorator for the method that runs an extension point: the meter is told of it."""
+
+    def decorated(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F, P], R]:
+        @wraps(method)
+        def measured(framework: F, /, *arguments: P.args, **named: P.kwargs) -> R:
+            meter = framework.meter
+            if meter is None:
+                return method(framework, *arguments, **named)
+            begun, code = meter.clock(), Code.ERROR
+            try:
+                answer = method(framework, *arguments, **named)
+                code = code_of(answer)
+                return answer
+            finally:
+                seconds = meter.clock() - begun
+                meter.note_point(framework.scheduler_name, point, code, seconds)
+
+        return measured
+
+    return decorated
 
 
 class BindingPoints:
@@ -45,6 +79,7 @@ class BindingPoints:
     ``meter`` is told how long each call takes; the lists hold the plugins in their order.
     """
 
+    scheduler_name: str
     meter: Meter | None
     reserve_plugins: list[Reserve]
     permit_plugins: list[Permit]
@@ -57,17 +92,20 @@ class BindingPoints:
     ) -> R:
         if self.meter is None:
             return call(plugin, point, function, *arguments)
-        begun = self.meter.clock()
+        begun, code = self.meter.clock(), Code.ERROR
         try:
-            return call(plugin, point, function, *arguments)
+            answer = call(plugin, point, function, *arguments)
+            code = code_of(answer)
+            return answer
         finally:
-            self.meter.note(plugin.name, point, self.meter.clock() - begun)
+            self.meter.note(plugin.name, point, code, self.meter.clock() - begun)
 
     def _ask(
         self, plugin: Plugin, point: str, function: Callable[..., object], *given: object
     ) -> Status:
         return status_of(plugin, point, self._call(plugin, point, function, *given))
 
+    @metered("Reserve")
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run Reserve; the first failure ends it, and the caller must unreserve (R160).
 
@@ -93,6 +131,7 @@ class BindingPoints:
                 failures.append(failure.status)
         return tuple(failures)
 
+    @metered("Permit")
     def permit(
         self, state: CycleState, pod: PodInfo, node_name: str
     ) -> tuple[Status, dict[str, float]]:
@@ -119,6 +158,7 @@ class BindingPoints:
 
     # --- binding cycle ---------------------------------------------------------------------------
 
+    @metered("PreBind")
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run PreBind; the first that does not succeed ends it (R165).
 
@@ -131,6 +171,7 @@ class BindingPoints:
                 return rejected(plugin, "PreBind", status)
         return SUCCESS
 
+    @metered("Bind")
     def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run Bind until one does not decline (R166); Skip when all do or there is none.
 
@@ -146,6 +187,7 @@ class BindingPoints:
                 return rejected(plugin, "Bind", status)
         return status
 
+    @metered("PostBind")
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
         """Run PostBind (R167); it is informational, so what a plugin raises is only returned."""
         failures: list[Status] = []

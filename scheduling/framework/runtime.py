@@ -23,7 +23,7 @@ from scheduling.framework.answers import (
     wrong,
 )
 from scheduling.framework.arrays import Int64
-from scheduling.framework.binding_points import BindingPoints, Meter
+from scheduling.framework.binding_points import BindingPoints, Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.interface import (
     MAX_NODE_SCORE,
@@ -208,6 +208,7 @@ class Framework(BindingPoints):
             raise wrong(plugin, "QueueSort", f"returned {key!r}, wanted a tuple of numbers")
         return key
 
+    @metered("PreFilter")
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable) -> PreFiltered:
         """Run PreFilter (R153). Notes in ``state`` which plugins skip their Filter.
 
@@ -260,6 +261,7 @@ class Framework(BindingPoints):
         )
         return PreFiltered(SUCCESS, rows, absent)
 
+    @metered("Filter")
     def filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Filtered:
         """Run Filter in order; each plugin sees only rows that all before it passed (R154).
 
@@ -423,6 +425,7 @@ class Framework(BindingPoints):
             if plugin.name not in state.skip_filter:
                 plugin.pod_detached(state, pod, snapshot, other, row)
 
+    @metered("PostFilter")
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, diagnosis: Diagnosis
     ) -> tuple[Nomination | None, Status]:
@@ -453,6 +456,7 @@ class Framework(BindingPoints):
             code = status.code
         return nomination, Status(code, tuple(reasons), rejected_by)
 
+    @metered("PreScore")
     def pre_score(
         self,
         state: CycleState,
@@ -480,6 +484,7 @@ class Framework(BindingPoints):
             elif not status.ok:
                 raise failed(plugin, f'running PreScore plugin "{plugin.name}": {status.message}')
 
+    @metered("Score")
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> ScoreTable:
         """Run Score and NormalizeScore, weigh and add up (R157, R158).
 

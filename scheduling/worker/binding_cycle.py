@@ -31,13 +31,14 @@ from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
-from scheduling.worker import profiles
+from scheduling.worker import measuring, profiles
 
 logger = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 12
 """Binding cycles at work in one process; its other threads are for the controllers."""
 _slots = threading.BoundedSemaphore(AT_ONCE)
+_meter: Final = measuring.PluginMeter()
 
 
 def may_begin() -> bool:
@@ -158,7 +159,7 @@ def _framework(revision: int, name: str) -> Framework:
     profile = profiles.at(revision).profile(name)
     if profile is None:
         raise ConfigurationError(f"profile {name} of revision {revision} cannot be used")
-    return build_framework(profile, waiting_pods=StoredWaitingPods())
+    return build_framework(profile, waiting_pods=StoredWaitingPods(), meter=_meter)
 
 
 memory.when_replaced(_framework.cache_clear)

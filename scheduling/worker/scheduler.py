@@ -39,6 +39,7 @@ from scheduling.framework.footprints import footprint_of
 from scheduling.framework.interface import Plugin
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
+from scheduling.framework.status import Code
 from scheduling.plugins.catalogue import build_plugins
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import failed_batches, measuring, node_admission, profiles, reservations
@@ -69,19 +70,20 @@ _SLOW_AGAIN = 60.0
 """Seconds until the same plugin is named again."""
 
 
-class SlowPlugins:
-    """Names plugins that keep everybody waiting (``framework.binding_points.Meter``)."""
+class SlowPlugins(measuring.PluginMeter):
+    """Counts what plugins take, and names those that keep everybody waiting."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(clock)
         self._told: dict[tuple[str, str], float] = {}
 
-    def note(self, plugin: str, point: str, seconds: float) -> None:
+    def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
         """Log a call that took long, at most once a minute for each plugin and point.
 
         That a plugin returned is a sign of life: a batch may ask one for every node.
         """
         heartbeats.beat(NAME, CYCLE_SECONDS)
+        super().note(plugin, point, code, seconds)
         if seconds < _SLOW:
             return
         now = self.clock()

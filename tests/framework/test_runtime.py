@@ -13,7 +13,7 @@ from scheduling.engine.decision import ERROR, SCHEDULED, UNSCHEDULABLE, Decision
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import PluginUse, Profile
-from scheduling.framework.interface import FilterResult, PreFilterResult
+from scheduling.framework.interface import CycleState, FilterResult, PreFilterResult
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
@@ -93,6 +93,27 @@ def framework(points: dict[str, list[Any]], weights: dict[str, int] | None = Non
     }
     plugins = {p.name: p for found in points.values() for p in found}
     return Framework(Profile(points=uses), plugins)
+
+
+class Meter:
+    """Notes what it is told; each look at its clock is a second later."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[tuple[str, str, str]] = []
+        self.points: list[tuple[str, str, str]] = []
+
+    def clock(self) -> float:
+        self.now += 1
+        return self.now
+
+    def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
+        assert seconds > 0
+        self.calls.append((plugin, point, code.wire))
+
+    def note_point(self, profile: str, point: str, code: Code, seconds: float) -> None:
+        assert seconds > 0
+        self.points.append((profile, point, code.wire))
 
 
 def cluster() -> Snapshot:
@@ -484,3 +505,58 @@ def test_a_plugin_must_extend_the_point_where_the_profile_puts_it() -> None:
     profile = Profile(points={"bind": (PluginUse("BlinkingLight"),)})
     with pytest.raises(ConfigurationError, match="does not extend bind"):
         Framework(profile, {"BlinkingLight": BlinkingLight({})})
+
+
+def test_a_meter_is_told_of_each_call_and_of_each_point_with_what_they_answered() -> None:
+    calls: list[str] = []
+    run = framework(
+        {
+            "preFilter": [Recorder("Idle", calls, pre_filter=(None, SKIP))],
+            "filter": [Recorder("Fits", calls)],
+            "preScore": [Recorder("Ready", calls)],
+            "score": [Recorder("Likes", calls)],
+            "reserve": [Recorder("Holds", calls)],
+            "permit": [Recorder("Waits", calls, permit=(Status(Code.WAIT), 5.0))],
+            "preBind": [Recorder("Full", calls, pre_bind=unschedulable("full"))],
+            "bind": [Recorder("Other", calls, bind=SKIP)],
+            "postBind": [Recorder("Breaks", calls, post_bind=ValueError("x"))],
+        }
+    )
+    run.meter = meter = Meter()
+    assert decide(run).outcome == SCHEDULED
+    state, pod = CycleState(), from_pod(make_pod("p").build())
+    for point in (run.reserve, run.permit, run.pre_bind, run.bind, run.post_bind):
+        point(state, pod, "node-a")
+    assert meter.calls == [
+        ("Idle", "PreFilter", "Skip"), ("Fits", "Filter", "Success"),
+        ("Ready", "PreScore", "Success"), ("Likes", "Score", "Success"),
+        ("Holds", "Reserve", "Success"), ("Waits", "Permit", "Wait"),
+        ("Full", "PreBind", "Unschedulable"), ("Other", "Bind", "Skip"),
+        ("Breaks", "PostBind", "Error"),
+    ]  # fmt: skip
+    assert meter.points == [
+        ("default-scheduler", point, told)
+        for point, told in (
+            ("PreFilter", "Success"), ("Filter", "Success"), ("PreScore", "Success"),
+            ("Score", "Success"), ("Reserve", "Success"), ("Permit", "Wait"),
+            ("PreBind", "Unschedulable"), ("Bind", "Skip"), ("PostBind", "Error"),
+        )
+    ]  # fmt: skip
+
+
+def test_a_meter_is_told_of_what_rejects_and_of_what_fails() -> None:
+    calls: list[str] = []
+    none = dict.fromkeys(NODES, unschedulable("full"))
+    run = framework(
+        {"filter": [Recorder("No", calls, filter=none)], "postFilter": [Recorder("Try", calls)]}
+    )
+    run.meter = meter = Meter()
+    assert decide(run).outcome == UNSCHEDULABLE
+    assert [(point, told) for _, point, told in meter.points] == [
+        ("PreFilter", "Success"), ("Filter", "Success"), ("PostFilter", "Unschedulable"),
+    ]  # fmt: skip
+    run = framework({"preFilter": [Recorder("Bad", calls, pre_filter=ValueError("broken"))]})
+    run.meter = meter = Meter()
+    assert decide(run).outcome == ERROR
+    assert meter.calls == [("Bad", "PreFilter", "Error")]
+    assert meter.points == [("default-scheduler", "PreFilter", "Error")]

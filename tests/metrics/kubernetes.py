@@ -40,5 +40,10 @@ PROGRAMS = {
         "extension_point status profile",
         "0.0001 0.0002 0.0004 0.0008 0.0016 0.0032 0.0064 0.0128 0.0256 0.0512 0.1024 0.2048",
     ),
+    "scheduler_plugin_execution_duration_seconds": (
+        "histogram",
+        "plugin extension_point status",
+        " ".join(f"{0.00001 * 1.5**turn:g}" for turn in range(20)),
+    ),
     "scheduler_cache_size": ("gauge", "type", ""),
 }

@@ -74,6 +74,10 @@ def test_placed_and_refused_pods_are_counted_once_each(run: Run) -> None:
     assert run.count("scheduler_preemption_victims") == 0
     bind = 'extension_point="Bind",status="Success",profile=""'
     assert run.count("scheduler_framework_extension_point_duration_seconds", bind) == 40
+    tried = 'extension_point="PostFilter",status="Unschedulable",profile="default-scheduler"'
+    assert run.count("scheduler_framework_extension_point_duration_seconds", tried) == 1
+    one = 'plugin="DefaultPreemption",extension_point="PostFilter",status="Unschedulable"'
+    assert run.count("scheduler_plugin_execution_duration_seconds", one) == 1
     waited = 'profile="default-scheduler",priority="0"'
     assert run.count("stowage_pod_waiting_seconds", waited) == 40
 
