@@ -100,6 +100,13 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["list"],
         },
         {
+            "name": "waitinggroups",
+            "singularName": "waitinggroup",
+            "namespaced": True,
+            "kind": "WaitingGroup",
+            "verbs": ["get", "list"],
+        },
+        {
             "name": "waitingpods",
             "singularName": "waitingpod",
             "namespaced": True,

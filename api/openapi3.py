@@ -364,6 +364,7 @@ _OWN_KINDS: Final = {
     "SchedulerConfiguration": "What the scheduler decides by.",
     "Selection": "What an object selects, how much of it, and what it shares with others.",
     "Simulation": "Where pods would go in a cluster that is described.",
+    "WaitingGroup": "Pods that wait for the same reasons, and what would let them in.",
     "WaitingPod": "A pod that waits for permission.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }
@@ -396,8 +397,12 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
     "pods/why": (
         _parameter("world", "now, or then: as it was when the pod was decided on."),
         _parameter("rejectedBy", "Only nodes that this plugin rejects."),
+        _parameter("remedies", "false: do not find out what would let the pod in.", "boolean"),
         _parameter("limit", "The most nodes of a page; 0: none.", "integer"),
         _parameter("continue", "Where the page before ended."),
+    ),
+    "waitinggroups": (
+        _parameter("remedies", "true: find out what would help the largest groups.", "boolean"),
     ),
     "selections": (_parameter("overlapping", "true: only what shares something with another."),),
 }

@@ -47,6 +47,8 @@ for _prefix, _viewset in (
     (f"{_OWN}/{_IN}/waitingpods", permits.WaitingPodsViewSet),
     (f"{_OWN}/{_IN}/pods/{{name}}/permit", permits.PodPermitViewSet),
     (f"{_OWN}/{_IN}/pods/{{name}}/why", why.WhyViewSet),
+    (f"{_OWN}/waitinggroups", why.WaitingGroupsViewSet),
+    (f"{_OWN}/{_IN}/waitinggroups", why.WaitingGroupsViewSet),
     (f"{_OWN}/selections", selections.SelectionsViewSet),
     (f"{_OWN}/{_IN}/selections", selections.SelectionsViewSet),
     (

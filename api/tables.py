@@ -375,6 +375,22 @@ def _selection(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+def _waiting_group(item: Manifest, now: datetime) -> Cells:
+    status = item["status"]
+    told = [
+        f"{', '.join(one['reasons'])} ({one['most']})" if one["most"] else ", ".join(one["reasons"])
+        for one in status["blockers"]
+    ]
+    return [
+        name_of(item),
+        status["pods"],
+        status["state"],
+        "; ".join(told) or NONE,
+        status["oldest"],
+        age_of(item, now),
+    ]
+
+
 _TEMPLATE = [CONTAINERS, IMAGES, SELECTOR]
 _BINDING = Printer(
     [NAME, *columns_of("Role"), AGE, *columns_of("Users::1", "Groups::1", "ServiceAccounts::1")],
@@ -489,6 +505,10 @@ PRINTERS: dict[str, Printer] = {
     "ClusterRoleBinding": _BINDING,
     "WaitingPod": Printer(
         [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
+    ),
+    "WaitingGroup": Printer(
+        [NAME, *columns_of("Pods:integer", "State", "Blocked By", "Oldest::1"), AGE],
+        _waiting_group,
     ),
     "Selection": Printer(
         [NAME, *columns_of("Pods:integer", "Nodes", "Overlaps", "Selector::1")], _selection

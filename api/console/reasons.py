@@ -1,6 +1,6 @@
 """Why: groups of waiting pods, a pod's verdicts node by node, and recorded decisions."""
 
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -10,6 +10,7 @@ from api.console import frame
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import overview
+from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
@@ -46,21 +47,20 @@ class Row(msgspec.Struct, frozen=True):
 @frame.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
-    from scheduling.answers import why as answers
-
     frame.require(request, "get", "pods", namespace=namespace, name=name)
     world = request.GET.get("world", "")
-    if world not in ("", answers.NOW, answers.THEN):
+    if world not in ("", "now", "then"):
         raise BadRequest("world: must be now or then")
     rejected_by = request.GET.get("by", "")
-    found = answers.why(
-        namespace,
-        name,
-        world=cast("answers.World", world),
-        limit=_PER_PAGE,
-        token=request.GET.get("continue", ""),
-        rejected_by=rejected_by,
-    )
+    asked = {
+        "namespace": namespace,
+        "name": name,
+        "world": world,
+        "limit": _PER_PAGE,
+        "token": request.GET.get("continue", ""),
+        "rejectedBy": rejected_by,
+    }
+    found: Manifest = advisor.ask("why", asked)
     status = found["status"]
     table = status.get("table") or {}
     scorers = list(table.get("scores") or {})

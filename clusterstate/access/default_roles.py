@@ -213,7 +213,7 @@ _AGGREGATED: Final[dict[str, tuple[str, tuple[Rule, ...]]]] = {
         (
             on("get", "", "pods/decisions"),
             on("get", "stowage.dev", "pods/why"),
-            on(_READ, "stowage.dev", "evictions selections waitingpods"),
+            on(_READ, "stowage.dev", "evictions selections waitinggroups waitingpods"),
             on("create", "stowage.dev", "headroom simulations"),
         ),
     ),

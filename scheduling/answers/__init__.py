@@ -7,6 +7,9 @@
     registry     the questions by name; a new one is a line there
     live         the world that a question gets: a mirror that follows the change log
     questions    simulations, headroom, landings of evicted pods, decisions, the configuration
+    why          every filter on every node, the scores, and what would let a pod in
+    waiting_groups  waiting pods by what stands in their way
+    present      the cluster as it is now with the pods that wait
     replay       a recorded decision made again, on the cluster as it was then
 
 A question about the live cluster is answered on a copy of a mirror (``scheduling.worker.mirror``)

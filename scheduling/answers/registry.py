@@ -32,6 +32,8 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "simulation": Question("scheduling.answers.questions:simulate", long=True),
     "headroom": Question("scheduling.answers.questions:headroom", long=True),
     "landings": Question("scheduling.answers.questions:landings_of", seconds=20.0),
+    "why": Question("scheduling.answers.why:why", long=True),
+    "waiting-groups": Question("scheduling.answers.waiting_groups:waiting_groups", long=True),
     "decision": Question("scheduling.answers.questions:decision_explained", long=True),
 }
 

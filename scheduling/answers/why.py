@@ -21,29 +21,24 @@ from clusterstate.decisions import Record
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.loading import load_classes
 from clusterstate.queries.objects import not_found
 from clusterstate.queries.waiting import Subject, subject
 from scheduling.answers import replay
-from scheduling.answers.live import live_snapshot
-from scheduling.answers.questions import configuration
+from scheduling.answers.live import World
+from scheduling.answers.present import Present, priorities
 from scheduling.engine.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.decision import Decision
-from scheduling.engine.requirements import from_class
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed
-from scheduling.framework.runtime import Framework
-from scheduling.framework.types import PodInfo
-from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import explanation
 from scheduling.simulation.document import API_VERSION
 from scheduling.simulation.explanation import Explained
+from scheduling.simulation.remedies import Question, Remedy, remedies
 from scheduling.simulation.verdicts import judge, scores_of
 
 KIND: Final = "Explanation"
 NOW, THEN = "now", "then"
-World = Literal["", "now", "then"]
 DEFAULT_LIMIT: Final = 500
 MOST: Final = 10_000
 
@@ -60,43 +55,49 @@ def _forget() -> None:
 memory.when_replaced(_forget)
 
 
-def why(
-    namespace: str,
-    name: str,
-    *,
-    world: World = "",
-    limit: int = DEFAULT_LIMIT,
-    token: str = "",
-    rejected_by: str = "",
-) -> Manifest:
+class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The question ``why`` as JSON.
+
+    ``world``: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
+    ``limit``: the most nodes of the page; 0 for none. ``token``: ``metadata.continue`` of the page
+    before. ``rejected_by``: only nodes that this filter rejects. ``remedies``: whether to find out
+    what would let a waiting pod in.
+    """
+
+    namespace: str
+    name: str
+    world: Literal["", "now", "then"] = ""
+    limit: int = DEFAULT_LIMIT
+    token: str = ""
+    rejected_by: str = ""
+    remedies: bool = True
+
+
+def why(world: World, document: object) -> Manifest:
     """Return an ``Explanation`` of a pod with one page of the nodes. Queries four times and more.
 
-    Args:
-        namespace: the pod's.
-        name: the pod's.
-        world: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
-        limit: the most nodes of the page; 0 for none.
-        token: ``metadata.continue`` of the page before. What a page before was cut from is kept for
-            a while in this process; where it is not, the rest is told of the present.
-        rejected_by: only nodes that this filter rejects.
+    What a page before was cut from is kept for a while in this process; where it is not, the rest
+    is told of the present. ``document``: an ``Asked``.
 
     Raises:
         NotFound: there is no such pod, or ``then`` and no decision about it.
         Expired: ``then``, and history no longer reaches back so far.
         BadRequest: the token was not given out here.
     """
-    key, offset = _read(token)
+    asked = msgspec.convert(document, Asked)
+    key, offset = _read(asked.token)
     with _lock:
         known = _kept.get(key)
-    if known is None or _named(known[0]) != (namespace, name):
+    if known is None or _named(known[0]) != (asked.namespace, asked.name):
         key = secrets.token_hex(6)
-        known = _explained(namespace, name, world)
+        known = _explained(world, asked)
         with _lock:
             _kept[key] = known
             while len(_kept) > _MOST_KEPT:
                 _kept.popitem(last=False)
     whole, explained = known
-    table = explanation.page(explained, offset=offset, limit=limit, rejected_by=rejected_by)
+    limit = min(asked.limit, MOST)
+    table = explanation.page(explained, offset=offset, limit=limit, rejected_by=asked.rejected_by)
     metadata = dict(whole["metadata"])
     end = offset + len(table["name"])
     if limit and end < table["count"]:
@@ -110,12 +111,13 @@ def _named(whole: Manifest) -> tuple[str, str]:
     return whole["metadata"]["namespace"], whole["metadata"]["name"]
 
 
-def _explained(namespace: str, name: str, world: World) -> tuple[Manifest, Explained]:
+def _explained(world: World, asked: Asked) -> tuple[Manifest, Explained]:
     """Return the explanation without its nodes, and the nodes."""
+    namespace, name = asked.namespace, asked.name
     pod = subject(namespace, name)
     if pod is None:
         raise not_found("Pod", name)
-    wanted = world or (THEN if pod.node_name else NOW)
+    wanted = asked.world or (THEN if pod.node_name else NOW)
     try:
         if wanted == THEN:
             record = next(iter(decisions.of_pod(namespace, name, limit=1)), None)
@@ -123,21 +125,23 @@ def _explained(namespace: str, name: str, world: World) -> tuple[Manifest, Expla
                 try:
                     return _then(namespace, name, pod, record)
                 except Expired:
-                    if world:
+                    if asked.world:
                         raise
-            elif world:
+            elif asked.world:
                 raise NotFound(
                     f'there is no decision about the pod "{name}"', {"name": name, "kind": "pods"}
                 )
-        return _now(namespace, name, pod)
+        return _now(Present(world), pod, asked)
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
 
 
-def _now(namespace: str, name: str, pod: Subject) -> tuple[Manifest, Explained]:
-    snapshot = live_snapshot()
-    info = class_of(snapshot, pod.class_id)
-    framework = framework_of(info)
+def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explained]:
+    snapshot, info = present.snapshot, present.info(pod.class_id)
+    framework = present.framework(pod.scheduler_name)
+    if framework is None:
+        text = f'no profile is named "{pod.scheduler_name}": the scheduler leaves the pod alone'
+        raise NotFound(text)
     snapshot.remove_pod(pod.id)
     to_place = PodToPlace(pod.id, info, snapshot.nominated_node_of(pod.id))
     decision = schedule_pod(snapshot, framework, to_place, Options())
@@ -153,7 +157,20 @@ def _now(namespace: str, name: str, pod: Subject) -> tuple[Manifest, Explained]:
     status |= explanation.head(explained)
     if not decision.scheduled:
         status["preemption"] = preemption(decision)
-    return _document(namespace, name, pod, snapshot.revision, status), explained
+        if asked.remedies:
+            queue = present.queue(pod.scheduler_name)
+            question = Question(to_place, queue, priorities(), present.world.go_on)
+            found = remedies(snapshot, framework, question, verdicts)
+            status["remedies"] = [described(one) for one in found]
+    return _document(asked.namespace, asked.name, pod, snapshot.revision, status), explained
+
+
+def described(remedy: Remedy) -> Manifest:
+    """Return a remedy as JSON."""
+    found: Manifest = msgspec.to_builtins(remedy)
+    if not remedy.preempts:
+        del found["preempts"]
+    return found
 
 
 def _then(namespace: str, name: str, pod: Subject, record: Record) -> tuple[Manifest, Explained]:
@@ -196,35 +213,6 @@ def _examined(record: Record, snapshot: Snapshot, pod: PodToPlace) -> Rows | Non
         return np.array([row], np.intp)
     order = snapshot.ordered_rows()
     return np.roll(order, -(record.start % max(len(order), 1)))[: record.evaluated]
-
-
-def class_of(snapshot: Snapshot, class_id: int) -> PodInfo:
-    """Return a stored scheduling class as known to a snapshot. Queries once if it is not known.
-
-    Raises:
-        NotFound: there is no such class any more.
-    """
-    digest = class_id.to_bytes(8, "big")
-    known = snapshot.known_class(digest)
-    if known is not None:
-        return known
-    rows = load_classes([class_id])
-    if not rows:
-        raise NotFound(f"the scheduling class {class_id} is no longer kept")
-    return snapshot.intern(from_class(digest, rows[0].spec))
-
-
-def framework_of(info: PodInfo) -> Framework:
-    """Return the profile in force that a class asks for, ready to run. Queries once.
-
-    Raises:
-        NotFound: no profile has the name.
-    """
-    profile = configuration().profile(info.scheduler_name)
-    if profile is None:
-        name = info.scheduler_name
-        raise NotFound(f'no profile is named "{name}": the scheduler leaves the pod alone')
-    return build_framework(profile)
 
 
 def preemption(decision: Decision) -> Manifest:

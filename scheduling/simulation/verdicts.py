@@ -48,13 +48,16 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     ``plugins``: in the order in which they are asked. ``rows``: the nodes, ascending.
     ``statuses``: the distinct ones; the first is Success. ``verdict`` int32 (plugins, nodes): index
-    into ``statuses``. ``state``: the notes of the cycle, as PreFilter left them.
+    into ``statuses``. ``left_out`` int32 (nodes,): 1 more than the line of the plugin whose
+    PreFilter left the node out, 0 for nodes that Filter was asked about. ``state``: the notes of
+    the cycle, as PreFilter left them.
     """
 
     plugins: tuple[str, ...]
     rows: Rows
     statuses: tuple[Status, ...]
     verdict: Int32
+    left_out: Int32
     state: CycleState
 
     @property
@@ -70,12 +73,17 @@ class Verdicts(msgspec.Struct, frozen=True):
         return found
 
     @property
+    def _first_line(self) -> Int64:
+        """The line of the first rejection of each node, int64 (nodes,); any for feasible nodes."""
+        found: Int64 = (self.verdict != 0).argmax(axis=0)
+        return np.where(self.left_out, self.left_out - 1, found)
+
+    @property
     def first(self) -> Int32:
         """The first rejection of each node as an index into ``statuses``, int32 (nodes,)."""
         if not len(self.plugins):
             return np.zeros(len(self.rows), np.int32)
-        where = (self.verdict != 0).argmax(axis=0)
-        found: Int32 = self.verdict[where, np.arange(len(self.rows))]
+        found: Int32 = self.verdict[self._first_line, np.arange(len(self.rows))]
         return found
 
     def only(self, plugin: str) -> Mask:
@@ -92,18 +100,20 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     def funnel(self) -> list[Step]:
         """Return how many nodes each filter leaves, in the order in which they are asked."""
+        if not len(self.plugins):
+            return []
         rejects = self.verdict != 0
         total = rejects.sum(axis=0)
-        still = np.ones(len(self.rows), np.bool_)
+        stopped = np.bincount(self._first_line[total > 0], minlength=len(self.plugins)).tolist()
+        left = len(self.rows)
         steps = []
-        for plugin, mine in zip(self.plugins, rejects, strict=True):
-            stopped = still & mine
-            still &= ~mine
+        for plugin, mine, rejected in zip(self.plugins, rejects, stopped, strict=True):
+            left -= rejected
             steps.append(
                 Step(
                     plugin,
-                    rejected=int(stopped.sum()),
-                    left=int(still.sum()),
+                    rejected=rejected,
+                    left=left,
                     rejects=int(mine.sum()),
                     alone=int((mine & (total == 1)).sum()),
                 )
@@ -147,11 +157,10 @@ def judge(
     table = _Table(rows)
     for status in refused:
         table.add(status.plugin or PRE_FILTER, np.ones(len(rows), np.int32), (SUCCESS, status))
-    left_out = ~np.isin(rows, begun.rows)
-    if begun.status.ok and left_out.any():
-        table.add(
-            begun.absent.plugin or PRE_FILTER, left_out.astype(np.int32), (SUCCESS, begun.absent)
-        )
+    left_out = ~np.isin(rows, begun.rows) & begun.status.ok
+    narrowing = _narrowing(snapshot, framework, pod) if left_out.any() else ""
+    if narrowing and narrowing not in {plugin.name for plugin in framework.filter_plugins}:
+        table.add(narrowing, left_out.astype(np.int32), (SUCCESS, begun.absent))
     known: Shared = {} if shared is None else shared
     asked: dict[str, Filtered] = {}
     for plugin in framework.filter_plugins if begun.status.ok else ():
@@ -168,8 +177,10 @@ def judge(
     if nominated and asked:
         asked = _with_nominated(snapshot, framework, pod.info, state, rows, asked)
     for name, found in asked.items():
+        if name == narrowing:
+            table.add(name, left_out.astype(np.int32), (SUCCESS, begun.absent))
         table.add(name, found.verdict, found.statuses)
-    return table.verdicts(state)
+    return table.verdicts(state, narrowing, left_out)
 
 
 def scores_of(
@@ -211,15 +222,17 @@ class _Table:
         before = self._lines.get(plugin)
         self._lines[plugin] = line if before is None else np.where(before, before, line)
 
-    def verdicts(self, state: CycleState) -> Verdicts:
-        """Return the table."""
+    def verdicts(self, state: CycleState, narrowing: str, left_out: Mask) -> Verdicts:
+        """Return the table; ``narrowing`` is the plugin whose PreFilter left nodes out."""
         lines = list(self._lines.values())
         shape = (len(lines), len(self._rows))
+        place = 1 + list(self._lines).index(narrowing) if narrowing else 0
         return Verdicts(
             tuple(self._lines),
             self._rows,
             tuple(self._numbers),
             np.array(lines, np.int32).reshape(shape),
+            np.where(left_out, np.int32(place), np.int32(0)),
             state,
         )
 
@@ -246,6 +259,18 @@ def _begin(
         others = [plugin for plugin in framework.pre_filter_plugins if plugin.name != name]
         framework = copy.copy(framework)
         framework.pre_filter_plugins = others
+
+
+def _narrowing(snapshot: Snapshot, framework: Framework, pod: PodToPlace) -> str:
+    """Return the plugin whose PreFilter leaves out nodes, ``PRE_FILTER`` where several do."""
+    found = []
+    for plugin in framework.pre_filter_plugins:
+        alone = copy.copy(framework)
+        alone.pre_filter_plugins = [plugin]
+        begun = alone.pre_filter(new_state(pod, Options(), 0), pod.info, snapshot)
+        if begun.status.ok and len(begun.rows) < snapshot.node_count:
+            found.append(plugin.name)
+    return found[0] if len(found) == 1 else PRE_FILTER
 
 
 def _shared_key(plugin: Filter, info: PodInfo, snapshot: Snapshot) -> Hashable | None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scheduling.engine.cycle import Options, schedule_pod
 from scheduling.simulation.verdicts import judge, scores_of
 from tests import harness
+from tests.builders import make_node, make_pod
 from tests.conformance.cluster_cases import read_pod
 from tests.strategies import Manifest, by_chance, clusters, pods
 
@@ -88,3 +89,28 @@ def test_the_funnel_ends_at_the_feasible_nodes(world: Manifest, pod: Manifest) -
         assert step.alone <= step.rejects
         assert step.rejected <= step.rejects
     assert left == len(verdicts.feasible)
+
+
+def test_a_node_that_pre_filter_leaves_out_is_told_as_the_cycle_tells_it() -> None:
+    """Named nodes alone are filtered; another filter may be the first to reject one of these."""
+    named = {"key": "metadata.name", "operator": "In", "values": ["named"]}
+    asked = {"key": "disk", "operator": "Exists"}
+    term = {"matchExpressions": [asked], "matchFields": [named]}
+    pod = make_pod().with_(
+        "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+        value={"nodeSelectorTerms": [term]},
+    )  # fmt: skip
+    nodes = [make_node("named").cordoned(), make_node("other").cordoned(), make_node("third")]
+    world = {"nodes": [node.manifest for node in nodes], "pod": pod.manifest}
+    snapshot = harness.build_snapshot(world)
+    framework = harness.kubernetes_framework()
+    to_place = harness.to_place(snapshot, read_pod(world))
+    decision = schedule_pod(snapshot, framework, to_place, Options(full=True, preempt=False))
+    verdicts = judge(snapshot, framework, to_place)
+    assert decision.full is not None
+    for row, number in zip(verdicts.rows.tolist(), verdicts.first.tolist(), strict=True):
+        said = decision.full.nodes[snapshot.node_name(row)].rejected
+        assert said is not None
+        assert verdicts.statuses[number].reasons == said.reasons
+    assert [step.rejected for step in verdicts.funnel() if step.rejected] == [1, 2]
+    assert verdicts.by("NodeAffinity").all()

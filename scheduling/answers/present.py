@@ -1,0 +1,106 @@
+"""The cluster as it is now with the pods that wait, for questions about them.
+
+``Present`` is a copy of the live snapshot that belongs to one question, and what it takes to decide
+for the pods of the queue: their classes and the profiles in force.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.errors import NotFound
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.loading import load_classes
+from clusterstate.queries.waiting import Waiting, waiting
+from scheduling.answers.live import World
+from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.requirements import from_class
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+from scheduling.plugins.catalogue import build_framework
+from scheduling.worker import profiles
+
+GATED: Final = "gated"
+IN_FLIGHT: Final = "inflight"
+_HIGHEST_OF_USERS: Final = 1_000_000_000
+"""Priorities above are the system's (PriorityClass, v1.36)."""
+
+
+class Present:
+    """A copy of the live cluster, and what decides about the pods that wait."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.snapshot = world.snapshot()
+        self._configuration: KubeSchedulerConfiguration = profiles.in_force()[1]
+        self._frameworks: dict[str, Framework] = {}
+
+    def info(self, class_id: int) -> PodInfo:
+        """Return a stored scheduling class. Queries once if the snapshot does not know it.
+
+        Raises:
+            NotFound: there is no such class any more.
+        """
+        digest = class_id.to_bytes(8, "big")
+        known = self.snapshot.known_class(digest)
+        if known is not None:
+            return known
+        rows = load_classes([class_id])
+        if not rows:
+            raise NotFound(f"the scheduling class {class_id} is no longer kept")
+        return self.snapshot.intern(from_class(digest, rows[0].spec))
+
+    def framework(self, scheduler_name: str) -> Framework | None:
+        """Return a profile in force, ready to run; ``None`` if no profile has the name."""
+        found = self._frameworks.get(scheduler_name)
+        if found is None:
+            profile = self._configuration.profile(scheduler_name)
+            if profile is None:
+                return None
+            found = self._frameworks[scheduler_name] = build_framework(profile)
+        return found
+
+    def to_place(self, pod: Waiting) -> PodToPlace:
+        """Return a waiting pod as the cycle sees it."""
+        nominated = self.snapshot.nominated_node_of(pod.id)
+        return PodToPlace(pod.id, self.info(pod.class_id), nominated)
+
+    def queue(self, scheduler_name: str, pods: Sequence[Waiting] | None = None) -> list[PodToPlace]:
+        """Return the pods of a profile that may be tried, in the queue's default order.
+
+        Without those that gates keep out, or that have a node already and wait on Permit.
+
+        Args:
+            scheduler_name: the profile's.
+            pods: from ``queries.waiting``, queried when not given.
+        """
+        return [
+            self.to_place(pod)
+            for pod in (waiting() if pods is None else pods)
+            if pod.scheduler_name == scheduler_name
+            and pod.stage not in (GATED, IN_FLIGHT)
+            and not self.snapshot.knows(pod.id)
+        ]
+
+
+class _Class(msgspec.Struct):
+    """What a PriorityClass says, as far as it matters here."""
+
+    class Metadata(msgspec.Struct):
+        """Its name."""
+
+        name: str
+
+    metadata: Metadata
+    value: int = 0
+
+
+def priorities() -> list[tuple[int, str]]:
+    """Return values and names of the PriorityClasses that users may give, ascending.
+
+    Queries once.
+    """
+    found = [msgspec.json.decode(item, type=_Class) for item in list_page("PriorityClass").items]
+    return sorted((one.value, one.metadata.name) for one in found if one.value <= _HIGHEST_OF_USERS)

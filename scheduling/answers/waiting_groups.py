@@ -1,0 +1,114 @@
+"""The pods that wait, in groups by what stands in their way, and what would help each group."""
+
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import NotFound
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.waiting import Waiting, waiting
+from scheduling.answers.live import World
+from scheduling.answers.present import IN_FLIGHT, Present, priorities
+from scheduling.answers.why import described
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.simulation.document import API_VERSION, GROUP
+from scheduling.simulation.groups import BLOCKED, Group, grouped, most_common
+from scheduling.simulation.remedies import Question, remedies
+
+KIND: Final = "WaitingGroup"
+PLURAL: Final = "waitinggroups"
+_MOST_NAMED: Final = 10
+_MOST_HELPED: Final = 10
+"""Groups of a list that remedies are sought for, the largest."""
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which groups: of one namespace or of all, one by its name or all, with remedies or without.
+
+    One alone comes with its remedies and with the names of all its pods.
+    """
+
+    namespace: str = ""
+    name: str = ""
+    remedies: bool = False
+
+
+def waiting_groups(world: World, document: object) -> Manifest:
+    """Return ``items``, the largest group first, the ``revision``, and pods ``notExamined``.
+
+    Pods that have a node and wait on Permit are not among them. Queries four times and more.
+    ``document``: an ``Asked``.
+
+    Raises:
+        NotFound: no pods wait for just these reasons any more.
+    """
+    asked = msgspec.convert(document, Asked)
+    present = Present(world)
+    pods = [
+        one
+        for one in waiting(asked.namespace)
+        if one.stage != IN_FLIGHT and not present.snapshot.knows(one.id)
+    ]
+    to_place = [present.to_place(one) for one in pods]
+    groups, left_out = grouped(present.snapshot, present.framework, to_place, go_on=world.go_on)
+    if asked.name:
+        groups = [one for one in groups if one.name == asked.name]
+        if not groups:
+            text = f'{PLURAL}.{GROUP} "{asked.name}" not found'
+            raise NotFound(text, {"name": asked.name, "kind": PLURAL, "group": GROUP})
+    most = None if asked.name else _MOST_NAMED
+    items = [_manifest(group, pods, asked.namespace, most=most) for group in groups]
+    helped = _MOST_HELPED if asked.name or asked.remedies else 0
+    for group, item in zip(groups[:helped], items, strict=False):
+        item["status"]["remedies"] = _remedies(present, pods, group)
+    return {"items": items, "revision": world.revision, "notExamined": left_out}
+
+
+def _remedies(present: Present, pods: list[Waiting], group: Group) -> list[Manifest]:
+    """Return what would help the largest class of a group."""
+    members = group.members[0]
+    framework = present.framework(group.scheduler_name)
+    if group.state != BLOCKED or framework is None or members.verdicts is None:
+        return []
+    first = present.to_place(pods[members.pods[0]])
+    question = Question(
+        first, present.queue(group.scheduler_name, pods), priorities(), present.world.go_on
+    )
+    try:
+        found = remedies(present.snapshot, framework, question, members.verdicts)
+    except PluginFailed:
+        return []  # the group says already which plugin fails
+    return [described(one) for one in found]
+
+
+def _manifest(group: Group, pods: list[Waiting], namespace: str, *, most: int | None) -> Manifest:
+    mine = [pods[number] for number in sorted(n for one in group.members for n in one.pods)]
+    oldest = min(mine, key=lambda one: (one.since, one.id))
+    metadata: Manifest = {"name": group.name, "creationTimestamp": format_time(oldest.since)}
+    if namespace:
+        metadata["namespace"] = namespace
+    owners = [members.info.owner for members in group.members for _ in members.pods]
+    names = [f"{one.namespace}/{one.name}" for one in mine]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": {"schedulerName": group.scheduler_name},
+        "status": {
+            "state": group.state,
+            "pods": len(mine),
+            "classes": len(group.members),
+            "oldest": f"{oldest.namespace}/{oldest.name}",
+            "since": format_time(oldest.since),
+            "priorities": {
+                "lowest": min(one.priority for one in mine),
+                "highest": max(one.priority for one in mine),
+            },
+            "namespaces": most_common((one.namespace for one in mine), _MOST_NAMED),
+            "owners": most_common((f"{o[1]}/{o[2]}" for o in owners if o), _MOST_NAMED),
+            "nodes": {"feasible": group.feasible},
+            "blockers": msgspec.to_builtins(group.blockers),
+            "examples": names if most is None else names[:most],
+        },
+    }

@@ -1,0 +1,413 @@
+"""Changes of a pod or of a node that may open nodes: what each changes, and how it reads.
+
+An edit is a guess. Whether it helps is found out by running the filters on what it makes
+(``remedies``), never from here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from clusterstate.objects.labels import (
+    DOES_NOT_EXIST,
+    DOUBLE_EQUALS,
+    EQUALS,
+    EXISTS,
+    GREATER_THAN,
+    IN,
+    LESS_THAN,
+    NOT_EQUALS,
+    NOT_IN,
+    Requirement,
+)
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.pod import NodeSelector, Pod, PodAffinity, PodSpec, Toleration
+from clusterstate.objects.quantity import milli_value, value
+
+_MEBI: Final = 2**20
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
+_UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
+
+Thing = TypeVar("Thing", Pod, Node)
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """One change: ``action`` and ``about`` for programs, ``text`` for people."""
+
+    action: str
+    text: str
+    about: Manifest
+
+
+class PodEdit(Edit, frozen=True):
+    """A change of the pod; ``change`` returns ``None`` where the pod has nothing of the sort."""
+
+    change: Callable[[Pod], Pod | None]
+
+
+class NodeEdit(Edit, frozen=True):
+    """A change of each of some nodes."""
+
+    change: Callable[[Node], Node]
+
+
+def patch(before: Thing, after: Thing) -> Manifest:
+    """Return what changed as a merge patch: members of spec, labels, amounts of status."""
+    old: Manifest = msgspec.to_builtins(before)
+    new: Manifest = msgspec.to_builtins(after)
+    found: Manifest = {}
+    spec = _changed(old["spec"], new["spec"])
+    if spec:
+        found["spec"] = spec
+    labels = _changed(old["metadata"]["labels"], new["metadata"]["labels"])
+    if labels:
+        found["metadata"] = {"labels": labels}
+    if isinstance(after, Node):
+        amounts = _changed(old["status"]["allocatable"], new["status"]["allocatable"])
+        if amounts:
+            found["status"] = {"allocatable": amounts}
+    return found
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Manifest:
+    found: Manifest = {}
+    for key in (*old, *(key for key in new if key not in old)):
+        before, after = old.get(key), new.get(key)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            found[key] = _changed(before, after)
+        else:
+            kept = _pruned(after)
+            found[key] = None if kept in _NOTHING else kept
+    return found
+
+
+def _pruned(given: Any) -> Any:
+    """Return a value without members that say nothing, as people write it."""
+    if isinstance(given, dict):
+        kept = {key: _pruned(one) for key, one in given.items()}
+        return {key: one for key, one in kept.items() if one not in _NOTHING}
+    return [_pruned(one) for one in given] if isinstance(given, list | tuple) else given
+
+
+def _with_spec(pod: Pod, **members: Any) -> Pod:
+    spec: PodSpec = msgspec.structs.replace(pod.spec, **members)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+# --- taints --------------------------------------------------------------------------------------
+
+
+def tolerate(taint: Taint) -> PodEdit:
+    """Return the edit that gives the pod a toleration of just this taint."""
+    if taint.value:
+        toleration = Toleration(
+            key=taint.key, operator="Equal", value=taint.value, effect=taint.effect
+        )
+    else:
+        toleration = Toleration(key=taint.key, operator="Exists", effect=taint.effect)
+
+    def change(pod: Pod) -> Pod:
+        return _with_spec(pod, tolerations=(*pod.spec.tolerations, toleration))
+
+    return PodEdit(
+        "Tolerate",
+        f"tolerate {taint_text(taint)}",
+        {"toleration": _pruned(msgspec.to_builtins(toleration))},
+        change,
+    )
+
+
+def untaint(taint: Taint) -> NodeEdit:
+    """Return the edit that takes a taint off nodes."""
+
+    def change(node: Node) -> Node:
+        kept = tuple(
+            one
+            for one in node.spec.taints
+            if (one.key, one.value, one.effect) != (taint.key, taint.value, taint.effect)
+        )
+        spec = msgspec.structs.replace(node.spec, taints=kept)
+        return msgspec.structs.replace(node, spec=spec)
+
+    about = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    return NodeEdit(
+        "Untaint", f"remove the taint {taint_text(taint)} from", {"taint": _pruned(about)}, change
+    )
+
+
+def uncordon() -> NodeEdit:
+    """Return the edit that lets nodes take pods again; the taint that says so goes with it."""
+
+    def change(node: Node) -> Node:
+        kept = tuple(one for one in node.spec.taints if one.key != _UNSCHEDULABLE_TAINT)
+        spec = msgspec.structs.replace(node.spec, taints=kept, unschedulable=False)
+        return msgspec.structs.replace(node, spec=spec)
+
+    return NodeEdit("Uncordon", "uncordon", {}, change)
+
+
+def is_cordon(taint: Taint) -> bool:
+    """Return whether a taint says no more than that its node is cordoned."""
+    return taint.key == _UNSCHEDULABLE_TAINT
+
+
+def taint_text(taint: Taint) -> str:
+    """Return a taint as kubectl writes it."""
+    return (
+        f"{taint.key}={taint.value}:{taint.effect}"
+        if taint.value
+        else f"{taint.key}:{taint.effect}"
+    )
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def label(requirements: tuple[Requirement, ...]) -> NodeEdit | None:
+    """Return the edit that gives nodes labels that satisfy requirements, ``None`` if none can."""
+    wanted: dict[str, str | None] = {}
+    for one in requirements:
+        if one.operator in (IN, EQUALS, DOUBLE_EQUALS):
+            wanted[one.key] = min(one.values, default="")
+        elif one.operator == EXISTS:
+            wanted.setdefault(one.key, "true")
+        elif one.operator in (NOT_IN, NOT_EQUALS, DOES_NOT_EXIST):
+            wanted[one.key] = None
+        elif one.operator in (GREATER_THAN, LESS_THAN) and one.number is not None:
+            wanted[one.key] = str(one.number + (1 if one.operator == GREATER_THAN else -1))
+        else:
+            return None
+    if not wanted:
+        return None
+
+    def change(node: Node) -> Node:
+        labels = {key: text for key, text in node.metadata.labels.items() if key not in wanted}
+        labels |= {key: text for key, text in wanted.items() if text is not None}
+        metadata = msgspec.structs.replace(node.metadata, labels=labels)
+        return msgspec.structs.replace(node, metadata=metadata)
+
+    told = [f"{key}-" if text is None else f"{key}={text}" for key, text in sorted(wanted.items())]
+    return NodeEdit("Label", f"label {','.join(told)} on", {"labels": wanted}, change)
+
+
+def drop_selector(keys: frozenset[str]) -> PodEdit:
+    """Return the edit that takes keys out of the pod's nodeSelector."""
+
+    def change(pod: Pod) -> Pod | None:
+        before = pod.spec.node_selector
+        kept = {key: text for key, text in before.items() if key not in keys}
+        return None if len(kept) == len(before) else _with_spec(pod, node_selector=kept)
+
+    listed = sorted(keys)
+    return PodEdit(
+        "DropNodeSelector", f"drop {', '.join(listed)} from the node selector",
+        {"keys": listed}, change,
+    )  # fmt: skip
+
+
+def drop_node_requirements(
+    requirements: frozenset[Requirement], keys: frozenset[str] = frozenset()
+) -> PodEdit:
+    """Return the edit that takes requirements out of the pod's required node affinity.
+
+    ``keys``: of the nodeSelector, taken out along with them.
+    """
+    unwanted = {one.key for one in requirements}
+
+    def trimmed(selector: NodeSelector | None) -> NodeSelector | None:
+        if selector is None:
+            return None
+        terms = []
+        for term in selector.node_selector_terms:
+            kept = tuple(one for one in term.match_expressions if one.key not in unwanted)
+            if not kept and not term.match_fields:
+                return None  # a term without requirements asks for nothing
+            terms.append(msgspec.structs.replace(term, match_expressions=kept))
+        return msgspec.structs.replace(selector, node_selector_terms=tuple(terms))
+
+    def change(pod: Pod) -> Pod | None:
+        affinity = pod.spec.affinity
+        rules = affinity.node_affinity if affinity else None
+        if affinity is None or rules is None:
+            return None
+        after = msgspec.structs.replace(
+            rules,
+            required_during_scheduling_required_during_execution=trimmed(
+                rules.required_during_scheduling_required_during_execution
+            ),
+            required_during_scheduling_ignored_during_execution=trimmed(
+                rules.required_during_scheduling_ignored_during_execution
+            ),
+        )
+        left = {key: text for key, text in pod.spec.node_selector.items() if key not in keys}
+        return _with_spec(
+            pod,
+            affinity=msgspec.structs.replace(affinity, node_affinity=after),
+            node_selector=left,
+        )
+
+    told = sorted({*unwanted, *keys})
+    return PodEdit(
+        "DropNodeAffinity", f"do not require {', '.join(told)} of nodes", {"keys": told}, change
+    )
+
+
+# --- resources -----------------------------------------------------------------------------------
+
+
+def amount_text(resource: str, amount: int, *, up: bool) -> str:
+    """Return an amount as people write it; bytes in whole MiB, rounded ``up`` or down."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        if amount < _MEBI:
+            return str(amount)
+        mebi = -(-amount // _MEBI) if up else amount // _MEBI
+        return f"{mebi // 1024}Gi" if mebi % 1024 == 0 else f"{mebi}Mi"
+    return str(amount)
+
+
+def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
+    """Return the edit that makes nodes larger by these amounts, as if so much were free."""
+    told = {name: amount_text(name, amount, up=True) for name, amount in lacking.items()}
+
+    def change(node: Node) -> Node:
+        amounts = dict(node.status.allocatable)
+        for name, text in told.items():
+            if name == "cpu":
+                amounts[name] = f"{milli_value(amounts.get(name, 0)) + milli_value(text)}m"
+            else:
+                amounts[name] = str(value(amounts.get(name, 0)) + value(text))
+        status = msgspec.structs.replace(node.status, allocatable=amounts)
+        return msgspec.structs.replace(node, status=status)
+
+    text = " and ".join(f"{amount} more {name}" for name, amount in sorted(told.items()))
+    return NodeEdit("AddCapacity", f"{text} on", {"resources": told}, change)
+
+
+def ask_less(lacking: Mapping[str, int], asked: Mapping[str, int]) -> PodEdit | None:
+    """Return the edit that lowers the pod's requests by what is lacking, ``None`` if it cannot.
+
+    In the container that asks for most of it, which must keep some.
+
+    Args:
+        lacking: by how much, by resource.
+        asked: what the pod asks for.
+    """
+    wanted = {name: asked.get(name, 0) - amount for name, amount in lacking.items()}
+    if any(amount <= 0 for amount in wanted.values()):
+        return None
+
+    def change(pod: Pod) -> Pod | None:
+        containers = list(pod.spec.containers)
+        for name, by in lacking.items():
+            amounts = [_amount(one.resources.requests.get(name, 0), name) for one in containers]
+            most = max(amounts, default=0)
+            if most <= by:
+                return None
+            at = amounts.index(most)
+            requests = {
+                **containers[at].resources.requests,
+                name: amount_text(name, most - by, up=False),
+            }
+            resources = msgspec.structs.replace(containers[at].resources, requests=requests)
+            containers[at] = msgspec.structs.replace(containers[at], resources=resources)
+        return _with_spec(pod, containers=tuple(containers))
+
+    told = {name: amount_text(name, amount, up=False) for name, amount in wanted.items()}
+    text = " and ".join(f"{amount} {name}" for name, amount in sorted(told.items()))
+    return PodEdit("Request", f"ask for at most {text}", {"resources": told}, change)
+
+
+def _amount(text: str | float, resource: str) -> int:
+    return milli_value(text) if resource == "cpu" else value(text)
+
+
+# --- other pods ----------------------------------------------------------------------------------
+
+
+def drop_host_ports() -> PodEdit:
+    """Return the edit that takes the host ports off the pod."""
+
+    def change(pod: Pod) -> Pod:
+        def without(containers: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(
+                msgspec.structs.replace(
+                    one, ports=tuple(msgspec.structs.replace(p, host_port=0) for p in one.ports)
+                )
+                for one in containers
+            )
+
+        return _with_spec(
+            pod,
+            containers=without(pod.spec.containers),
+            init_containers=without(pod.spec.init_containers),
+        )
+
+    return PodEdit("DropHostPorts", "do without the host ports", {}, change)
+
+
+def drop_affinity_term(number: int | None, *, anti: bool) -> PodEdit:
+    """Return the edit that drops a required term of pod affinity, or all of them."""
+    member = "pod_anti_affinity" if anti else "pod_affinity"
+
+    def change(pod: Pod) -> Pod | None:
+        affinity = pod.spec.affinity
+        rules: PodAffinity | None = getattr(affinity, member) if affinity else None
+        if affinity is None or rules is None:
+            return None
+        terms = rules.required_during_scheduling_ignored_during_execution
+        if not terms or (number is not None and number >= len(terms)):
+            return None
+        kept = () if number is None else tuple(t for at, t in enumerate(terms) if at != number)
+        after = msgspec.structs.replace(
+            rules, required_during_scheduling_ignored_during_execution=kept
+        )
+        return _with_spec(pod, affinity=msgspec.structs.replace(affinity, **{member: after}))
+
+    which = "the required" if number is None else f"required term {number + 1} of the"
+    name = "pod anti-affinity" if anti else "pod affinity"
+    about: Manifest = {} if number is None else {"term": number}
+    action = "DropPodAntiAffinity" if anti else "DropPodAffinity"
+    return PodEdit(action, f"drop {which} {name}", about, change)
+
+
+def relax_spread(number: int | None) -> PodEdit:
+    """Return the edit that makes a DoNotSchedule spread constraint a wish, or all of them."""
+
+    def change(pod: Pod) -> Pod | None:
+        found = list(pod.spec.topology_spread_constraints)
+        hard = [at for at, one in enumerate(found) if one.when_unsatisfiable == HARD]
+        chosen = hard if number is None else hard[number : number + 1]
+        if not chosen:
+            return None
+        for at in chosen:
+            found[at] = msgspec.structs.replace(
+                found[at], when_unsatisfiable=SOFT, min_domains=None
+            )
+        return _with_spec(pod, topology_spread_constraints=tuple(found))
+
+    which = "the spread constraints" if number is None else f"spread constraint {number + 1}"
+    about: Manifest = {} if number is None else {"constraint": number}
+    return PodEdit("RelaxSpread", f"make {which} ScheduleAnyway", about, change)
+
+
+def raise_priority(to: int, name: str) -> PodEdit:
+    """Return the edit that gives the pod the priority of a class, with preemption."""
+
+    def change(pod: Pod) -> Pod | None:
+        if (pod.spec.priority or 0) >= to:
+            return None
+        return _with_spec(
+            pod, priority=to, priority_class_name=name, preemption_policy="PreemptLowerPriority"
+        )
+
+    return PodEdit(
+        "RaisePriority", f"give it the priority class {name} ({to})",
+        {"priorityClassName": name, "priority": to}, change,
+    )  # fmt: skip

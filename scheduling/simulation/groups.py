@@ -1,0 +1,174 @@
+"""Waiting pods by what stands in their way: thousands of pods are few groups.
+
+Pods whose filters reject nodes for the same reasons are one group, whatever the numbers of nodes
+are; so are pods that the same gates keep out. Every class of pods is judged once; classes that are
+alike in what a filter looks at share its answer (``verdicts.judge``).
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Status
+from scheduling.framework.types import PodInfo
+from scheduling.simulation.verdicts import Shared, Verdicts, judge
+
+GATED, FITS, BLOCKED, FAILED = "Gated", "Fits", "Blocked", "Failed"
+MOST_CLASSES: Final = 2_000
+"""Classes that are judged for one answer, those of the most pods first."""
+
+Signature = tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]
+"""State, profile, and the plugins with their reasons."""
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """A reason and its nodes: for the class that it closes the fewest and the most for."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+    fewest: int
+    most: int
+    alone: int
+
+
+class Members(msgspec.Struct):
+    """The pods of one class in a group; ``pods`` are positions in what was given."""
+
+    info: PodInfo
+    pods: list[int]
+    verdicts: Verdicts | None = None
+
+
+class Group(msgspec.Struct):
+    """Pods that the same things stand in the way of.
+
+    ``state``: Blocked, Gated, Fits (there is room: they are about to be tried) or Failed (a plugin
+    failed). ``members``: by class, the largest first. ``feasible``: nodes that would take a pod of
+    the largest class.
+    """
+
+    name: str
+    state: str
+    scheduler_name: str
+    blockers: list[Blocker]
+    members: list[Members]
+    feasible: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of pods."""
+        return sum(len(one.pods) for one in self.members)
+
+
+def grouped(
+    snapshot: Snapshot,
+    framework_of: Callable[[str], Framework | None],
+    pods: Sequence[PodToPlace],
+    *,
+    go_on: Callable[[], None] = lambda: None,
+) -> tuple[list[Group], int]:
+    """Return the groups, the largest first, and how many pods were not looked at.
+
+    Pods of profiles that do not exist are left out, as the scheduler does.
+
+    Args:
+        snapshot: the cluster.
+        framework_of: gives the profile of a name.
+        pods: those that wait, also behind gates.
+        go_on: raises when it takes too long.
+    """
+    classes: dict[int, Members] = {}
+    for number, pod in enumerate(pods):
+        found = classes.get(pod.info.index)
+        if found is None:
+            found = classes[pod.info.index] = Members(pod.info, [])
+        found.pods.append(number)
+    ordered = sorted(classes.values(), key=lambda one: (-len(one.pods), one.pods[0]))
+    by_signature: dict[Signature, list[tuple[Members, list[tuple[Status, int, int]]]]] = {}
+    shared: dict[str, Shared] = {}
+    left_out = 0
+    for number, members in enumerate(ordered):
+        go_on()
+        if number >= MOST_CLASSES:
+            left_out += len(members.pods)
+            continue
+        name = members.info.scheduler_name
+        framework = framework_of(name)
+        if framework is None:
+            left_out += len(members.pods)
+            continue
+        state, counts = _judged(
+            snapshot, framework, members, pods[members.pods[0]], shared.setdefault(name, {})
+        )
+        reasons = sorted({(status.plugin, status.reasons) for status, _, _ in counts})
+        signature: Signature = (state, name, tuple(reasons))
+        by_signature.setdefault(signature, []).append((members, counts))
+    groups = [_group(signature, found) for signature, found in by_signature.items()]
+    groups.sort(key=lambda one: (-one.count, one.name))
+    return groups, left_out
+
+
+def _judged(
+    snapshot: Snapshot, framework: Framework, members: Members, pod: PodToPlace, shared: Shared
+) -> tuple[str, list[tuple[Status, int, int]]]:
+    """Return the state of a class, and what rejects how many nodes, how many of them alone."""
+    try:
+        gate = framework.pre_enqueue(members.info)
+        if not gate.ok:
+            return GATED, [(gate, 0, 0)]
+        verdicts = judge(snapshot, framework, pod, shared=shared)
+    except PluginFailed as failure:
+        return FAILED, [(failure.status, 0, 0)]
+    members.verdicts = verdicts
+    if len(verdicts.feasible):
+        return FITS, []
+    return BLOCKED, list(verdicts.counts())
+
+
+def _group(
+    signature: Signature, found: Sequence[tuple[Members, list[tuple[Status, int, int]]]]
+) -> Group:
+    state, name, _ = signature
+    counts: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, int]]] = {}
+    for _, told in found:
+        for status, nodes, alone in told:
+            key = (status.plugin, status.code.wire, status.reasons)
+            counts.setdefault(key, []).append((nodes, alone))
+    blockers = [
+        Blocker(
+            plugin,
+            code,
+            reasons,
+            fewest=min(nodes for nodes, _ in numbers),
+            most=max(nodes for nodes, _ in numbers),
+            alone=max(alone for _, alone in numbers),
+        )
+        for (plugin, code, reasons), numbers in counts.items()
+    ]
+    blockers.sort(key=lambda one: (-one.most, one.plugin, one.reasons))
+    members = [one for one, _ in found]
+    first = members[0].verdicts
+    text = repr(signature).encode()
+    return Group(
+        name=hashlib.sha256(text).hexdigest()[:10],
+        state=state,
+        scheduler_name=name,
+        blockers=blockers,
+        members=members,
+        feasible=0 if first is None else len(first.feasible),
+    )
+
+
+def most_common(values: Iterable[str], most: int) -> dict[str, int]:
+    """Return how often the most frequent values occur, the most frequent first, then by name."""
+    counts = Counter(values)
+    chosen = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most]
+    return dict(chosen)

@@ -1,0 +1,331 @@
+"""What would have to change for each node to take a pod, and which nodes need the same.
+
+Every node that filters reject is given its *needs*: for each filter that rejects it the edits that
+might change that. Nodes with equal needs are one group, so that thousands of nodes are a few
+groups. The needs are read from the columns that the filters read; they are guesses, which
+``remedies`` tries out on a copy of the cluster.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects.labels import Requirement
+from clusterstate.objects.matching import HARD_EFFECTS, find_untolerated
+from clusterstate.objects.node import Taint
+from clusterstate.objects.pod import Toleration
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.formulas import short
+from scheduling.framework.node_table import Rows
+from scheduling.framework.runtime import Framework
+from scheduling.framework.status import Status
+from scheduling.framework.terms import RequestFilter
+from scheduling.framework.types import PodInfo
+from scheduling.framework.vectors import requirement_mask
+from scheduling.plugins import (
+    inter_pod_affinity,
+    node_affinity,
+    node_ports,
+    node_resources_fit,
+    node_unschedulable,
+    pod_topology_spread,
+    taint_toleration,
+)
+from scheduling.simulation import edits
+from scheduling.simulation.edits import NodeEdit, PodEdit
+from scheduling.simulation.verdicts import Verdicts
+
+UNKNOWN: Final = -1
+"""Stands for a rejection that no edit is known for."""
+_PODS: Final = "pods"
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What may be done about one need: each entry is a way, with the edits that belong to it.
+
+    ``pod``: ways on the pod's side; ``node``: on the nodes'. The first way helps the most nodes.
+    """
+
+    plugin: str
+    pod: tuple[tuple[PodEdit, ...], ...] = ()
+    node: tuple[tuple[NodeEdit, ...], ...] = ()
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Nodes that need the same, with one ``Choice`` for each need."""
+
+    rows: Rows
+    needs: tuple[Choice, ...]
+
+
+Explain = Callable[[int, Rows], Choice]
+"""Says of a code, and of the rows that have it, what may be done."""
+
+
+class _Aspect(msgspec.Struct, frozen=True):
+    """``codes`` int64 (nodes,): 0 no need, -1 unknown, else the number of a need."""
+
+    codes: Int64
+    explain: Explain
+
+
+def groups(
+    snapshot: Snapshot, framework: Framework, info: PodInfo, verdicts: Verdicts
+) -> list[Group]:
+    """Return groups of nodes with equal, known needs: fewest needs first, then most nodes."""
+    rows = verdicts.rows
+    if not len(rows) or not len(verdicts.plugins):
+        return []
+    aspects = [
+        _cordons_and_taints(snapshot, info, verdicts),
+        _node_labels(snapshot, info, verdicts),
+        _resources(snapshot, framework, info, verdicts),
+        _host_ports(verdicts),
+        _by_status(verdicts, inter_pod_affinity.NAME, _affinity_choice(info)),
+        _by_status(verdicts, pod_topology_spread.NAME, _spread_choice(info)),
+        _others(verdicts),
+    ]
+    codes = np.stack([aspect.codes for aspect in aspects])
+    kinds, number = np.unique(codes, axis=1, return_inverse=True)
+    found = []
+    for at in range(kinds.shape[1]):
+        column = kinds[:, at].tolist()
+        if UNKNOWN in column or not any(column):
+            continue
+        members: Rows = rows[number.ravel() == at]
+        needs = tuple(
+            aspect.explain(code, members)
+            for aspect, code in zip(aspects, column, strict=True)
+            if code
+        )
+        found.append(Group(members, needs))
+    found.sort(key=lambda one: (len(one.needs), -len(one.rows)))
+    return found
+
+
+def _host_ports(verdicts: Verdicts) -> _Aspect:
+    choice = Choice(node_ports.NAME, ((edits.drop_host_ports(),),))
+    return _Aspect(verdicts.by(node_ports.NAME).astype(np.int64), lambda code, rows: choice)
+
+
+def _by_status(
+    verdicts: Verdicts, plugin: str, choose: Callable[[Status], Choice | None]
+) -> _Aspect:
+    """Return an aspect that goes by what a plugin says."""
+    codes = np.zeros(len(verdicts.rows), np.int64)
+    choices: dict[int, Choice] = {}
+    if plugin in verdicts.plugins:
+        line = verdicts.verdict[verdicts.plugins.index(plugin)]
+        for number in np.unique(line[line != 0]).tolist():
+            choice = choose(verdicts.statuses[number])
+            if choice is not None:
+                choices[number] = choice
+            codes[line == number] = UNKNOWN if choice is None else number
+    return _Aspect(codes, lambda code, rows: choices[code])
+
+
+_KNOWN: Final = frozenset(
+    (
+        node_unschedulable.NAME,
+        taint_toleration.NAME,
+        node_affinity.NAME,
+        node_resources_fit.NAME,
+        node_ports.NAME,
+        inter_pod_affinity.NAME,
+        pod_topology_spread.NAME,
+    )
+)
+
+
+def _others(verdicts: Verdicts) -> _Aspect:
+    """Return what filters reject that nothing is known about here."""
+    rejected = np.zeros(len(verdicts.rows), np.bool_)
+    for plugin, line in zip(verdicts.plugins, verdicts.verdict, strict=True):
+        if plugin not in _KNOWN:
+            rejected |= line != 0
+    return _Aspect(np.where(rejected, UNKNOWN, 0), lambda code, rows: Choice(""))
+
+
+# --- taints --------------------------------------------------------------------------------------
+
+
+def _cordons_and_taints(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspect:
+    """Return by which taints, and whether by a cordon, nodes keep the pod away."""
+    rows = verdicts.rows
+    cordoned = verdicts.by(node_unschedulable.NAME)
+    concerned = cordoned | verdicts.by(taint_toleration.NAME)
+    codes = np.zeros(len(rows), np.int64)
+    numbers: dict[tuple[bool, tuple[Taint, ...]], int] = {}
+    choices: dict[int, Choice] = {}
+    pairs = snapshot.taint_set[rows].astype(np.int64) * 2 + cordoned
+    for pair in np.unique(pairs[concerned]).tolist():
+        taint_set, is_cordoned = divmod(pair, 2)
+        taints = _untolerated(snapshot.taint_sets[taint_set], info.tolerations)
+        if is_cordoned:
+            taints = tuple(taint for taint in taints if not edits.is_cordon(taint))
+        number = numbers.setdefault((bool(is_cordoned), taints), len(numbers) + 1)
+        known = bool(is_cordoned) or bool(taints)
+        codes[concerned & (pairs == pair)] = number if known else UNKNOWN
+        choices[number] = _taint_choice(cordoned=bool(is_cordoned), taints=taints)
+    return _Aspect(codes, lambda code, rows: choices[code])
+
+
+def _untolerated(taints: Sequence[Taint], tolerations: tuple[Toleration, ...]) -> tuple[Taint, ...]:
+    """Return all hard taints that nothing tolerates, without the time at which they came."""
+    found = [one for one in taints if find_untolerated((one,), tolerations, HARD_EFFECTS)]
+    return tuple(msgspec.structs.replace(one, time_added=None) for one in found)
+
+
+def _taint_choice(*, cordoned: bool, taints: tuple[Taint, ...]) -> Choice:
+    node = [edits.untaint(taint) for taint in taints]
+    if cordoned:
+        return Choice(node_unschedulable.NAME, (), ((edits.uncordon(), *node),))
+    return Choice(taint_toleration.NAME, (tuple(map(edits.tolerate, taints)),), (tuple(node),))
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspect:
+    """Return which requirements on labels nodes do not meet; of ORed terms the nearest one's."""
+    rows = verdicts.rows
+    name = node_affinity.NAME
+    concerned = verdicts.by(name)
+    codes = np.zeros(len(rows), np.int64)
+    if not concerned.any():
+        return _Aspect(codes, lambda code, rows: Choice(name))
+    required = info.required_affinity("all")
+    unmet: dict[tuple[str, Requirement], Mask] = {}
+
+    def note(where: str, requirement: Requirement, missed: Mask) -> None:
+        key = (where, requirement)
+        unmet[key] = missed | unmet.get(key, np.zeros(len(rows), np.bool_))
+
+    for requirement in required.node_selector.requirements:
+        note("selector", requirement, ~requirement_mask(snapshot, requirement, rows))
+    hopeless = np.zeros(len(rows), np.bool_)
+    for matcher in required.selectors:
+        lines: list[dict[Requirement, Mask]] = []
+        misses: list[Int64] = []
+        for term in matcher.terms:
+            asked = term.labels.requirements if term.labels is not None else ()
+            line = {one: ~requirement_mask(snapshot, one, rows) for one in asked}
+            count: Int64 = sum(
+                (missed.astype(np.int64) for missed in line.values()), np.zeros(len(rows), np.int64)
+            )
+            if term.fields or term.errors:
+                count = count + len(rows)  # nodes do not change their names
+            lines.append(line)
+            misses.append(count)
+        if not misses:
+            hopeless[:] = True
+            continue
+        table = np.stack(misses)
+        nearest = table.argmin(axis=0)
+        lowest = table.min(axis=0)
+        hopeless |= lowest >= len(rows)
+        for at, line in enumerate(lines):
+            for requirement, missed in line.items():
+                note("affinity", requirement, missed & (nearest == at) & (lowest > 0))
+    keys = list(unmet)
+    bits = np.stack([unmet[key] for key in keys]) if keys else np.zeros((1, len(rows)), np.bool_)
+    kinds, number = np.unique(bits[:, concerned], axis=1, return_inverse=True)
+    some: Mask = np.atleast_1d(kinds.any(axis=0))
+    known = ~hopeless[concerned] & some[number.ravel()]
+    codes[concerned] = np.where(known, number.ravel() + 1, UNKNOWN)
+
+    def explain(code: int, members: Rows) -> Choice:
+        missed = [key for key, is_missed in zip(keys, kinds[:, code - 1], strict=True) if is_missed]
+        by_label = edits.label(tuple(requirement for _, requirement in missed))
+        selected = frozenset(one.key for where, one in missed if where == "selector")
+        others = frozenset(one for where, one in missed if where == "affinity")
+        drop = (
+            edits.drop_node_requirements(others, selected)
+            if others
+            else edits.drop_selector(selected)
+        )
+        return Choice(name, ((drop,),), () if by_label is None else ((by_label,),))
+
+    return _Aspect(codes, explain)
+
+
+# --- resources -----------------------------------------------------------------------------------
+
+
+def _resources(
+    snapshot: Snapshot, framework: Framework, info: PodInfo, verdicts: Verdicts
+) -> _Aspect:
+    """Return of which resources nodes have too little free."""
+    rows = verdicts.rows
+    name = node_resources_fit.NAME
+    concerned = verdicts.by(name)
+    codes = np.zeros(len(rows), np.int64)
+    comparing = [one for one in framework.filter_plugins if isinstance(one, RequestFilter)]
+    plugin = next((one for one in comparing if one.name == name), None)
+    if plugin is None or not concerned.any():
+        return _Aspect(np.where(concerned, UNKNOWN, codes), lambda code, rows: Choice(name))
+    checks = plugin.request_checks(info, snapshot)
+    names = [_PODS, *(snapshot.resources.values[column] for _, column in checks)]
+    free = [
+        snapshot.allowed_pods[rows] - snapshot.pod_count[rows],
+        *(snapshot.allocatable[rows, at] - snapshot.requested[rows, at] for _, at in checks),
+    ]
+    amounts = [1, *(amount for amount, _ in checks)]
+    for bit, (amount, here) in enumerate(zip(amounts, free, strict=True)):
+        codes |= np.where(concerned & short(amount, here, 0), 1 << bit, 0)
+    codes[concerned & (codes == 0)] = UNKNOWN
+    place = {int(row): at for at, row in enumerate(rows.tolist())}
+
+    def explain(code: int, members: Rows) -> Choice:
+        at = np.array([place[row] for row in members.tolist()], np.intp)
+        lacks = {
+            names[bit]: amounts[bit] - free[bit][at] for bit in range(len(names)) if code >> bit & 1
+        }
+        share = np.max([lack / amounts[names.index(of)] for of, lack in lacks.items()], axis=0)
+        nearest = int(share.argmin())
+        least = {of: int(lack[nearest]) for of, lack in lacks.items()}
+        most = {of: int(lack.max()) for of, lack in lacks.items()}
+        wanted = [least] if least == most else [most, least]
+        asked = dict(zip(names, amounts, strict=True))
+        pod = [edits.ask_less(one, asked) for one in wanted]
+        return Choice(
+            name,
+            tuple((one,) for one in pod if one is not None),
+            tuple((edits.add_capacity(one),) for one in wanted),
+        )
+
+    return _Aspect(codes, explain)
+
+
+# --- other pods ----------------------------------------------------------------------------------
+
+
+def _affinity_choice(info: PodInfo) -> Callable[[Status], Choice | None]:
+    def choose(status: Status) -> Choice | None:
+        anti = inter_pod_affinity.REASON_ANTI_AFFINITY in status.reasons
+        if not anti and inter_pod_affinity.REASON_AFFINITY not in status.reasons:
+            return None
+        terms = info.anti_affinity if anti else info.affinity
+        every = [None] if len(terms) > 1 else []
+        return Choice(
+            inter_pod_affinity.NAME,
+            tuple(
+                (edits.drop_affinity_term(at, anti=anti),) for at in (*every, *range(len(terms)))
+            ),
+        )
+
+    return choose
+
+
+def _spread_choice(info: PodInfo) -> Callable[[Status], Choice | None]:
+    def choose(status: Status) -> Choice | None:
+        stated = info.pod.spec.topology_spread_constraints
+        hard = sum(one.when_unsatisfiable == edits.HARD for one in stated)
+        which = [None, *range(hard)] if hard > 1 else [*range(hard)]
+        ways = tuple((edits.relax_spread(number),) for number in which)
+        return Choice(pod_topology_spread.NAME, ways) if ways else None
+
+    return choose

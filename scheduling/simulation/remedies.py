@@ -1,0 +1,300 @@
+"""What would let a waiting pod in, each remedy proved on a copy of the cluster, the best first.
+
+``needs`` says which edits might open which nodes. Here each is carried out: a changed pod is asked
+about every node, changed nodes are put into the snapshot, asked, and put back. What opens no node
+is dropped. How many waiting pods a remedy frees is found by placing them with the scheduler's own
+loop; without any change they found no room, which is checked, too.
+
+The order: remedies that free more pods, then that need fewer edits, then that change the pod
+rather than nodes, then that open more nodes, then by their text.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node
+from clusterstate.objects.pod import Pod
+from clusterstate.objects.quantity import QuantityError
+from scheduling.engine import deciding
+from scheduling.engine.cycle import Options, PodToPlace, new_state, schedule_batch, schedule_pod
+from scheduling.engine.deciding import Decider
+from scheduling.engine.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.node_table import Rows
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+from scheduling.simulation import edits
+from scheduling.simulation.edits import Edit, NodeEdit, PodEdit
+from scheduling.simulation.needs import Group, groups
+from scheduling.simulation.verdicts import Verdicts
+
+MOST_GROUPS: Final = 12
+"""Groups of nodes for which remedies are tried, the largest of those with the fewest needs."""
+MOST_TRIED: Final = 64
+"""Nodes that are changed at once to try a remedy."""
+MOST_WAITING: Final = 1_000
+"""Waiting pods that are placed to count how many a remedy frees."""
+_MOST_NAMED: Final = 10
+_MOST_PRIORITIES: Final = 4
+_ON_POD, _ON_NODE = "Pod", "Node"
+
+E = TypeVar("E", bound=Edit)
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """Edits that open nodes, as was tried.
+
+    ``target``: Pod or Node. ``opens``: nodes that took the pod then, of ``tried``; ``nodes``: that
+    need the same, of which ``names`` are some. ``frees``: waiting pods that found room then, with
+    all of the tried nodes changed, or with one where its capacity grew; ``of``: pods that were
+    tried. ``patch``: the change of the pod, or of the first of ``names``, as a merge patch.
+    ``preempts``: pods that would have to leave.
+    """
+
+    target: str
+    text: str
+    edits: tuple[Manifest, ...]
+    opens: int
+    tried: int
+    nodes: int
+    names: tuple[str, ...]
+    frees: int
+    of: int
+    patch: Manifest
+    preempts: int = 0
+
+    def order(self) -> tuple[object, ...]:
+        """Return the key by which remedies are ranked, as the module says."""
+        return -self.frees, len(self.edits), self.target != _ON_POD, -self.opens, self.text
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A pod that fits nowhere, among those that wait with it.
+
+    ``waiting``: pods of the same profile in the order of the queue, ``pod`` among them.
+    ``priorities``: values and names of priority classes that the pod might be given, ascending.
+    ``go_on`` raises when it takes too long.
+    """
+
+    pod: PodToPlace
+    waiting: Sequence[PodToPlace] = ()
+    priorities: Sequence[tuple[int, str]] = ()
+    go_on: Callable[[], None] = lambda: None
+
+
+def remedies(
+    snapshot: Snapshot, framework: Framework, question: Question, verdicts: Verdicts
+) -> list[Remedy]:
+    """Return what would let the pod in, the best first; empty where nothing is known to help.
+
+    Edits of one sort first: two at once are tried only where no single need keeps a node closed.
+
+    Args:
+        snapshot: a copy of one's own; it is changed and put back.
+        framework: the profile that the pod asks for.
+        question: the pod and those that wait with it.
+        verdicts: of the pod, from ``verdicts.judge``.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    found = groups(snapshot, framework, question.pod.info, verdicts)
+    fewest = min((len(group.needs) for group in found), default=0)
+    trial = _Trial(snapshot, framework, question)
+    tried: dict[tuple[str, str], Remedy] = {}
+    for group in [one for one in found if len(one.needs) == fewest][:MOST_GROUPS]:
+        for remedy in trial.of_group(group):
+            before = tried.get((remedy.target, remedy.text))
+            if before is None or remedy.opens > before.opens:
+                tried[remedy.target, remedy.text] = remedy
+    kept = [*tried.values(), *trial.by_preemption()]
+    return sorted(kept, key=Remedy.order)
+
+
+class _Trial:
+    """Carries out edits on a snapshot, looks, and takes them back."""
+
+    def __init__(self, snapshot: Snapshot, framework: Framework, question: Question) -> None:
+        self._snapshot = snapshot
+        self._framework = framework
+        self._question = question
+        self._info = question.pod.info
+        self._waiting = [*question.waiting[:MOST_WAITING]] or [question.pod]
+        self._mine = [one for one in self._waiting if one.info is self._info] or [question.pod]
+        deciding.warm_for(len(self._waiting), snapshot.node_count)
+        self._decider = Decider(snapshot, framework)
+        self._before = self._placed(self._waiting)
+        self._mine_before = self._placed(self._mine)
+
+    def of_group(self, group: Group) -> Iterator[Remedy]:
+        """Yield what opens nodes of a group, on the pod's side and on the nodes'."""
+        for way in _ways([choice.pod for choice in group.needs]):
+            self._question.go_on()
+            remedy = self._on_pod(way)
+            if remedy is not None:
+                yield remedy
+        for steps in _ways([choice.node for choice in group.needs]):
+            self._question.go_on()
+            found = self._on_nodes(steps, group.rows)
+            if found is not None:
+                yield found
+
+    def by_preemption(self) -> Iterator[Remedy]:
+        """Yield the lowest priority class with which room could be made at the cost of others."""
+        own = self._question.pod
+        now = schedule_pod(self._snapshot, self._framework, own, Options()).nomination
+        if now is not None and now.node_name:
+            return
+        tried = 0
+        for value, name in self._question.priorities:
+            if value <= self._info.priority or tried >= _MOST_PRIORITIES:
+                continue
+            tried += 1
+            edit = edits.raise_priority(value, name)
+            pod = edit.change(self._info.pod)
+            info = None if pod is None else self._interned(pod)
+            if pod is None or info is None:
+                continue
+            to_place = PodToPlace(own.key, info)
+            nomination = schedule_pod(
+                self._snapshot, self._framework, to_place, Options()
+            ).nomination
+            if nomination is not None and nomination.node_name:
+                yield Remedy(
+                    _ON_POD,
+                    f"{edit.text}: {len(nomination.victims)} pods would make room",
+                    (_told(edit),),
+                    opens=1,
+                    tried=self._snapshot.node_count,
+                    nodes=1,
+                    names=(nomination.node_name,),
+                    frees=1,
+                    of=1,
+                    patch=edits.patch(self._info.pod, pod),
+                    preempts=len(nomination.victims),
+                )
+                return
+
+    def _on_pod(self, way: Sequence[PodEdit]) -> Remedy | None:
+        pod: Pod | None = self._info.pod
+        for edit in way:
+            pod = None if pod is None else edit.change(pod)
+        info = None if pod is None else self._interned(pod)
+        if pod is None or info is None:
+            return None
+        rows = self._feasible(PodToPlace(self._question.pod.key, info))
+        if not len(rows):
+            return None
+        changed = [PodToPlace(one.key, info, one.nominated_node) for one in self._mine]
+        return Remedy(
+            _ON_POD,
+            " and ".join(edit.text for edit in way),
+            tuple(map(_told, way)),
+            opens=len(rows),
+            tried=self._snapshot.node_count,
+            nodes=len(rows),
+            names=self._names(rows),
+            frees=max(self._placed(changed) - self._mine_before, 0),
+            of=len(changed),
+            patch=edits.patch(self._info.pod, pod),
+        )
+
+    def _on_nodes(self, steps: Sequence[NodeEdit], rows: Rows) -> Remedy | None:
+        snapshot = self._snapshot
+        chosen = rows[:MOST_TRIED]
+        grows = any(step.action == "AddCapacity" for step in steps)
+        before = [snapshot.node(row) for row in chosen.tolist()]
+        after = [_changed(node, steps) for node in before]
+        _set(snapshot, after)
+        try:
+            opened = self._feasible(self._question.pod, chosen)
+            if not len(opened):
+                return None
+            if grows:
+                _set(snapshot, before)
+                row = int(opened[0])
+                _set(snapshot, [after[chosen.tolist().index(row)]])
+            frees = max(self._placed(self._waiting) - self._before, 0)
+        finally:
+            _set(snapshot, before)
+        count = len(rows) if len(opened) == len(chosen) else len(opened)
+        names = self._names(opened)
+        first = [one.metadata.name for one in before].index(names[0])
+        return Remedy(
+            _ON_NODE,
+            f"{' and '.join(step.text for step in steps)} {_any_of(count, names)}",
+            tuple(map(_told, steps)),
+            opens=len(opened),
+            tried=len(chosen),
+            nodes=count,
+            names=names,
+            frees=frees,
+            of=len(self._waiting),
+            patch=edits.patch(before[first], after[first]),
+        )
+
+    def _interned(self, pod: Pod) -> PodInfo | None:
+        try:
+            return self._snapshot.intern(from_pod(pod))
+        except QuantityError:
+            return None
+
+    def _feasible(self, pod: PodToPlace, among: Rows | None = None) -> Rows:
+        """Return the rows that take a pod, as the cycle's filters say."""
+        framework, snapshot = self._framework, self._snapshot
+        state = new_state(pod, Options(), 0)
+        begun = framework.pre_filter(state, pod.info, snapshot)
+        if not begun.status.ok:
+            return begun.rows[:0]
+        rows = begun.rows if among is None else among[np.isin(among, begun.rows)]
+        if not len(rows):
+            return rows
+        return framework.filter(state, pod.info, snapshot, rows).feasible
+
+    def _placed(self, pods: Sequence[PodToPlace]) -> int:
+        """Return how many of the pods find room, one after the other; nobody stays there."""
+        found = schedule_batch(
+            self._snapshot, self._framework, pods, Options(preempt=False), decider=self._decider
+        )
+        placed = [key for key, _ in found.placed()]
+        for key in placed:
+            self._snapshot.forget(key)
+        return len(placed)
+
+    def _names(self, rows: Rows) -> tuple[str, ...]:
+        names = sorted(self._snapshot.node_name(row) for row in rows.tolist())
+        return tuple(names[:_MOST_NAMED])
+
+
+def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...]]:
+    """Yield ways to meet all needs: each way of a single need, else the first of each need."""
+    if not all(choices):
+        return
+    if len(choices) == 1:
+        yield from choices[0]
+        return
+    yield tuple(itertools.chain.from_iterable(ways[0] for ways in choices))
+
+
+def _changed(node: Node, steps: Sequence[NodeEdit]) -> Node:
+    for step in steps:
+        node = step.change(node)
+    return node
+
+
+def _set(snapshot: Snapshot, nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        snapshot.set_node(node)
+
+
+def _told(edit: Edit) -> Manifest:
+    return {"action": edit.action, **edit.about}
+
+
+def _any_of(count: int, names: Sequence[str]) -> str:
+    return f"the node {names[0]}" if count == 1 else f"any of {count} nodes"
