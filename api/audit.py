@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +32,8 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from api import audit_file, connections
-from api.audit_events import LARGEST_BODY, Entry, Scope, line_of
+from api.audit_events import LARGEST_BODY, Entry, line_of
+from api.scopes import Scope, Send
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.actions import audit_log
 from clusterstate.actions.audit_log import Line
@@ -55,7 +56,6 @@ from clusterstate.objects.errors import ServiceUnavailable
 
 logger = structlog.get_logger(__name__)
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 """What the digit of a UUID's variant becomes (RFC 9562)."""

@@ -5,13 +5,13 @@ was asked and answered; the headers of a request are not looked at, but for the 
 """
 
 import uuid
-from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from api import routes
+from api.scopes import Scope
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
@@ -29,7 +29,6 @@ from clusterstate.objects.audit_policy import (
 from clusterstate.objects.protobuf import MAGIC
 from clusterstate.objects.protobuf_meta import metadata_of
 
-Scope = MutableMapping[str, Any]
 LARGEST_BODY: Final = 256 << 10
 """Larger bodies are left out of a line, which says so."""
 

@@ -21,8 +21,9 @@ import msgspec
 from api import auth, connections, errors, failures, metrics, rights, routes, streams, wire
 from api.hub import Event
 from api.impersonation import claim_of_headers
+from api.scopes import Receive, Scope, Send, header, parameters
 from api.streams import Following, Message, Outlet
-from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters
+from api.watch import Client, OnThread
 from clusterstate import changes, lineage
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes

@@ -18,15 +18,12 @@ underscore passes, since WSGI's spelling could not tell it from the one with a h
 """
 
 import asyncio
-import hashlib
-import io
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from contextlib import ExitStack, suppress
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +32,6 @@ import structlog
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import DatabaseError, connection
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from api import (
@@ -55,15 +51,36 @@ from api import (
     watch,
 )
 from api.audit_events import Entry
-from api.batches import KEY, Batch, Deferred
+from api.batches import KEY, Batch
 from api.budget import SMALL_BYTES, Budget
 from api.console import stream
 from api.hub import hub
 from api.impersonation import Claim, claim_of_headers
 from api.lanes import Calls, Lane
+from api.scopes import (
+    COMPLETE,
+    Receive,
+    Scope,
+    Send,
+    announced,
+    check_url,
+    environment_of,
+    parameters,
+    raw_header,
+)
+from api.sending import (
+    PLAIN_TEXT,
+    Answer,
+    Headers,
+    answer_of,
+    refuse,
+    reply,
+    reply_in_parts,
+    reply_with,
+)
+from api.sessions import Sessions
 from api.shares import Shares
 from api.viewsets import MAX_OBJECT_BYTES
-from api.watch import parameters
 from clusterstate import catalogue, tracing
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy
@@ -82,35 +99,20 @@ from clusterstate.objects.errors import (
 
 logger = structlog.get_logger(__name__)
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
-Answer = tuple[int, Headers, bytes]
 Known = tuple[User, Policy]
 """Who sent a request, and the roles to judge it by."""
 
 BATCH = 64
 """Requests that are answered together at most; more would make the first of them wait."""
 
-COMPLETE = "stowage.complete"
-"""Set in the scope of a request whose body has been read."""
-
-MAX_SESSIONS = 10_000
-"""Sessions of browsers that are remembered to be somebody's."""
 
 MAX_LOGINS = 64
 """Tokens that may wait to be looked up for one address, or for one user known before."""
 
-PART_BYTES = 256 << 10
-"""What is handed to the connection at a time of a large answer."""
 
 ENDING = "the server is ending: whether the request was carried out is not known"
 """What a request is told that the server still works on when it has to end."""
 
-LINGER_SECONDS = 2.0
-LINGER_BYTES = 64 << 20
-"""How long, and how much, is read of a body whose request has been refused already."""
 
 _SESSIONS = ("/admin", "/console")
 """Pages that look for a session; files do not."""
@@ -132,11 +134,6 @@ _HEALTH: dict[str, Callable[[], tuple[int, str]]] = {
 }
 """What is answered on the event loop, at once, also while every thread waits."""
 
-_PLAIN_TEXT: Headers = [
-    (b"content-type", b"text/plain; charset=utf-8"),
-    (b"cache-control", b"no-cache, private"),
-]
-
 
 class _Disconnected(Exception):
     """The client went away while it was sending."""
@@ -153,22 +150,6 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     user: User | None
     flow: str
     may_send: int
-
-
-def _check_url(scope: Scope) -> None:
-    """Raise BadRequest for what no name, selector or parameter can hold and no database store."""
-    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise BadRequest("the URL holds a NUL character")
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((value for key, value in scope["headers"] if key == name), b"")
-
-
-def _announced(scope: Scope) -> int:
-    """Return the length that a request says its body has, 0 where it says nothing."""
-    text = _header(scope, b"content-length")
-    return int(text) if text.isdigit() and len(text) < 19 else 0
 
 
 def _may_send(user: User, scope: Scope, policy: Policy | None) -> int:
@@ -201,50 +182,6 @@ def _is_known(sender: User, claim: Claim) -> bool:
     return auth.MASTERS in sender.groups and claim.acts_for is None
 
 
-def _environ(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
-    """Return the WSGI environment of a request."""
-    server = scope.get("server") or ("localhost", 80)
-    client = scope.get("client") or ("", 0)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": "",
-        "PATH_INFO": scope["path"].encode().decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_NAME": str(server[0]),
-        "SERVER_PORT": str(server[1]),
-        "REMOTE_ADDR": str(client[0]),
-        "SERVER_PROTOCOL": "HTTP/" + scope["http_version"],
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope.get("scheme", "http"),
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": True,
-        "wsgi.run_once": False,
-        auth.USER: user,
-        routes.ROUTE: routes.of(scope),
-    }
-    if (span := scope.get(tracing.KEY)) is not None:
-        environ[tracing.KEY] = span
-    for raw_name, raw_value in scope["headers"]:
-        key = _key(raw_name)
-        if key is not None:
-            value = raw_value.decode("latin-1")
-            environ[key] = f"{environ[key]},{value}" if key in environ else value
-    return environ
-
-
-@lru_cache(maxsize=256)
-def _key(header: bytes) -> str | None:
-    """Return where a header stands in a WSGI environment, None where it does not."""
-    name = header.decode("latin-1")
-    key = name.upper().replace("-", "_")
-    if "_" in name or key == "CONTENT_LENGTH":
-        return None
-    return key if key == "CONTENT_TYPE" else f"HTTP_{key}"
-
-
 def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
     """Count the answer to a request."""
     method = scope["method"]
@@ -257,81 +194,9 @@ def _observe(scope: Scope, code: int, started: float, size: int = 0) -> None:
         code,
         started,
         dry_run=b"dryRun=All" in scope["query_string"],
-        applies=method == "PATCH" and b"apply" in _header(scope, b"content-type"),
+        applies=method == "PATCH" and b"apply" in raw_header(scope, b"content-type"),
         size=size,
     )
-
-
-async def _reply(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _reply_in_parts(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send a large answer as fast as the client reads it."""
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    last = len(body) - PART_BYTES
-    for start in range(0, len(body), PART_BYTES):
-        part = body[start : start + PART_BYTES]
-        await send({"type": "http.response.body", "body": part, "more_body": start < last})
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send, response: HttpResponse) -> None:
-    """Answer a request of which perhaps not all has been read.
-
-    What is still coming is read and dropped for a moment: closing at once would reset the
-    connection, and the client would lose the answer.
-    """
-    length = _announced(scope)
-    if scope.get(COMPLETE) or not (length or _header(scope, b"transfer-encoding")):
-        await _reply_with(send, response)
-        return
-    if 0 < length <= SMALL_BYTES:
-        await _drop(receive, length)
-        await _reply_with(send, response)
-        return
-    body = response.content
-    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
-    headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_SECONDS):
-            await _drop(receive, LINGER_BYTES)
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _drop(receive: Receive, most: int) -> None:
-    """Read what is left of a body, at most so many bytes."""
-    dropped = 0
-    while dropped < most:
-        message = await receive()
-        dropped += len(message.get("body", b""))
-        if message["type"] != "http.request" or not message.get("more_body"):
-            return
-
-
-async def _reply_with(send: Send, response: HttpResponse) -> None:
-    headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in response.items()]
-    headers.append((b"content-length", str(len(response.content)).encode()))
-    await _reply(send, response.status_code, headers, response.content)
-
-
-@lru_cache(maxsize=256)
-def _pair(key: str, value: str) -> tuple[bytes, bytes]:
-    """Return a header as it is sent; most answers have the same two."""
-    return key.lower().encode("latin-1"), value.encode("latin-1")
-
-
-def _answer(response: HttpResponseBase) -> Answer:
-    """Return a Django response as status, headers and body."""
-    if isinstance(response, Deferred):
-        assert response.answer is not None
-        response = response.answer
-    headers = [_pair(key, value) for key, value in response.items()]
-    body: bytes = response.content  # type: ignore[attr-defined]  # no API view streams here
-    headers.append((b"content-length", str(len(body)).encode()))
-    return response.status_code, headers, body
 
 
 def _make_ready() -> None:
@@ -353,34 +218,6 @@ def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
             except Exception as error:  # noqa: BLE001  # each request gets it as its answer
                 found.append(error)
     return found
-
-
-class _Sessions:
-    """Which cookies belong to people who are logged in; bounded, and forgotten now and then."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
-
-    def flow(self, cookie: bytes) -> str:
-        """Return the flow of a browser whose session was seen to be good, empty for others."""
-        return self._known.get(_session(cookie), "") if cookie else ""
-
-    def saw(self, scope: Scope, user: str) -> None:
-        """Note that a request's session is a user's; called on threads."""
-        if len(self._known) >= MAX_SESSIONS:
-            self._known.clear()
-        self._known[_session(_header(scope, b"cookie"))] = user
-
-    def forget(self, scope: Scope) -> None:
-        """Note that a request's session is nobody's."""
-        self._known.pop(_session(_header(scope, b"cookie")), None)
-
-
-def _session(cookie: bytes) -> bytes:
-    """Return what identifies the session in a Cookie header."""
-    name = settings.SESSION_COOKIE_NAME.encode() + b"="
-    found = next((c for c in cookie.split(b";") if c.strip().startswith(name)), b"")
-    return hashlib.sha256(found.strip()).digest()
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -430,7 +267,7 @@ class Application:
             self._pages,
             self._logins,
         )
-        self._sessions = _Sessions()
+        self._sessions = Sessions()
         self._open: Counter[str] = Counter()
         self._budget = Budget(settings.MAX_HELD_BYTES)
         self._adder = Adder()
@@ -447,7 +284,7 @@ class Application:
             code, text = health_of()
             body = text.encode()
             length = (b"content-length", str(len(body)).encode())
-            await _reply(send, code, [*_PLAIN_TEXT, length], body)
+            await reply(send, code, [*PLAIN_TEXT, length], body)
             return
         if scope["path"].rstrip("/") == state_metrics.PATH:
             await self._long(state_metrics.serve, scope, receive, send)
@@ -502,7 +339,7 @@ class Application:
         client = scope.get("client")
         address = f"@{client[0] if client else ''}"
         if route.is_page:
-            cookie = _header(scope, b"cookie")
+            cookie = raw_header(scope, b"cookie")
             flow = self._sessions.flow(cookie) or address
             # A stranger logs in; that takes a few words.
             return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
@@ -536,7 +373,7 @@ class Application:
         if scope["method"] in ("GET", "HEAD"):
             return b""
         limit, budget = caller.may_send, self._budget
-        counted = _announced(scope)
+        counted = announced(scope)
         if counted > limit:
             raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
         if counted > SMALL_BYTES:
@@ -575,14 +412,14 @@ class Application:
         entry = audit.opened(scope)
         send = audit.telling(entry, send)
         try:
-            _check_url(scope)
+            check_url(scope)
             caller = await self._caller(scope, entry)
             self._budget.require(caller.flow, 0)
             if self._open[caller.flow] >= settings.MAX_CONNECTIONS // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
             response = failures.of_scope(scope, error)
-            await _refuse(scope, receive, send, response)
+            await refuse(scope, receive, send, response)
             audit.answered(entry, response.status_code, response=response.content)
             return
         self._open[caller.flow] += 1
@@ -610,7 +447,7 @@ class Application:
         body = b""
         with ExitStack() as held:
             try:
-                _check_url(scope)
+                check_url(scope)
                 caller = await self._caller(scope, entry)
                 self._budget.require(caller.flow, 0)
                 body = await self._read_body(scope, receive, caller, held)
@@ -626,22 +463,22 @@ class Application:
             except asyncio.CancelledError:
                 # The server is told to end, and has waited for its requests as long as it does.
                 # What a thread was given may still be done; nobody waits for it any more.
-                await _reply_with(send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
+                await reply_with(send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = failures.of_scope(scope, error)
                 _observe(scope, response.status_code, started)
                 audit.answered(entry, response.status_code, request=body, response=response.content)
-                await _refuse(scope, receive, audit.telling(entry, send), response)
+                await refuse(scope, receive, audit.telling(entry, send), response)
                 return
         _observe(scope, answer[0], started, len(answer[2]))
         audit.answered(entry, answer[0], request=body, response=answer[2])
         answer[1].append((b"audit-id", audit.id_of(entry)))
         if len(answer[2]) <= SMALL_BYTES:
-            await _reply(send, *answer)
+            await reply(send, *answer)
         else:
             with self._budget.held(caller.flow, len(answer[2])):
-                await _reply_in_parts(send, *answer)
+                await reply_in_parts(send, *answer)
 
     def _one_by_one(self, works: Sequence[Work]) -> list[Answer]:
         """Run requests through Django on this thread, a browser's as any WSGI server would."""
@@ -649,7 +486,7 @@ class Application:
         answers: list[Answer] = []
         for work in works:
             try:
-                environ = _environ(work.scope, work.body, work.user)
+                environ = environment_of(work.scope, work.body, work.user)
                 if routes.of(work.scope).is_page:
                     environ[AUDIT_ID] = UUID(work.entry.id)
                     answers.append(self._run_signalled(environ))
@@ -659,9 +496,9 @@ class Application:
                     elif environ["PATH_INFO"].startswith(_SESSIONS):
                         self._sessions.forget(work.scope)
                 else:
-                    answers.append(_answer(self._respond(environ)))
+                    answers.append(answer_of(self._respond(environ)))
             except Exception as error:  # noqa: BLE001  # the thread lives on
-                answers.append(_answer(failures.of_scope(work.scope, error)))
+                answers.append(answer_of(failures.of_scope(work.scope, error)))
         connections.release()
         return answers
 
@@ -672,7 +509,7 @@ class Application:
         responses: list[HttpResponseBase] = []
         for work in works:
             try:
-                environ = _environ(work.scope, work.body, work.user)
+                environ = environment_of(work.scope, work.body, work.user)
                 environ[KEY] = batch
                 # Only this view's paths come here, so Django need not look for it.
                 view = resources.objects.view(routes.of(work.scope).target)
@@ -682,7 +519,7 @@ class Application:
         with acting(APISERVER):  # what each of them creates or deletes is its user's
             batch.execute()
         connections.release()
-        return [_answer(response) for response in responses]
+        return [answer_of(response) for response in responses]
 
     def _respond(self, environ: dict[str, Any]) -> HttpResponseBase:
         """Return Django's response, without the signals around a request.

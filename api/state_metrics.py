@@ -20,7 +20,8 @@ import msgspec
 
 from api import auth, connections, errors, exposition, failures, wire
 from api.impersonation import claim_of_headers
-from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters
+from api.scopes import Receive, Scope, Send, header, parameters
+from api.watch import Client, OnThread
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest, TooManyRequests
 from clusterstate.queries import state_metrics as queries

@@ -11,7 +11,8 @@ from api import auth, connections, errors, failures, negotiation, replies, right
 from api.hub import Event, events_of, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
-from api.watch import Client, OnThread, Receive, Scope, Send, header, parameters, wait
+from api.scopes import Receive, Scope, Send, header, parameters
+from api.watch import Client, OnThread, wait
 from clusterstate import changes
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import DELETED

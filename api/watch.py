@@ -10,9 +10,8 @@ since clients list again only then. Where events come from: `api.hub`.
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -36,6 +35,7 @@ from api import (
 from api.hub import Event, events_of, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
+from api.scopes import Receive, Scope, Send, header, parameters
 from clusterstate import changes, lineage
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import ADDED, DELETED, Change
@@ -45,9 +45,6 @@ from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.lists import list_page
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
 
@@ -107,16 +104,6 @@ class Request(msgspec.Struct, frozen=True):
             requirement.path not in ("metadata.name", "metadata.namespace")
             for requirement in self.requirements
         )
-
-
-def parameters(scope: Scope) -> dict[str, str]:
-    """Return the query parameters, the last of each name."""
-    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-
-
-def header(scope: Scope, name: bytes) -> str:
-    """Return a request header as text, empty when absent."""
-    return next((v.decode("latin-1") for k, v in scope["headers"] if k.lower() == name), "")
 
 
 def asked_for(scope: Scope) -> bool:

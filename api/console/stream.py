@@ -22,7 +22,7 @@ import asyncio
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
@@ -36,6 +36,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
 from api import connections
+from api.scopes import Receive, Scope, Send
 from clusterstate import changes, memory, middleware, wake
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
@@ -56,9 +57,6 @@ _READ: Final = 2000
 _POLL_SECONDS: Final = 0.5
 MOST_OPEN: Final = 1000
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _HOST_ONLY: Final = "__Host-"
 _HEADERS: Final = [
