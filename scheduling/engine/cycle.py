@@ -212,7 +212,7 @@ def schedule_batch(
                 decision = decider.refused(pod, options, draw=number, start=start)
                 if decision is not None:
                     start = decision.next_start
-                    settle(snapshot, pod, decision)
+                    assume_or_nominate(snapshot, pod, decision)
                     decisions.append(decision)
                     if stop is not None and stop(decision):
                         break
@@ -235,15 +235,15 @@ def schedule_batch(
         if decider is not None:
             decider.keep(pod, options, decision, start=start)
         start = decision.next_start
-        settle(snapshot, pod, decision)
+        assume_or_nominate(snapshot, pod, decision)
         decisions.append(decision)
         if stop is not None and stop(decision):
             break
     return decisions
 
 
-def settle(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
-    """Let the snapshot follow a decision: assume a placed pod, note a nomination."""
+def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
+    """Carry a decision into the snapshot: assume a placed pod, note or end a nomination."""
     if decision.row >= 0:
         snapshot.assume(pod.key, pod.info, decision.row)
     elif decision.nomination is not None:

@@ -158,7 +158,7 @@ class FastLane:
         made.append((number, compiled))
         return number
 
-    def _settled(self, compiled: Compiled) -> bool:
+    def _has_groups(self, compiled: Compiled) -> bool:
         """See to it that the rows of a line that is a class's own are grouped; False: no room."""
         program = compiled.program
         assert program is not None
@@ -166,12 +166,12 @@ class FastLane:
         number = self._lines.of_key.get(compiled.line_key, -1)
         if (
             number < 0
-            or not program.settled
+            or not program.grouped
             or self._lines.cursor[number] < self._snapshot.log_start
         ):
-            program.settled = False
-            program.groups = self._programs.settle(program, compiled.plan)
-        return program.settled or program.groups is not None
+            program.grouped = False
+            program.groups = self._programs.group_rows(program, compiled.plan)
+        return program.grouped or program.groups is not None
 
     def _write_lines(self, made: Sequence[tuple[int, Compiled]]) -> None:
         """Write what the loop reads of classes that got a line."""
@@ -236,7 +236,7 @@ class FastLane:
             lines.group[number] = program.groups
             lines.cursor[number] = self._snapshot.log_end
             lines.anew[number] = True
-            program.groups, program.settled = None, True
+            program.groups, program.grouped = None, True
         else:
             lines.group[number] = plan.group
 
@@ -372,7 +372,7 @@ class FastLane:
             program = compiled.program
             if program is not None and self._counts_nominated(program):
                 return False
-            if program is not None and program.private and not self._settled(compiled):
+            if program is not None and program.private and not self._has_groups(compiled):
                 compiled.plan = None
                 return False
             line = self._line(compiled, held, ahead.made)

@@ -80,7 +80,7 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
     ``sources``: by plugin that scores, as ``Plan.lines``, but -1, -2 ... for the first, second ...
     plugin that scores by group. ``seen``: changes of the watched counters that the exceptions hold,
     -1 when they must be made again. ``private``: it has a line of its own, whose rows move between
-    groups as counts by row change. ``settled``: the groups that stand in the line are those of this
+    groups as counts by row change. ``grouped``: the groups that stand in the line are those of this
     program; ``groups`` int16 (rows,): those that are to be written there. ``taken``: what is said
     of rows that a counter rules out before NodeResourcesFit is asked.
     """
@@ -101,7 +101,7 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
     scoring: dict[str, Plugin]
     private: bool
     taken: Status
-    settled: bool = False
+    grouped: bool = False
     groups: Int16 | None = None
 
 
@@ -313,7 +313,7 @@ class Programs:
             raw[is_open] = scored[0]
         return raw
 
-    def settle(self, program: Program, plan: Plan) -> Int16 | None:
+    def group_rows(self, program: Program, plan: Plan) -> Int16 | None:
         """Return the group of each row for a program with a line of its own, int16 (rows,).
 
         ``None`` where there are more groups than there is room for.

@@ -2,14 +2,14 @@
 
 A batch of placed pods is bound by one statement on a connection of its own, in a thread, while the
 runner already decides the next batch on the snapshot that assumes it ("assume, then confirm").
-``settle`` learns what became of it: a bound pod leaves the queue, a stale one (gone, or its node
+``finish_batch`` applies the result: a bound pod leaves the queue, a stale one (gone, or its node
 changed since the snapshot) is forgotten by the snapshot and keeps its turn. Pods that fit nowhere
 get their condition and their place in the queue in bulk too, when no pod is ready to be tried
-(``refusals``). Events are written last, when there is nothing more urgent; they are news, not
-state.
+(``refusals``). Events are written last, when there is nothing more urgent: no decision
+reads them.
 
-Pods that plugins reserved (``reservations``) are bound in the same batches; what became of them is
-for who reserved them to know (``take_outcomes``).
+Pods that plugins reserved (``reservations``) are bound in the same batches; ``reservations`` asks
+what became of them (``take_outcomes``).
 
 What was decided on an assumption is bound only with it (``engine.reliance``). A decision that
 *leans* on others is bound in one statement with its batch, if all of it can be; otherwise, and
@@ -133,10 +133,10 @@ class Binder:
     ) -> int:
         """Begin to bind what was decided on the snapshot as it is, and reserved pods.
 
-        The batch before is settled first. ``began``: when the attempt did, by the clock of
-        ``time.perf_counter``; now if nothing is said. Return how many pods are on their way.
+        The batch before is finished first. ``began``: when the attempt did, by the clock of
+        ``time.perf_counter``; now by default. Return how many pods are being bound.
         """
-        self.settle(now, later=placed)
+        self.finish_batch(now, later=placed)
         bindings = [*reserved, *placed]
         self._reserved = set(self.reserved())
         doubted = self._came_back or self._doubts_reserved or bool(self._leaning)
@@ -151,7 +151,7 @@ class Binder:
         if len(bindings) <= _INLINE:
             self._underway = Future()
             self._underway.set_result(self._bind(bindings, *self._decided_at))
-            self.settle(now)
+            self.finish_batch(now)
         else:
             self._underway = self._thread.submit(self._bind_apart, bindings, *self._decided_at)
         return len(bindings)
@@ -168,7 +168,7 @@ class Binder:
         sql.drop_dead_connection()
         return self._bind(bindings, revision, now)
 
-    def settle(self, now: float, later: Sequence[Binding] = ()) -> int:
+    def finish_batch(self, now: float, later: Sequence[Binding] = ()) -> int:
         """Wait for the batch under way and apply what became of it; return how many came back.
 
         ``later``: what was decided since, on the assumption that all of it is bound.
@@ -439,7 +439,7 @@ class Binder:
         Victims are not deleted for an assumption that did not come true.
         """
         if any(_preempts(decision) for decision in refused):
-            self.settle(now)
+            self.finish_batch(now)
         came_back, self._came_back = self._came_back, False
         if not came_back:
             return refused

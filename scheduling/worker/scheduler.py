@@ -25,10 +25,10 @@ from scheduling.engine import reliance
 from scheduling.engine.cycle import (
     Options,
     PodToPlace,
+    assume_or_nominate,
     new_state,
     schedule_batch,
     schedule_pod,
-    settle,
 )
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision, Decisions
@@ -221,7 +221,7 @@ class Scheduler:
             self._unusable(revision, error)
             self._passed_over = revision
             return
-        self.binder.settle(now)
+        self.binder.finish_batch(now)
         self.binder.let_go(now)
         self.reservations.follow(now)
         for name, framework in self._profiles.frameworks.items():
@@ -282,7 +282,7 @@ class Scheduler:
         try:
             done = self._place(batch, ready, now)
             if _batch_size.is_reduced:
-                self.binder.settle(now)
+                self.binder.finish_batch(now)
         except Exception as error:
             _batch_size.failed(batch, error, now)
             raise
@@ -410,7 +410,7 @@ class Scheduler:
                 decision = schedule_pod(
                     snapshot, framework, pod, options, draw=draw, start=start, state=state
                 )
-                settle(snapshot, pod, decision)
+                assume_or_nominate(snapshot, pod, decision)
             else:
                 (decision,) = schedule_batch(
                     snapshot, framework, [pod], options, draw=draw, start=start, decider=decider

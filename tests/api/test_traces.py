@@ -94,8 +94,8 @@ def schedule() -> None:
     scheduler = Scheduler(profiles.default(), lambda: 7)
     scheduler.load(now)
     while scheduler.cycle(now):
-        scheduler.binder.settle(now)
-    scheduler.binder.settle(now)
+        scheduler.binder.finish_batch(now)
+    scheduler.binder.finish_batch(now)
     scheduler.binder.write_records(now)
     scheduler.binder.close()
 

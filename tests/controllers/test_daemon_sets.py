@@ -51,8 +51,8 @@ def schedule():
     scheduler = Scheduler(profiles.default(), lambda: 7)
     scheduler.load(NOW.timestamp())
     while scheduler.cycle(NOW.timestamp()):
-        scheduler.binder.settle(NOW.timestamp())
-    scheduler.binder.settle(NOW.timestamp())
+        scheduler.binder.finish_batch(NOW.timestamp())
+    scheduler.binder.finish_batch(NOW.timestamp())
     scheduler.binder.write_records(NOW.timestamp())
 
 

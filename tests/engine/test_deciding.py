@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine import row_program
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod, settle
+from scheduling.engine.cycle import (
+    Options,
+    PodToPlace,
+    assume_or_nominate,
+    schedule_batch,
+    schedule_pod,
+)
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
@@ -69,7 +75,7 @@ def test_the_cache_decides_as_the_reference_path(
         if what == "place":
             pod = PodToPlace(f"default/new-{number}", infos[which])
             decision = same(snapshot, decider, pod, seed, number)
-            settle(snapshot, pod, decision)
+            assume_or_nominate(snapshot, pod, decision)
             if decision.scheduled:
                 placed.append(str(pod.key))
         elif what == "remove" and placed:

@@ -12,7 +12,13 @@ from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from clusterstate.objects.workloads import PodDisruptionBudget
 from scheduling.engine import row_program
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod, settle
+from scheduling.engine.cycle import (
+    Options,
+    PodToPlace,
+    assume_or_nominate,
+    schedule_batch,
+    schedule_pod,
+)
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.record import pack, pack_table, unpack_table
@@ -89,7 +95,7 @@ def test_a_refusal_that_is_kept_equals_a_fresh_one(
                 decider.keep(pod, options, cached, start=start)
                 start = fresh.next_start
                 if what == "place":
-                    settle(snapshot, pod, cached)
+                    assume_or_nominate(snapshot, pod, cached)
                     if cached.scheduled:
                         placed.append(key)
         elif what == "remove" and placed:

@@ -57,8 +57,8 @@ def schedule(now: datetime) -> None:
     scheduler = Scheduler(profiles.default(), lambda: 7)
     scheduler.load(now.timestamp())
     while scheduler.cycle(now.timestamp()):
-        scheduler.binder.settle(now.timestamp())
-    scheduler.binder.settle(now.timestamp())
+        scheduler.binder.finish_batch(now.timestamp())
+    scheduler.binder.finish_batch(now.timestamp())
     scheduler.binder.write_records(now.timestamp())
 
 

@@ -25,8 +25,8 @@ class Run:
     def turn(self, seconds: float = 0) -> None:
         now = NOW.timestamp() + seconds
         while self.scheduler.cycle(now):
-            self.scheduler.binder.settle(now)
-        self.scheduler.binder.settle(now)
+            self.scheduler.binder.finish_batch(now)
+        self.scheduler.binder.finish_batch(now)
         for one in families.take_all():
             series = self.counted.setdefault(one.name, {})
             before = series.get(one.labels, [0.0] * len(one.figures))

@@ -299,7 +299,7 @@ def test_no_bind_breaks_a_hard_rule_in_the_order_of_decisions(live, seed):
             run.between = disturb
             run.turn(seconds=rng.choice((0, 3)))
             if deletes_nodes:
-                run.scheduler.binder.settle(run.now)
+                run.scheduler.binder.finish_batch(run.now)
                 read()
         run.rest()
         read()

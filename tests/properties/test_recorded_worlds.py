@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from clusterstate.objects.node import Node
-from scheduling.engine.cycle import Options, PodToPlace, schedule_pod, settle
+from scheduling.engine.cycle import Options, PodToPlace, assume_or_nominate, schedule_pod
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
 from scheduling.engine.requirements import from_pod
@@ -175,7 +175,7 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
             if plain.outcome != "error":
                 cached = decider.decide(pod, options, draw=number)
                 assert cached is None or told(cached) == told(plain)
-            settle(snapshot, pod, plain)
+            assume_or_nominate(snapshot, pod, plain)
             if plain.scheduled:
                 keys.append(pod.key)
         elif what < 0.85 and keys:

@@ -72,7 +72,7 @@ def test_what_was_decided_is_bound_and_leaves_the_queue(worker: Worker, count: i
     names = [f"p{number}" for number in range(count)]
     pod_ids = create(*names)
     assert submit(worker) == count
-    assert worker.binder.settle(SECONDS) == 0
+    assert worker.binder.finish_batch(SECONDS) == 0
     assert nodes_of(pod_ids) == ["n1"] * count
     assert load_pending() == []
     assert len(worker.mirror.queue) == 0
