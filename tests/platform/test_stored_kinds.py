@@ -8,12 +8,23 @@ from tests.api.bodies import body_of
 from tests.live import ROOT
 
 
-def test_the_table_of_the_readme_is_what_the_registry_says():
-    text = (ROOT / "README.md").read_text()
+def rows_of(text):
     section = text.split("## What is stored and not acted upon")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| (\w+) \| (.+) \|$", section, re.MULTILINE))
     del rows["Kind"]
+    return rows
+
+
+def test_the_table_of_the_readme_is_what_the_registry_says():
+    rows = rows_of((ROOT / "README.md").read_text())
     assert rows == {kind.name: kind.not_done for kind in ALL_KINDS if kind.not_done}
+
+
+def test_a_row_too_many_in_the_readme_is_found():
+    text = (ROOT / "README.md").read_text()
+    row = "\n| Planted | nothing is done |\n"
+    planted = text.replace("\n| Kind |", f"{row}| Kind |", 1)
+    assert rows_of(planted).keys() - rows_of(text).keys() == {"Planted"}
 
 
 def test_whoever_creates_such_an_object_is_warned_and_nobody_else():
