@@ -1,4 +1,4 @@
-"""Who asks, and what they may do.
+"""Whose request it is, and what they may do.
 
 A bearer token is looked up by its SHA-256 digest: the comparison is a hash look-up, so its time
 tells nothing about the token, and neither the database nor any log holds the token itself. Answers

@@ -82,12 +82,12 @@ _known: dict[tuple[str, str, str, str, bool, bool, bool, bool, int], _Counted] =
 
 
 def begin(method: str) -> None:
-    """Count a request that is being answered from now on; on the event loop."""
+    """Count a request as in flight; called on the event loop."""
     (_READING if method in _READS else _CHANGING).up()
 
 
 def end(method: str) -> None:
-    """Count it no more."""
+    """Count a request as no longer in flight."""
     (_READING if method in _READS else _CHANGING).down()
 
 
@@ -153,7 +153,7 @@ class Watching:
         self._events.add(events)
 
     def end(self, code: int = 200) -> None:
-        """Count it as answered."""
+        """Count the answer, which has ended."""
         self._open.down()
         labels = (self._verb, "", *self._place, _COMPONENT)
         apiserver.requests.of(*labels, str(code)).add()
@@ -273,10 +273,10 @@ def _disk() -> Iterator[str]:
 
 
 def text() -> str:
-    """Return what a scrape is told. Queries.
+    """Return the text of a scrape. Queries.
 
-    What this process counted is added to the totals first, and nothing is told that is not stored:
-    so no number runs backwards, whichever process is asked next.
+    What this process counted is added to the stored totals first, and only stored totals are
+    shown: so no number falls, whichever process answers the next scrape.
 
     Raises:
         django.db.Error: the database is away.
@@ -289,10 +289,10 @@ def text() -> str:
 
 
 def require(request: HttpRequest) -> None:
-    """Check that somebody may scrape.
+    """Check that the sender may scrape.
 
     Raises:
-        MethodNotAllowed, Unauthorized, AccessDenied: the request is none, or not allowed.
+        MethodNotAllowed, Unauthorized, AccessDenied: it is no GET, or the sender may not.
     """
     if request.method != "GET":
         raise errors.MethodNotAllowed(errors.WRONG_METHOD)

@@ -33,7 +33,7 @@ _NAMES = {
 }
 """The definition's name of each class of ``wire_types``."""
 _PATTERNS = {wire_types.TIME: "date-time", wire_types.BASE64: "byte"}
-"""What texts that match a pattern of ``wire_types`` are called."""
+"""The ``format`` of texts that match a pattern of ``wire_types``."""
 _POSTED: tuple[tuple[type, str, str, str], ...] = (
     (wire_types.Binding, "", "v1", "Binding"),
     (wire_types.Eviction, "policy", "v1", "Eviction"),
@@ -74,7 +74,7 @@ class Definitions:
         self._names: dict[type, str] = {}
 
     def reference(self, name: str) -> Json:
-        """Return what refers to a definition."""
+        """Return a reference to a definition."""
         return {"$ref": f"{self.place}{name}"}
 
     def quantity(self) -> Json:
@@ -82,7 +82,7 @@ class Definitions:
         return {"type": "string"}
 
     def number_or_text(self) -> Json:
-        """Return the schema of a value that is either."""
+        """Return the schema of a value that is a number or a text."""
         return {"type": "string", "format": "int-or-string"}
 
     def add(self, struct: type) -> str:
@@ -155,7 +155,7 @@ _SHAPES = {
 
 
 def _word(schema: Json) -> str:
-    """Return what people call the type of a schema."""
+    """Return the type of a schema in people's words."""
     if schema.get("format") == "date-time":
         return "a time"
     return _SHAPES.get(schema.get("type", ""), "an object")
@@ -311,7 +311,7 @@ def _etag(body: bytes) -> str:
 
 
 def v2(request: HttpRequest) -> HttpResponse:
-    """Answer with the document: as JSON for those who ask for JSON and nothing else."""
+    """Answer with the document: as JSON if the client accepts only JSON, else in protobuf."""
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)

@@ -89,33 +89,33 @@ class StatusView(APIView):
         cls._versioning = cls.versioning_class() if cls.versioning_class else None
 
     def get_authenticators(self) -> Any:
-        """Return the class's own."""
+        """Return what the class of views was made with."""
         return self._authenticators
 
     def get_permissions(self) -> Any:
-        """Return the class's own."""
+        """Return what the class of views was made with."""
         return self._permissions
 
     def get_throttles(self) -> Any:
-        """Return the class's own."""
+        """Return what the class of views was made with."""
         return self._throttles
 
     def get_parsers(self) -> Any:
-        """Return the class's own."""
+        """Return what the class of views was made with."""
         return self._parsers
 
     def get_renderers(self) -> Any:
-        """Return the class's own."""
+        """Return what the class of views was made with."""
         return self._renderers
 
     def get_content_negotiator(self) -> Any:
-        """Return the class's own."""
+        """Return what the class of views was made with."""
         return self._negotiation
 
     # --------------------------------------------------------------------- the way of a request
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Return the finished answer, or in a batch the place of one."""
+        """Return the finished answer, or a ``Deferred`` that the request's batch fills in."""
         self.args, self.kwargs = args, kwargs
         wrapped = self.request = self.initialize_request(request, *args, **kwargs)
         return self.complete(wrapped, lambda: self.carry_out(wrapped, *args, **kwargs))
@@ -138,7 +138,7 @@ class StatusView(APIView):
         )
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Judge the request; who may not do it is told nothing of what is wrong with it."""
+        """Judge the request, rights first: without them the answer says nothing else."""
         query = request.query_params
         if query:
             options.check_timeout(query)
@@ -157,7 +157,7 @@ class StatusView(APIView):
             self.check_form(request)
 
     def perform_authentication(self, request: Any) -> None:
-        """Find out who asks."""
+        """Find out whose request this is."""
         user = request.user
         if user is None:
             raise Unauthorized("Unauthorized")
@@ -171,7 +171,7 @@ class StatusView(APIView):
         """Check the parameters of the form of the answer, before anything is done.
 
         Raises:
-            BadRequest: one of them says nothing known.
+            BadRequest: a parameter has an unknown value.
         """
         wanted = request.accepted_renderer.format
         if wanted == negotiation.TABLE:
@@ -206,7 +206,7 @@ class StatusView(APIView):
         """Return whether the request is to change nothing.
 
         Raises:
-            StatusError: it says so in a word that is not known.
+            StatusError: the parameter has an unknown value.
         """
         named = options.OPTIONS[request.method]
         return options.dry_run(request.query_params.getlist("dryRun"), named)
@@ -234,14 +234,14 @@ class StatusView(APIView):
         return response
 
     def answered(self, request: Request, response: HttpResponseBase) -> None:
-        """Do what is to be done with each finished answer: the hook of those who look at them.
+        """Do nothing: the hook for code that looks at each finished answer.
 
         Called once for each request, behind everything, on the thread that answered it; in a batch
         when the batch was carried out. ``request.user`` may be missing: the sender was not known.
         """
 
     def _written(self, request: Request, response: Response) -> Response:
-        """Return an answer with its text, or the failure that writing it met."""
+        """Return an answer with its body, or the failure that writing the body raised."""
         renderer = getattr(request, "accepted_renderer", None)
         if renderer is None or response.exception:
             renderer = self._for_failures(request)

@@ -1,4 +1,4 @@
-"""The application's configuration: commits wake the scheduler, processes give signs of life."""
+"""The application's configuration: commits wake the scheduler, processes write heartbeats."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class SchedulingConfig(AppConfig):
 
 
 def _check_configuration(document: object) -> tuple[str, list[str]]:
-    from scheduling.answers import questions  # brings NumPy along, which most requests do without
+    from scheduling.answers import questions  # imports NumPy, which most requests do not need
 
     return questions.check_configuration(document)
 

@@ -56,7 +56,10 @@ _memory = _Memory()
 
 
 def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Decision:
-    """Return whether a user may do that, and by what. Queries at times, unless given a policy."""
+    """Return whether a user may do that, and by which rule.
+
+    Queries when the remembered policy must be compared, unless a policy is given.
+    """
     if MASTERS in user.groups:
         return _ALLOWED
     node = nodes.name_of(user.name, user.groups)
@@ -172,7 +175,7 @@ def note_write() -> None:
 
 
 def _written() -> None:
-    """Mark, by its presence among the callbacks, that this transaction wrote roles."""
+    """Do nothing: an on-commit callback that shows that this transaction wrote roles."""
 
 
 def _wrote_here() -> bool:

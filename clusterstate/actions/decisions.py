@@ -1,6 +1,6 @@
 """Decisions: recorded in bulk after the fact, dropped by partitions when they are old.
 
-A decision is news, like an event: nothing waits for it and no other row refers to it. A batch is
+A decision is a report, like an event: no code waits for it, no other row refers to it. A batch is
 one statement with binary arrays; the pod's identity is filled in from its row, so a pod that is
 gone by then leaves no decision.
 """
@@ -223,7 +223,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     """Drop the partitions that are older than ``keep_seconds`` (setting DECISION_SECONDS).
 
     Return how many. Decisions of the partition in which the boundary falls stay until all of it is
-    old. Tables that nothing young refers to go too.
+    old. Tables that no remaining decision refers to are deleted too.
     """
     keep = settings.DECISION_SECONDS if keep_seconds is None else keep_seconds
     boundary = now - timedelta(seconds=keep)

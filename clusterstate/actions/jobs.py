@@ -39,7 +39,7 @@ def count_pods(
 
 
 def release_pod(namespace: str, name: str, uid: str, *, finalizer: str, now: datetime) -> None:
-    """Take a finalizer from a pod; nothing happens if it is gone or has it not."""
+    """Remove a finalizer from a pod; a pod that is gone or lacks it is left alone."""
 
     def released(manifest: Manifest) -> Manifest:
         metadata = dict(manifest["metadata"])

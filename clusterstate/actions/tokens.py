@@ -28,7 +28,7 @@ KEPT_EXPIRED = timedelta(days=30)
 
 
 class UnknownUser(LookupError):
-    """No user has that name, or no user can have it."""
+    """There is no user of that name, or the name cannot be a user's."""
 
 
 def new_secret() -> str:
@@ -45,7 +45,7 @@ def create_token(
     groups: Sequence[str] = (),
     expires_at: datetime | None = None,
 ) -> bool:
-    """Let `secret` stand for the user and the groups. Return False when it did already.
+    """Store a token for the user and the groups. Return False when it was stored already.
 
     ``system:node:NAME`` needs no user, and belongs to the group of nodes and to no other.
 
@@ -79,7 +79,7 @@ def create_token(
 
 
 def _node(user: str, groups: Collection[str]) -> str:
-    """Return the identity of a node, checked."""
+    """Return the name and groups of a node's user, checked."""
     name = user.removeprefix(NODE)
     problems = formats.dns_subdomain(name)
     if problems:

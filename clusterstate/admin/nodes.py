@@ -43,7 +43,7 @@ class TaintInline(TabularInline[Taint, Node]):
     hide_title = True
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        """Return the formset's class, knowing who asks."""
+        """Return the formset's class, which knows whose request it is for."""
         formset: type[Any] = super().get_formset(request, obj, **kwargs)
         return type(formset.__name__, (formset,), {"user": requester(request)})
 
@@ -154,13 +154,13 @@ class NodeAdmin(ObjectAdmin[Node]):
         change: bool = False,  # noqa: FBT001  # Django's signature
         **options: Any,
     ) -> Any:
-        """Return the form's class, knowing who asks."""
+        """Return the form's class, which knows whose request it is for."""
         options.setdefault("form", NodeForm)
         form: type[Any] = super().get_form(request, obj, change, **options)
         return type(form.__name__, (form,), {"user": requester(request)})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return what is edited, and above it the read-only fields."""
+        """Return the read-only fields, and below them those that are edited."""
         if obj is None:
             return [(None, {"fields": ("name", "unschedulable", "labels", "allocatable", "seen")})]
         shown = ("name", "state", "use", "created")

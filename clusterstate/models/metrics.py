@@ -1,4 +1,4 @@
-"""What all processes have counted together, and what those that are alive measure of themselves."""
+"""Totals that all processes add to, and the gauges of each living process."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

@@ -33,9 +33,9 @@ _decoder: Final = msgspec.json.Decoder()
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A NoExecute taint sent the pod away at ``at``; it has until ``until`` to end.
+    """A NoExecute taint evicted the pod at ``at``; it must have ended by ``until``.
 
-    Both are whole seconds, and what is between them is the grace period.
+    Both are whole seconds; their difference is the grace period.
     """
 
     at: datetime
@@ -54,7 +54,7 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     unschedulable: str | None = None
     eviction: "Eviction | None" = None
     leaving: str = ""
-    """A condition that is given out and never stored, as JSON text: the pod's eviction to come."""
+    """The condition of a pod that will be evicted, as JSON text; composed, never stored."""
 
 
 LEAVING: Final = "stowage.dev/EvictionScheduled"

@@ -1,4 +1,4 @@
-"""The lines that a scrape of objects is told, made by PostgreSQL, some thousand objects at a time.
+"""The lines that a scrape of objects gets, made by PostgreSQL, some thousand objects at a time.
 
 Each page is a statement of its own, so a scrape holds no transaction and no snapshot, and a pod
 that comes or goes meanwhile is in it or not. Objects come in the order of their rows.

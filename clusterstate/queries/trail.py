@@ -29,7 +29,7 @@ _WINDOW: Final = 200_000
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One change. ``actor`` is empty where a version of before wrote it.
+    """One change. ``actor`` is empty where an earlier version of the service wrote it.
 
     ``request`` is the audit id of the request that asked for it. ``for_pod`` is the uid of the pod
     that the scheduler made room for. ``fields`` are the paths that differ, two names deep. Of pods:
@@ -62,7 +62,7 @@ class Trail(msgspec.Struct, frozen=True):
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A pod that had to go, and when."""
+    """A pod that was preempted, and when."""
 
     namespace: str
     name: str
@@ -200,7 +200,7 @@ _MADE_ROOM: Final = """
 
 
 def victims_of(namespace: str, name: str, pod_id: int) -> list[Victim]:
-    """Return which pods had to go for this one, as far as decisions and the log are kept."""
+    """Return the pods that were preempted for this one, as far back as records are kept."""
     rows = sql.fetch(
         _MADE_ROOM, (_WINDOW, namespace, name, pod_id, KINDS["Pod"].code, _MADE_ROOM_WITHIN)
     )

@@ -1,7 +1,7 @@
 """Workloads of a namespace and their pods, as rows; the documents of rows apart.
 
-A document never changes: who has read one needs it no second time. So a controller asks for rows,
-which are narrow and always current, and then for the documents that it does not know yet.
+A document never changes, so a controller reads each once: it asks for rows, which are narrow and
+always current, and then for the documents that it does not know yet.
 """
 
 from collections.abc import Collection, Sequence

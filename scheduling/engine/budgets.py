@@ -1,9 +1,9 @@
-"""Which PodDisruptionBudgets guard the pods of which class, as arrays for the dry run.
+"""Which PodDisruptionBudgets guard the pods of each class, as arrays for the dry run.
 
-A budget is filed under one label that its selector asks for, so that a new class is compared with
-the budgets that can mean it and not with all. What a budget allows changes with every pod; whom it
-means does not: the two are followed apart. Rule: ``filterPodsWithPDBViolation``
-(preemption.go, v1.36); a selector of everything guards no pod.
+A budget is indexed by one label that its selector asks for, so that a new class is compared with
+the budgets that can select it and not with all. How many disruptions a budget allows changes with
+every pod, which pods it selects does not: the two are kept up to date apart. Rule:
+``filterPodsWithPDBViolation`` (preemption.go, v1.36); a selector of everything guards no pod.
 """
 
 from collections.abc import Hashable, Sequence
@@ -32,7 +32,7 @@ class BudgetArrays:
         self._arrays = rows.Budgets(_NO_NUMBERS, np.zeros(0, np.int32), _NO_NUMBERS, _NO_NUMBERS)
 
     def arrays(self) -> rows.Budgets:
-        """Return them as they are now."""
+        """Return the arrays as they are now."""
         snapshot = self._snapshot
         classes = len(snapshot.classes) if self._budgets else len(self._first) - 1
         if self._version != snapshot.budget_version or classes != len(self._first) - 1:
@@ -62,7 +62,7 @@ class BudgetArrays:
         )
 
     def _file(self) -> None:
-        """File each budget under its namespace and, if it asks for one, a label."""
+        """Index each budget by its namespace and, if it asks for one, a label."""
         self._filed = {}
         for number, budget in enumerate(self._budgets):
             if budget.selector.everything or budget.selector.nothing:

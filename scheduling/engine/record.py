@@ -1,4 +1,4 @@
-"""What is kept of a decision: packed small enough to keep for each one.
+"""The record of a decision, packed small enough to keep one for each.
 
 The *body* (under a kilobyte) has the ten best nodes with their scores by plugin and the rejections
 counted by plugin and reason; what is queried stands in columns beside it. The *table*, for pods
@@ -30,7 +30,7 @@ _LONGEST_REASONS: Final = 8
 
 
 class PackedRejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A rejection and on how many nodes it was the first one."""
+    """A rejection, and the number of nodes that it was the first one on."""
 
     plugin: str
     code: int

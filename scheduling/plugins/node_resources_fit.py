@@ -140,7 +140,7 @@ class NodeResourcesFit:
         return checked
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing beside the requests, unless a feature that is off is asked for."""
+        """Return an empty aspect: only requests are looked at, unless a sidecar is not allowed."""
         return None if self._has_sidecar_that_is_off(pod) else ()
 
     def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:

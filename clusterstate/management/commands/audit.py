@@ -1,4 +1,4 @@
-"""`manage.py audit`: compare what the database says twice, while the service runs."""
+"""`manage.py audit`: compare facts that the database holds twice, while the service runs."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the one option."""
+        """Declare the one option."""
         parser.add_argument(
             "--list", action="store_true", help="list what is stored twice, and compare nothing"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Compare, saying how far it is.
+        """Compare, printing the progress.
 
         Raises:
             CommandError: something differs, or the database does not answer.

@@ -168,7 +168,7 @@ def _are_zones_others() -> bool:
 
 
 class _Namespace:
-    """A namespace, the pods that its Services may select, and what is to be told of it."""
+    """A namespace, the pods that its Services may select, and the events to record about it."""
 
     def __init__(self, name: str, now: datetime) -> None:
         self._name, self._now = name, now
@@ -246,7 +246,7 @@ class _Namespace:
         return found
 
     def _as(self, which: str, service: Manifest, work: Callable[[], None]) -> None:
-        """Do one controller's work on a Service; what is refused is told, and tried again."""
+        """Do one controller's work on a Service; record a refusal as an event, and try again."""
         if which not in settings.CONTROLLERS:
             return
         with acting(controller(_ACCOUNTS[which])):

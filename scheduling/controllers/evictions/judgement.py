@@ -1,6 +1,6 @@
-"""Which pods must leave their node, and by when: the rules asked for many pods at once.
+"""Which pods must leave their node, and by when: the rules applied to many pods at once.
 
-What counts is worked out once for each pair of node and scheduling class, not for each pod.
+The rules are applied once for each pair of node and scheduling class, not for each pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ def _rules_of(spec: str) -> Rules:
 def plans(stays: Sequence[Stay]) -> list[Plan]:
     """Return by when the pods that stay there must leave because of taints. Queries 1-2 times.
 
-    What counts is worked out once for all pods of a class on a node.
+    The rules are applied once for all pods of a class on a node.
     """
     if not stays:
         return []
@@ -92,7 +92,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 def broken(places: Sequence[Place]) -> set[Place]:
     """Return the places whose node exists and no longer matches the class' terms (R3).
 
-    Queries 1-2 times. A node that is gone breaks nothing: its pods are garbage that ``podgc``
+    Queries 1-2 times. A node that is gone is not among them: its pods are garbage that ``podgc``
     removes.
     """
     if not places:

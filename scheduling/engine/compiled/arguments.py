@@ -1,4 +1,4 @@
-"""What the loops are handed: tuples of arrays. Importing this loads no Numba."""
+"""The arguments of the compiled loops: tuples of arrays. Importing this loads no Numba."""
 
 from typing import NamedTuple
 
@@ -16,14 +16,16 @@ class Nodes(NamedTuple):
 
 
 class NominatedAmounts(NamedTuple):
-    """What pods that are nominated to nodes ask for there, by row, and how many pods."""
+    """What pods nominated to each row ask for, and how many they are."""
 
     requested: Int64
     pods: Int64
 
 
 class ScoreColumns(NamedTuple):
-    """What scores need of the nodes; ``odd``: rows without it, ``odd_in``: how many in a block.
+    """What scores need of the nodes, in blocks of rows.
+
+    ``odd``: rows that vectors cannot score, see ``scoring``; ``odd_in``: how many in a block.
 
     ``by_rows``: the profile scores more than cpu and memory by what is free; all rows are odd then.
     ``strategy`` and ``table``: see ``framework.terms.Strategy``. ``rank``: place of each row's name
@@ -111,7 +113,7 @@ class Programs(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of pods, and who bumps which; see ``counter_columns.CounterColumns``."""
+    """Counts of pods, and which classes count in them; see ``counter_columns.CounterColumns``."""
 
     counters: Int64
     counts: Int64
@@ -125,7 +127,7 @@ class Counts(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What groups are judged and scored by, of each program.
+    """What the groups of each program are judged and scored by.
 
     ``form`` (programs, FORM); ``rules`` (programs, rules, RULE); ``place`` (programs, rules,
     bases): the label's value, -1 for none; ``values`` (programs, groups, watches); ``base``
@@ -145,7 +147,9 @@ class Terms(NamedTuple):
 
 
 class Pins(NamedTuple):
-    """Pods that one node alone can hold: ``of_pod`` is the pod's line of the others, -1 for none.
+    """Pods that only one node can hold.
+
+    ``of_pod``: the index of a pod's entry in the other arrays, -1 for none.
 
     ``row``: the node. ``amounts`` and ``columns``: what must be free. ``vectors`` and ``nonzero``:
     what is accounted for.
@@ -160,7 +164,7 @@ class Pins(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room to judge the groups of a class in."""
+    """Scratch arrays for judging the groups of a class."""
 
     active: Int32
     offset: Int32
@@ -172,7 +176,7 @@ class Work(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What was decided, by pod; see ``engine.run.Run``."""
+    """What the loop decides for each pod; see ``engine.run.Run``."""
 
     figures: Int32
     chosen: Int32

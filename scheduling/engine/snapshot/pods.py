@@ -108,7 +108,7 @@ class PodColumns(NominatedPods):
         start_time: float | None = None,
         terminating: bool = False,
     ) -> bool:
-        """Note that a pod is as it is known already, assumed or not; False where it is not."""
+        """Confirm a pod that is known with the same class and node; return whether it is."""
         slot = self._slot_of.get(key)
         if (
             slot is None
@@ -203,7 +203,7 @@ class PodColumns(NominatedPods):
         return slot
 
     def _order_of(self, key: Hashable) -> int:
-        """Return where a pod stands among equal ones: numbers first, then others as they come.
+        """Return the sort key of a pod among equal ones: numeric keys first, others by arrival.
 
         The live cluster's keys are ids of rows, so every process has the same order.
         """
