@@ -179,17 +179,6 @@ class World:
         return _live.keep(self._version, key, make)
 
 
-def live_snapshot() -> Snapshot:
-    """Return a copy of the live world as of now. Queries thrice, a dozen times at first.
-
-    Whatever was acknowledged to anyone before the call is in it.
-
-    Raises:
-        TooManyRequests: some of that cannot be read yet.
-    """
-    return World().snapshot()
-
-
 class TimedBase(Base):
     """The empty world as a base, for a run that must end."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clusterstate.actions.pods.status import nominate
-from scheduling.answers.live import Live, World, live_snapshot
+from scheduling.answers.live import Live, World
 from tests.clock import NOW, after
 from tests.controllers.support import bind, make_node, make_pod
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.django_db
 
 
 def nominated(pod_id):
-    return live_snapshot().nominated_node_of(pod_id)
+    return World().snapshot().nominated_node_of(pod_id)
 
 
 @pytest.mark.parametrize("others", [0, 200], ids=["few changes", "many changes"])
@@ -40,7 +40,7 @@ def test_equal_pods_stand_in_the_same_order_for_every_mirror():
     """Whoever was decided first, and whichever came first to a mirror."""
     make_node("n1")
     first, second, third = (make_pod(name) for name in ("a", "b", "c"))
-    live_snapshot()
+    World().snapshot()
     for pod_id in (third, first, second):
         bind(pod_id, "n1", now=NOW)
 
@@ -48,7 +48,7 @@ def test_equal_pods_stand_in_the_same_order_for_every_mirror():
         return [pod.key for pod in sorted(snapshot.pods_on(0), key=lambda pod: pod.order)]
 
     fresh = Live()
-    assert order(live_snapshot()) == [first, second, third]
+    assert order(World().snapshot()) == [first, second, third]
     assert fresh.look(lambda mirror, _: order(mirror.snapshot)) == [first, second, third]
 
 
