@@ -213,9 +213,12 @@ def require_own_pod(user: User, namespace: str, name: str) -> None:
 
     The answer does not say which of the two it is. Queries for agents of nodes alone.
     """
-    if not authorizer.reads_own_pods_only(user, namespace, name):
-        return
-    node_name = node_of_pod(namespace, name)
+    if authorizer.reads_own_pods_only(user, namespace, name):
+        require_own_node(user, namespace, name, node_of_pod(namespace, name))
+
+
+def require_own_node(user: User, namespace: str, name: str, node_name: str | None) -> None:
+    """Raise AccessDenied unless a pod is on the node whose agent asks; ``None``: there is none."""
     if not node_name or node_name != nodes.name_of(user.name, user.groups):
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         raise AccessDenied(user, wants)

@@ -138,8 +138,10 @@ _SELECTORS = (
     _parameter("labelSelector", "Labels that the objects must have."),
     _parameter("fieldSelector", "Fields that the objects must have."),
 )
+_AT = _parameter("at", "As it was then: a time, or how long ago, such as 10m or 2h.")
 _LIST = (
     *_SELECTORS,
+    _AT,
     _parameter("allowWatchBookmarks", "Whether a watch sends bookmarks.", "boolean"),
     _parameter("continue", "Where the page before ended."),
     _parameter("limit", "The most objects of a page.", "integer"),
@@ -249,7 +251,7 @@ class _Operations:
     def _item(self, word: str, about: Json, one: Json, methods: tuple[str, ...]) -> Json:
         patch = {"type": "object", "description": "What changes."}
         found = {
-            "get": self._operation("get", f"read{word}", about, one),
+            "get": self._operation("get", f"read{word}", about, one, _AT),
             "put": self._operation("put", f"replace{word}", about, one, *_WRITE, body=one),
             "patch": self._operation(
                 "patch", f"patch{word}", about, one, *_WRITE, _FORCE,

@@ -6,6 +6,7 @@ Rules: ``parseTimeout`` in apiserver ``endpoints/filters/request_deadline.go``,
 
 import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.http import QueryDict
 from api import wire
 from api.requests import Request
 from clusterstate.objects import wire_types
+from clusterstate.objects.document import parse_time
 from clusterstate.objects.errors import (
     FORBIDDEN,
     INVALID,
@@ -187,6 +189,61 @@ class Version(msgspec.Struct, frozen=True):
     exact: int | None = None
 
 
+_AGO = re.compile(r"(\d{1,6})(s|m|h|d)?", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
+    """Return the moment whose state a read asks for by ``at``, None for the present.
+
+    It is written as RFC 3339, or as how long ago it was: ``10`` (minutes), ``90s``, ``2h``, ``1d``.
+
+    Raises:
+        BadRequest: it is none of these, or other parameters ask for another state.
+    """
+    text = query.get("at")
+    if text is None:
+        return None
+    if query.get("resourceVersion") or query.get("resourceVersionMatch"):
+        raise BadRequest("at: only without resourceVersion: both name a state")
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return now - timedelta(**{_UNITS[ago[2] or "m"]: int(ago[1])})
+        return parse_time(text)
+    except (ValueError, OverflowError):
+        raise BadRequest(
+            f'at: Invalid value: "{text[:100]}": must be a time such as 2026-01-31T12:00:00Z, or'
+            " how long ago: 10m, 2h, 1d"
+        ) from None
+
+
+def require_present(query: Mapping[str, str], what: str) -> None:
+    """Check that a request that is about the present does not say ``at``.
+
+    Raises:
+        BadRequest: it does.
+    """
+    if "at" in query:
+        raise BadRequest(f"at: {what} is about the present; only reads may say at")
+
+
+def exact_version(query: Mapping[str, str]) -> int | None:
+    """Return the revision that a read of one object asks for with Exact, None for the present.
+
+    Raises:
+        BadRequest: the revision is no number. Invalid: the two contradict each other.
+    """
+    match = query.get("resourceVersionMatch", "")
+    if match != EXACT:
+        return None  # a present object is never older than what was told
+    version = query.get("resourceVersion", "")
+    causes = _match_causes(query, version, match)
+    if causes:
+        raise Invalid("GetOptions", "", causes, "meta.k8s.io")
+    return wire.integer(version, "resourceVersion")
+
+
 def list_version(query: Mapping[str, str]) -> Version:
     """Return what ``resourceVersion`` and ``resourceVersionMatch`` of a list ask for.
 
@@ -234,8 +291,10 @@ def check_watch(query: Mapping[str, str]) -> None:
     """Check ``resourceVersionMatch`` of a watch.
 
     Raises:
+        BadRequest: it asks for the past.
         Invalid: it is there without ``sendInitialEvents``, or the other way round.
     """
+    require_present(query, "a watch")
     match = query.get("resourceVersionMatch", "")
     initial = "sendInitialEvents" in query
     field = "resourceVersionMatch"

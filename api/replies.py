@@ -6,6 +6,7 @@ for the answer; whatever else a view answers with (a review, a ``Status``) is a 
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -49,9 +50,10 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stored(Content, frozen=True, gc=False):
-    """One object as it is stored."""
+    """One object as it is stored; ``moment`` is when it was like that, None for now."""
 
     body: bytes
+    moment: datetime | None = None
 
     def json(self) -> bytes:
         """Return it."""
@@ -65,7 +67,8 @@ class Stored(Content, frozen=True, gc=False):
         """Return a Table with one row."""
         item: Manifest = decode(self.body)
         metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
-        return tables.table(self.kind, [item], metadata, now=clock.now(), include=include)
+        now = self.moment or clock.now()
+        return tables.table(self.kind, [item], metadata, now=now, include=include)
 
     def partial(self) -> bytes:
         """Return its ``PartialObjectMetadata``."""
@@ -73,10 +76,14 @@ class Stored(Content, frozen=True, gc=False):
 
 
 class StoredList(Content, frozen=True, gc=False):
-    """A list of objects as they are stored; ``metadata`` is the list's own."""
+    """A list of objects as they are stored; ``metadata`` is the list's own.
+
+    ``moment`` is when they were like that, None for now.
+    """
 
     items: Sequence[bytes]
     metadata: dict[str, Any]
+    moment: datetime | None = None
 
     def json(self) -> bytes:
         """Return the list, its items unparsed."""
@@ -89,7 +96,8 @@ class StoredList(Content, frozen=True, gc=False):
     def table(self, include: str) -> dict[str, Any]:
         """Return a Table with a row for each."""
         items = (decode(item) for item in self.items)
-        return tables.table(self.kind, items, self.metadata, now=clock.now(), include=include)
+        now = self.moment or clock.now()
+        return tables.table(self.kind, items, self.metadata, now=now, include=include)
 
     def partial(self) -> bytes:
         """Return a ``PartialObjectMetadataList``."""

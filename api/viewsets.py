@@ -37,6 +37,7 @@ from api.requests import Request
 from api.scale import scale_of
 from api.views import ActionsMixin, StatusView
 from clusterstate import advice, lineage, tracing
+from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.collection import delete_collection
@@ -53,8 +54,9 @@ from clusterstate.objects.errors import (
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.managed_fields import Manager
 from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.queries import past
 from clusterstate.queries.lists import list_page
-from clusterstate.queries.objects import get_object
+from clusterstate.queries.objects import find_object, get_object, not_found
 
 MAX_OBJECT_BYTES = 3 << 20
 """kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
@@ -88,6 +90,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         # Without a target the version is refused, and nothing below is asked.
         target = self.target = cast("routes.Target", routes.target_of(request.META, request))
         super().initial(request, *args, **kwargs)
+        if request.method != "GET":
+            options.require_present(request.query_params, "a change")
         if event_group.is_asked(target):
             self.target, self.is_renamed = event_group.in_core(target), True
             event_group.rename_request(request)
@@ -122,9 +126,13 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def list(self, request: Request) -> HttpResponseBase:
         """Return a collection, or a page of it."""
         target, query = self.target, request.query_params
+        moment = options.moment(query, now=clock.now())
         version = options.list_version(query)
         if version.least:
             lineage.require(version.least)
+        at = None
+        if moment is not None and not query.get("continue"):
+            at = past.revision_at(moment, now=clock.now())
 
         def read(limit: int | None, token: str) -> Page[bytes]:
             page = list_page(
@@ -135,18 +143,22 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 limit=limit,
                 continue_token=token,
                 exact=version.exact,
+                at=at,
                 acknowledged=True,
             )
             return Page(page.items, page.revision, page.continue_token, page.remaining)
 
         paginator = self.pagination_class()
         items = paginator.paginate_queryset(read, request, self)
-        return replies.reply(StoredList(target.kind, items, paginator.metadata))
+        return replies.reply(StoredList(target.kind, items, paginator.metadata, moment))
 
     def retrieve(self, request: Request) -> HttpResponseBase:
         """Return an object."""
         target = self.target
         kind = target.kind
+        query = request.query_params
+        if query and ("at" in query or "resourceVersionMatch" in query):
+            return replies.reply(self._former(request))
         if kind.name == "Pod":
             auth.require_own_pod(self.user, target.namespace, target.name)
             batch = batches.of(request)
@@ -157,6 +169,32 @@ class ObjectViewSet(ActionsMixin, StatusView):
                     lambda body: replies.reply(StoredObject(kind, body)),
                 )
         return replies.reply(StoredObject(kind, get_object(kind, target.namespace, target.name)))
+
+    def _former(self, request: Request) -> StoredObject:
+        """Return an object as it was at the moment or the revision that the parameters name.
+
+        As it is now, where they name none.
+        """
+        target, query = self.target, request.query_params
+        kind, namespace, name = target.kind, target.namespace, target.name
+        moment = options.moment(query, now=clock.now())
+        revision: int | None
+        if moment is not None:
+            revision = past.revision_at(moment, now=clock.now())
+        else:
+            revision = options.exact_version(query)
+            if revision is not None:
+                lineage.require(revision)
+        if revision is None:
+            body = find_object(kind, namespace, name)
+        else:
+            body = past.find_at(kind, namespace, name, revision)
+        if kind.name == "Pod" and authorizer.reads_own_pods_only(self.user, namespace, name):
+            found = None if body is None else replies.decode(body)["spec"].get("nodeName")
+            auth.require_own_node(self.user, namespace, name, found)
+        if body is None:
+            raise not_found(kind, name)
+        return StoredObject(kind, body, moment)
 
     # ------------------------------------------------------------------------------ writes
 
@@ -433,9 +471,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
     @action(detail=True, methods=["get"])
     def scale(self, request: Request) -> Response:
         """Return how many replicas an object wants and has."""
-        target = self.target
-        body = get_object(target.kind, target.namespace, target.name)
-        return replies.reply(scale_of(target.kind, replies.decode(body)))
+        kind = self.target.kind
+        body = self._former(request).body
+        return replies.reply(scale_of(kind, replies.decode(body)))
 
     @scale.mapping.put
     def replace_scale(self, request: Request) -> Response:

@@ -7,7 +7,18 @@ meanwhile but an open connection: the loop waits for the pod's next change in th
 
 import asyncio
 
-from api import auth, connections, errors, failures, negotiation, replies, rights, routes, wire
+from api import (
+    auth,
+    connections,
+    errors,
+    failures,
+    negotiation,
+    options,
+    replies,
+    rights,
+    routes,
+    wire,
+)
 from api.hub import Event, events_of, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
@@ -47,6 +58,7 @@ def _open(scope: Scope) -> tuple[Target, float, Attributes]:
     )
     auth.require(user, wants)
     query = parameters(scope)
+    options.require_present(query, "waiting")
     if target.kind.name != "Pod" or query["waitFor"] != CONDITION:
         raise BadRequest(
             f'invalid value "{query["waitFor"]}" for waitFor: only pods can be waited for, '

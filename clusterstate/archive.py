@@ -39,7 +39,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup says of itself.
 
     ``tables`` maps names to columns, in the order of the file. ``decided_at`` has a moment of each
-    partition of the decisions, which must be there before their rows are.
+    partition of the decisions, ``packed_at`` of the past, which must be there before their rows
+    are.
     """
 
     version: str
@@ -49,6 +50,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     migrations: list[str]
     tables: dict[str, list[str]]
     decided_at: list[datetime] = []
+    packed_at: list[datetime] = []
 
 
 class Writer:

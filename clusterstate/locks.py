@@ -38,6 +38,8 @@ QUOTAS: Final = (_TAG << 48) + 20
 """Shared by who removes what a quota counts, exclusive for a recount."""
 SERVICES: Final = (_TAG << 48) + 21
 """Exclusive for writers of Services, who allocate addresses and ports."""
+PAST_PARTITIONS: Final = (_TAG << 48) + 22
+"""Exclusive for who makes or drops a partition of ``past_block``."""
 
 # Sessions: passes of controllers and loops, of which one runs at a time in the whole system.
 TIMERS: Final = (_TAG << 48) + 4

@@ -45,6 +45,8 @@ HISTORY_SECONDS = environment.integer(
 DECISION_SECONDS = environment.integer(
     "STOWAGE_DECISION_SECONDS", 24 * 3600, at_least=60, at_most=30 * 24 * 3600
 )
+# How long the past can be read after the change log has forgotten it; 0: not at all.
+PAST_HOURS = environment.integer("STOWAGE_PAST_HOURS", 168, at_least=0, at_most=10 * 365 * 24)
 WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
 # Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.

@@ -91,6 +91,8 @@ def pytest_load_initial_conftests(
     atexit.register(shutil.rmtree, state, ignore_errors=True)
     os.environ["STOWAGE_STATE"] = state
     os.environ.setdefault("STOWAGE_PROCESS", "test")
+    # Most tests that trim the log ask what is answered where nothing is kept.
+    os.environ.setdefault("STOWAGE_PAST_HOURS", "0")
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker:  # the controller's servers, but a Redis database of its own
         number = int(worker.removeprefix("gw")) + 1

@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, transaction
 from psycopg import sql as composed
 
 from clusterstate import archive, changes, lineage, locks, sql
-from clusterstate.actions import decisions
+from clusterstate.actions import decisions, past
 
 Progress = Callable[[str, int], object]
 """Gets a table's name and how many of its rows are done."""
@@ -26,8 +26,8 @@ Progress = Callable[[str, int], object]
 _NOT_SAVED = {"django_migrations", "metric_total", "process_metric"}
 """The migrations are in the head: a backup goes only into tables of the same shape. What processes
 counted is not the cluster's state, and must not run backwards when a backup is put back."""
-_PARTITIONED = "decision"
-"""A table that Django does not make, saved as one whatever its partitions are."""
+_PARTITIONED = ("decision", "past_block")
+"""Tables that Django does not make, each saved as one whatever its partitions are."""
 _LOCK_TRIES = 30
 _LOCK_SECONDS = 2
 
@@ -42,7 +42,7 @@ def shape() -> dict[str, list[str]]:
     Others may have tables in the same database; theirs are neither saved nor touched.
     """
     names = connection.introspection.django_table_names(only_existing=True, include_views=False)
-    names.append(_PARTITIONED)
+    names += _PARTITIONED
     rows = sql.fetch(
         """
         SELECT c.relname::text, array_agg(a.attname::text ORDER BY a.attnum)
@@ -75,7 +75,8 @@ def _sequences(tables: Iterable[str]) -> dict[str, int]:
             WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
               AND d.deptype IN ('a', 'i') AND t.relname = ANY(%s)
               AND t.relnamespace = current_schema()::regnamespace
-            UNION ALL SELECT 'decision_id'::regclass::oid, 'decision_id')
+            UNION ALL SELECT 'decision_id'::regclass::oid, 'decision_id'
+            UNION ALL SELECT 'past_block_id'::regclass::oid, 'past_block_id')
         SELECT name, coalesce(pg_sequence_last_value(oid), 1) FROM ours
         """,
         (sql.Texts(list(tables)),),
@@ -97,6 +98,7 @@ def write(file: IO[bytes], *, version: str, now: datetime, progress: Progress) -
             migrations=migrations(),
             tables=tables,
             decided_at=decisions.moments(),
+            packed_at=past.moments(),
         )
         writer = archive.Writer(file, head)
         for name, columns in tables.items():
@@ -187,6 +189,7 @@ def restore(file: IO[bytes], *, progress: Progress) -> int:
         names = [composed.Identifier(name) for name in reader.head.tables]
         _run(composed.SQL("TRUNCATE {}").format(composed.SQL(", ").join(names)))
         decisions.make_partitions(reader.head.decided_at)
+        past.make_partitions(reader.head.packed_at)
         for name, pieces in reader.tables():
             _load_table(name, reader.head.tables[name], pieces, progress)
         for name, last in reader.sequences.items():

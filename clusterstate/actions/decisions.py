@@ -14,6 +14,7 @@ import msgspec
 from django.conf import settings
 
 from clusterstate import locks, sql
+from clusterstate.actions import seals
 from clusterstate.decisions import Decided, Turn
 
 PARTITION: Final = timedelta(hours=6)
@@ -233,6 +234,8 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     )
     kept = _name(_begin(boundary))
     old = [name for (name,) in rows if name.startswith("decision_") and name < kept]
+    if old:
+        seals.trim(before=_begin(boundary))
     for name in old:
         sql.run(f"DROP TABLE IF EXISTS {name}")
     sql.run("DELETE FROM decision_table WHERE at < %s::timestamptz", (_begin(boundary),))

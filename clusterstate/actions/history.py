@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import transaction
 
 from clusterstate import changes, lineage, sql
+from clusterstate.actions import past
 
 EVENT_SECONDS = 3600
 """How long an event is kept after it happened last (kube-apiserver ``--event-ttl``)."""
@@ -36,6 +37,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
     The boundary is the first change that is young enough, below the low watermark: a transaction
     that commits late cannot put a change where followers no longer look. ``history`` moves in the
     same transaction as the rows go, so a reader sees both or neither and answers Expired rightly.
+    What is dropped is packed before, where the past is kept (`actions.past`).
     Works in batches; may be stopped and called again at any time.
     """
     keep = settings.HISTORY_SECONDS if keep_seconds is None else keep_seconds
@@ -43,6 +45,10 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
     row = sql.fetch_one(_BOUNDARY, (mark, now - timedelta(seconds=keep), mark))
     assert row is not None
     boundary: int = row[0]
+    if past.is_kept():
+        boundary = min(boundary, past.pack_up_to(boundary, now=now))
+    else:
+        past.forget()
     dropped = documents = 0
     while True:
         with transaction.atomic():

@@ -36,6 +36,7 @@ from clusterstate.models.evictions import (
 from clusterstate.models.generic import GenericObject
 from clusterstate.models.metrics import MetricTotal, ProcessMetric
 from clusterstate.models.nodes import Node, Taint
+from clusterstate.models.past import PastBlock, PastChunk, PastHead
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
     LimitRange,
@@ -48,6 +49,7 @@ from clusterstate.models.policies import (
 )
 from clusterstate.models.progress import LoopProgress
 from clusterstate.models.reservations import Reservation
+from clusterstate.models.seals import DecisionSeal, SealHead
 from clusterstate.models.tokens import ApiToken, SigningKey
 from clusterstate.models.workloads import (
     DaemonSet,
@@ -69,6 +71,7 @@ __all__ = [
     "ControllerCursor",
     "DaemonSet",
     "Decision",
+    "DecisionSeal",
     "DecisionTable",
     "Deployment",
     "Document",
@@ -85,6 +88,9 @@ __all__ = [
     "Node",
     "NodeHeartbeat",
     "NodeUsage",
+    "PastBlock",
+    "PastChunk",
+    "PastHead",
     "PendingPod",
     "Pod",
     "PodDisruptionBudget",
@@ -98,6 +104,7 @@ __all__ = [
     "Scheduler",
     "SchedulerConfiguration",
     "SchedulingClass",
+    "SealHead",
     "Service",
     "SetAside",
     "SigningKey",

@@ -27,6 +27,7 @@ from clusterstate.objects.labels import (
     SelectorError,
     parse_selector,
 )
+from clusterstate.queries import past
 from clusterstate.queries.events import EVENT_COLUMNS, EVENT_FROM, compose_event
 from clusterstate.queries.objects import _decoder, kind_of
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
@@ -147,11 +148,13 @@ def list_page(
     limit: int | None = None,
     continue_token: str = "",
     exact: int | None = None,
+    at: int | None = None,
     acknowledged: bool = False,
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries twice or thrice.
 
-    ``exact`` is that revision; without it, it is the present one.
+    ``exact`` is that revision; without it, it is the present one. ``at`` is one that was found for
+    a moment of the past (`past.revision_at`), also of another history.
 
     An empty ``namespace`` means all. Without ``limit`` everything comes at once. A token goes on
     where its page ended, in the state of the first page. ``acknowledged``: for a client, who
@@ -174,12 +177,18 @@ def list_page(
     if continue_token:
         after = _read_token(continue_token)
         revision = after.revision
-        lineage.require(revision)
+        if not after.past:
+            lineage.require(revision)
     elif acknowledged:
         revision = changes.settled((kind.name,)).mark
     else:
         revision = changes.watermark()
-    if exact is not None:
+    if at is not None:
+        revision = at
+        after = msgspec.structs.replace(after, past=True)
+        if not past.has_past(kind):
+            raise Expired(f"former states of {kind.resource} are not kept")
+    elif exact is not None:
         lineage.require(exact)
         revision = min(exact, revision)
     if labels.nothing:
@@ -265,11 +274,15 @@ def _matching_events(
 
 
 class _After(msgspec.Struct, frozen=True):
-    """Where a page ended; ``remaining`` is how many objects followed, where that was counted."""
+    """Where a page ended; ``remaining`` is how many objects followed, where that was counted.
+
+    ``past``: the revision was found for a moment, and may be of another history.
+    """
 
     revision: int = 0
     key: tuple[str, str] | None = None
     remaining: int | None = None
+    past: bool = False
 
 
 _START: Final = _After()
@@ -291,16 +304,18 @@ class _Listing(msgspec.Struct, frozen=True):
         """Whether not all objects of the kind and namespace are meant."""
         return bool(self.labels.requirements or self.chosen)
 
-    def page(self, items: list[bytes], last: tuple[str, str], behind: Callable[[], int]) -> Page:
-        """Return a page that is not the last one; ``behind`` counts what follows it."""
+    def page(
+        self, items: list[bytes], last: tuple[str, str], behind: Callable[[], int] | None
+    ) -> Page:
+        """Return a page that is not the last one; ``behind`` counts what follows it, if known."""
         remaining = None
-        if not self.selects:
+        if not self.selects and behind is not None:
             if self.after.key is None:
                 counted = behind()
                 remaining = counted if counted <= MAX_REMAINING else None
             elif self.after.remaining is not None:
                 remaining = self.after.remaining - len(items)
-        token = _write_token(_After(self.revision, last, remaining))
+        token = _write_token(_After(self.revision, last, remaining, self.after.past))
         return Page(items, self.revision, token, remaining)
 
 
@@ -326,6 +341,8 @@ def _list_objects(listing: _Listing) -> Page:
     count = (limit or MAX_PAGE) + 1
     before = _Where()
     before.add("revision > %s::bigint AND kind = %s::int", revision, kind.code)
+    # What ended before the log begins is not told by the first change in the log.
+    before.add("coalesce(previous_revision, 0) <= %s::bigint", revision)
     if namespace:
         before.add("namespace = %s", namespace)
     if after:
@@ -346,6 +363,15 @@ def _list_objects(listing: _Listing) -> Page:
     rows = sql.fetch(statement, [*where.parameters, count, *before.parameters])
     found: list[tuple[str, str, bytes]] = []
     earlier: list[tuple[str, str, bytes]] = []
+
+    def matches(item: bytes) -> bool:
+        if not listing.selects:
+            return True
+        manifest = _decoder.decode(item)
+        given = (manifest.get("metadata") or {}).get("labels") or {}
+        return labels.matches(given) and fields.matches(chosen, manifest)
+
+    counts = True
     compose = document.compose
     for tag, row_namespace, name, text, number, *columns in rows:
         if tag == 0:
@@ -358,13 +384,11 @@ def _list_objects(listing: _Listing) -> Page:
             )
         elif tag == -1:
             if number > revision:
-                raise Expired(_EXPIRED_CONTINUE)
+                earlier += _packed(listing, number, matches)
+                counts = False
         elif tag != changes.ADDED and not unlogged and number is not None:
             item = compose(text, number, pod_overlay(*columns))
-            manifest = _decoder.decode(item)
-            if labels.matches(
-                (manifest.get("metadata") or {}).get("labels") or {}
-            ) and fields.matches(chosen, manifest):
+            if matches(item):
                 earlier.append((row_namespace, name, item))
     former = [entry[:2] for entry in earlier]
     if earlier:
@@ -378,8 +402,34 @@ def _list_objects(listing: _Listing) -> Page:
         def behind() -> int:
             return _count_behind(kind, namespace, last, current) + sum(key > last for key in former)
 
-        return listing.page([item for _, _, item in found[:limit]], last, behind)
+        items = [item for _, _, item in found[:limit]]
+        return listing.page(items, last, behind if counts else None)
     return Page([item for _, _, item in found], revision)
+
+
+def _packed(
+    listing: _Listing, log: int, matches: Callable[[bytes], bool]
+) -> list[tuple[str, str, bytes]]:
+    """Return what was there at the list's revision and ended before the log begins, at ``log``.
+
+    Raises:
+        Expired: that is not known.
+    """
+    kind, revision = listing.kind, listing.revision
+    try:
+        past.require(revision)
+        if not past.has_past(kind):
+            raise Expired(_EXPIRED_CONTINUE)
+        # With selectors it is not known which of them make a page.
+        limit = None if listing.selects or listing.limit is None else listing.limit + 1
+        found = past.versions_at(
+            kind, revision, log,
+            namespace=listing.namespace, after=listing.after.key, limit=limit,
+        )  # fmt: skip
+        past.require(revision)  # none of it was dropped meanwhile
+    except Expired as error:
+        raise error if listing.after.past else Expired(_EXPIRED_CONTINUE) from None
+    return [one for one in found if matches(one[2])]
 
 
 def _count_behind(kind: Kind, namespace: str, last: tuple[str, str], current: str) -> int:
@@ -434,11 +484,12 @@ class _Token(msgspec.Struct, frozen=True):
     rv: int
     start: tuple[str, str]
     remaining: int | None = None
+    past: bool = False
 
 
 def _write_token(after: _After) -> str:
     assert after.key is not None
-    text = msgspec.json.encode(_Token(after.revision, after.key, after.remaining))
+    text = msgspec.json.encode(_Token(after.revision, after.key, after.remaining, after.past))
     return base64.urlsafe_b64encode(text).decode()
 
 
@@ -447,4 +498,4 @@ def _read_token(token: str) -> _After:
         value = msgspec.json.decode(base64.urlsafe_b64decode(token.encode()), type=_Token)
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise BadRequest("continue key is not valid: it was not given out by this server") from None
-    return _After(value.rv, value.start, value.remaining)
+    return _After(value.rv, value.start, value.remaining, value.past)

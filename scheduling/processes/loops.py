@@ -5,6 +5,7 @@
     scheduler worker    ``loop.run``           decide and bind
     timers worker       ``timekeeper.run``     evict what is due
     worker              ``_controllers``       everything that looks once a second
+                        ``_remember``          pack the past, seal decisions
     advisor             ``advising.run``       answer questions about the cluster
 
 Celery starts and stops the processes, hands out tasks and restarts what it is asked to; the loops
@@ -38,7 +39,7 @@ from clusterstate import (
     steady_clock,
     tracing,
 )
-from clusterstate.actions import audit_log, decisions, history, housekeeping, progress
+from clusterstate.actions import audit_log, decisions, history, housekeeping, past, progress, seals
 from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager
@@ -61,6 +62,9 @@ _EARLY = 0.9
 _TRIM_SECONDS = 60.0
 _PASS_SECONDS = 300.0
 """What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
+_REST = 4.0
+"""How many times as long as packing a chunk took, the next one waits."""
+_NOTHING_TO_KEEP_SECONDS = 15.0
 _FORESEE_AHEAD = timedelta(seconds=30)
 
 
@@ -212,6 +216,20 @@ class _Duty:
         return True
 
 
+def _remember(loop: Loop) -> None:
+    """Pack the past and seal decisions, with a fifth of one processor at most."""
+    while not loop.stopping():
+        loop.busy()
+        started = time.monotonic()
+        done = seals.seal()
+        if past.is_kept():
+            done += past.pack(now=steady_clock.now()).changes
+        rest = _REST * (time.monotonic() - started) if done else _NOTHING_TO_KEEP_SECONDS
+        rest = max(rest, _LOOK_SECONDS)
+        heartbeats.beat(loop.name, rest + _ATTEMPT_SECONDS)
+        loop.pause(rest)
+
+
 def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
     """Have a thread do what binding plugins have to do, unless all of them are at it."""
     if binding_cycle.may_begin() and reservations.with_work():
@@ -247,11 +265,12 @@ _CLASSES_EVERY: Final = 10
 
 
 def trim() -> None:
-    """Drop changes, documents, events and decisions that are older than what is kept.
+    """Drop changes, documents, events, decisions and the past that are older than what is kept.
 
     And the memory that a burst left in this process.
     """
     history.trim(now=steady_clock.now())
+    past.trim(now=steady_clock.now())
     decisions.trim(now=steady_clock.now())
     housekeeping.drop_old_access(now=steady_clock.now())
     audit_log.trim(now=steady_clock.now())
@@ -272,6 +291,9 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[Loop], None]]]] = {
 }
 """By the process's name (``STOWAGE_PROCESS``): its loop's name and what the loop does."""
 
+BESIDE: Final[Mapping[str, tuple[str, Callable[[Loop], None]]]] = {"worker": ("past", _remember)}
+"""A second loop of some processes, which nothing waits for."""
+
 _running: dict[str, Loop] = {}
 _adders: list[Adder] = []
 
@@ -280,11 +302,11 @@ def start(process: str) -> None:
     """Start the loop of a process of this name, if it has one."""
     if process not in LOOPS:
         return
-    name, run = LOOPS[process]
     heartbeats.begin(settings.STATE_DIR, process)
     sessions.keep()
-    loop = _running[name] = Loop(name, run)
-    loop.start()
+    for name, run in (LOOPS[process], *([BESIDE[process]] if process in BESIDE else [])):
+        loop = _running[name] = Loop(name, run)
+        loop.start()
     tracing.start()
     _adders.append(Adder())
     _adders[-1].start()

@@ -222,7 +222,7 @@ def test_a_line_that_was_changed_removed_or_put_in_is_found(settings: Any) -> No
     assert verified("--contains", digest)
     audit_log.append([a_line(7)])
     assert "7 lines follow" in verified("--contains", digest)
-    with pytest.raises(CommandError, match="has no digest"):
+    with pytest.raises(CommandError, match="have no digest"):
         verified("--contains", "00")
     sql.run("UPDATE audit_line SET line = replace(line, '3', '4') WHERE id = 3")
     with pytest.raises(CommandError, match="line 3 is not the one"):

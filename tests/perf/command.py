@@ -18,6 +18,7 @@ from tests.perf import (
     endurance,
     engine,
     fairness,
+    past,
     service,
     storm,
     timers,
@@ -124,6 +125,9 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="with --trace: count GPUs in thousandths, so that pods share one",
     )
+    parser.add_argument(
+        "--past", type=int, metavar="CHANGES", help="pack a day of so many, and read it again"
+    )
     parser.add_argument("--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}")
     parser.add_argument("--token", default="", help="default: the one of the state directory")
     return parser
@@ -153,7 +157,9 @@ def main(arguments: Sequence[str]) -> None:
             _print(timers.run(waiting=options.waiting or 1_000_000, due=options.due, say=_say))
         return
     for nodes in sizes:
-        if options.cold_start:
+        if options.past:
+            _print(past.run(nodes=nodes, changes=options.past, say=_say))
+        elif options.cold_start:
             with throw_away():
                 _print(cold_start.run(nodes=nodes, bound=options.bound or 20 * nodes, say=_say))
         elif options.backlog:

@@ -1,18 +1,19 @@
-"""`manage.py auditlog`: verify that no line of the audit log was changed, removed or put in."""
+"""`manage.py auditlog`: verify that no line of the audit log, and no decision, was changed."""
 
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from clusterstate.actions import seals
 from clusterstate.actions.audit_log import next_digest
 from clusterstate.local import preparation
 from clusterstate.queries import audit_log
 
 
 class Command(BaseCommand):
-    """Follows the chain of digests from its old end to the newest line; writes nothing."""
+    """Follows both chains of digests from their old ends to the newest; writes nothing."""
 
-    help = "Verify the audit log's chain of digests; read only."
+    help = "Verify the chains of digests of the audit log and of decisions; read only."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -25,11 +26,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Follow the chain and print its newest digest.
+        """Follow the chains and print their newest digests.
 
         Raises:
-            CommandError: a line does not follow from the one before it, one is missing, or the
-                digest that was given is not there; or the database does not answer.
+            CommandError: a line or a seal does not follow from the one before it, one is missing,
+                decisions are not those that were sealed, or the digest that was given is not
+                there; or the database does not answer.
         """
         preparation.require_server()
         wanted = options["contains"].strip().lower()
@@ -47,7 +49,18 @@ class Command(BaseCommand):
                 is_there = is_there or digest.hex() == wanted
             if number != ends.last_id or digest != ends.digest:
                 raise CommandError(f"the newest lines are missing: {number} of {ends.last_id}")
+            try:
+                sealed = seals.verify(wanted=wanted)
+            except seals.Broken as error:
+                raise CommandError(str(error)) from None
+            is_there = is_there or bool(sealed.digests)
         if not is_there:
-            raise CommandError(f"the chain has no digest {wanted}: it was written anew, or trimmed")
+            raise CommandError(
+                f"the chains have no digest {wanted}: they were written anew, or trimmed"
+            )
+        trimmed = f" ({sealed.trimmed:,} more are partly gone)" if sealed.trimmed else ""
+        self.stdout.write(f"{sealed.decisions:,} decisions are as they were sealed{trimmed}")
+        if sealed.last:
+            self.stdout.write(f"seal {sealed.last}: {sealed.digest.hex()}")
         self.stdout.write(f"{number - ends.trimmed_id:,} lines follow from each other")
         self.stdout.write(f"line {number}: {digest.hex()}")

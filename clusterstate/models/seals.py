@@ -1,0 +1,50 @@
+"""The chain of digests over decisions."""
+
+from django.db import models
+
+
+class DecisionSeal(models.Model):
+    """A stretch of decisions and its digest (`clusterstate.actions.seals`).
+
+    It covers the decisions with ids after the seal before it, up to ``last_id``; there were
+    ``decisions`` of them, made between ``first_at`` and ``last_at``. ``rows_digest`` is that of
+    their rows, ``digest`` that of the digest before it and this seal. ``id`` counts without gaps.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    last_id = models.BigIntegerField()
+    decisions = models.IntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    rows_digest = models.BinaryField()
+    digest = models.BinaryField()
+
+    class Meta:
+        db_table = "decision_seal"
+
+    def __str__(self) -> str:
+        return f"{self.decisions} decisions up to {self.last_id}"
+
+
+class SealHead(models.Model):
+    """One row: both ends of the chain of seals.
+
+    Seals up to ``trimmed_id`` are no longer kept, and ``trimmed_digest`` is the digest of the last
+    of them, ``trimmed_decision`` the last decision under it; ``trimmed_at`` is from when on
+    decisions are kept.
+    """
+
+    last_id = models.BigIntegerField(default=0)
+    sealed_decision = models.BigIntegerField(default=0)
+    digest = models.BinaryField(default=b"")
+    trimmed_id = models.BigIntegerField(default=0)
+    trimmed_digest = models.BinaryField(default=b"")
+    trimmed_decision = models.BigIntegerField(default=0)
+    trimmed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "seal_head"
+        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="seal_head_one_row")]
+
+    def __str__(self) -> str:
+        return f"up to {self.sealed_decision}"
