@@ -40,8 +40,8 @@ class AuditViewSet(OwnViewSet):
             name=query.get("name", ""),
             code=wire.integer(query.get("code"), "code"),
             audit_id=_uuid(query.get("auditID", "")),
-            since=_moment(query.get("since", ""), "since"),
-            until=_moment(query.get("until", ""), "until"),
+            since=moment(query.get("since", ""), "since"),
+            until=moment(query.get("until", ""), "until"),
         )
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
@@ -63,7 +63,12 @@ def _uuid(text: str) -> uuid.UUID | None:
         raise BadRequest(f'auditID: Invalid value: "{text}": must be a UUID') from None
 
 
-def _moment(text: str, name: str) -> datetime | None:
+def moment(text: str, name: str) -> datetime | None:
+    """Return the time that a parameter says, None where it says nothing.
+
+    Raises:
+        BadRequest: it is no time.
+    """
     try:
         return parse_time(text) if text else None
     except ValueError:

@@ -86,6 +86,13 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["get"],
         },
         {
+            "name": "decisions",
+            "singularName": "decision",
+            "namespaced": False,
+            "kind": "Decision",
+            "verbs": ["get"],
+        },
+        {
             "name": "evictions",
             "singularName": "eviction",
             "namespaced": True,

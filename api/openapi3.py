@@ -357,6 +357,7 @@ _OWN: Final = "/apis/stowage.dev/v1"
 _OWN_KINDS: Final = {
     "AuditEvent": "A request that was answered, from the audit log (audit.k8s.io/v1 Event).",
     "Change": "A change of an object, and who made it.",
+    "Decision": "A decision of the scheduler about a pod, without its scores.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
     "Eviction": "A pod that will be evicted, when, and why.",
     "Explanation": "Why a pod waits or is where it is: what every filter says of every node.",
@@ -394,6 +395,20 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
         _parameter("namespace", "The namespace of the object."),
         _parameter("name", "The name of the object."),
         _parameter("limit", "The most changes of a page.", "integer"),
+        _parameter("continue", "Where the page before ended."),
+    ),
+    "decisions": (
+        _parameter("namespace", "Of pods in this namespace."),
+        _parameter("name", "Of pods of this name."),
+        _parameter("node", "That chose this node."),
+        _parameter("reason", "Whose message has this text."),
+        _parameter("outcome", "scheduled, unschedulable, error or stale."),
+        _parameter("profile", "By this profile."),
+        _parameter("owner", "Of pods that this controller has: KIND/NAME."),
+        _parameter("actor", "Of pods that this user created."),
+        _parameter("since", "Not before this time."),
+        _parameter("until", "Before this time."),
+        _parameter("limit", "The most decisions of a page.", "integer"),
         _parameter("continue", "Where the page before ended."),
     ),
     "pods/why": (

@@ -3,6 +3,7 @@
 from api import (
     audit_view,
     bindings,
+    decision_search,
     decisions,
     evictions,
     first_autoscalers,
@@ -58,6 +59,7 @@ for _prefix, _viewset in (
     (f"{_OWN}/simulations", simulations.SimulationsViewSet),
     (f"{_OWN}/headroom", simulations.HeadroomViewSet),
     (f"{_OWN}/audit", audit_view.AuditViewSet),
+    (f"{_OWN}/decisions", decision_search.DecisionSearchViewSet),
     (f"{_OWN}/changes", trail.ChangesViewSet),
     (f"{_OWN}/schedulerconfiguration", decisions.ConfigurationViewSet),
     (

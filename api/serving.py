@@ -38,6 +38,7 @@ from api import (
     audit,
     auth,
     connections,
+    decision_search,
     events_stream,
     failures,
     health,
@@ -288,6 +289,9 @@ class Application:
             return
         if scope["path"].rstrip("/") == state_metrics.PATH:
             await self._long(state_metrics.serve, scope, receive, send)
+            return
+        if scope["path"].rstrip("/") == decision_search.EXPORT:
+            await self._long(decision_search.serve, scope, receive, send)
             return
         if scope["path"].rstrip("/") == events_stream.PATH:
             await self._long(events_stream.serve, scope, receive, send)

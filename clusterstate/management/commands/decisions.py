@@ -1,0 +1,96 @@
+"""`manage.py decisions`: write what the scheduler decided as JSON lines or as an Arrow stream."""
+
+import sys
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from clusterstate import arrow
+from clusterstate.local import preparation
+from clusterstate.objects.document import parse_time
+from clusterstate.queries import decision_search
+from clusterstate.queries.decision_search import Found, Search
+
+_TEXTS = {
+    "namespace": "of pods in this namespace",
+    "name": "of pods of this name",
+    "node": "that chose this node",
+    "reason": "whose message has this text",
+    "outcome": "scheduled, unschedulable, error or stale",
+    "profile": "by this profile",
+    "owner": "of pods that this controller has: KIND/NAME, with --namespace",
+    "actor": "of pods that this user created",
+}
+
+
+class Command(BaseCommand):
+    """Searches decisions, the newest first; writes nothing to the database."""
+
+    help = "Export the scheduler's decisions; read only."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the filters, the form and the file."""
+        for name, text in _TEXTS.items():
+            parser.add_argument(f"--{name}", default="", help=text)
+        parser.add_argument("--since", help="not before this time, such as 2026-01-31T12:00:00Z")
+        parser.add_argument("--until", help="before this time")
+        parser.add_argument("--format", choices=("jsonl", "arrow"), default="jsonl")
+        parser.add_argument("--output", metavar="FILE", help="where to; without it to the terminal")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Write the decisions.
+
+        Raises:
+            CommandError: an argument says nothing known, there is no library that writes Arrow, the
+                file cannot be written, or the database does not answer.
+        """
+        wanted = Search(
+            **{name: options[name] for name in _TEXTS},
+            since=_moment(options["since"], "--since"),
+            until=_moment(options["until"], "--until"),
+        )
+        if wanted.owner and not (wanted.namespace and all(wanted.owner.partition("/"))):
+            raise CommandError("--owner is KIND/NAME, and needs --namespace")
+        try:
+            form = arrow.Writer(arrow.columns_of(Found)) if options["format"] == "arrow" else None
+        except arrow.NotInstalled as error:
+            raise CommandError(error.message) from None
+        preparation.require_server()
+        with ExitStack() as stack:
+            file: IO[bytes] = sys.stdout.buffer
+            if options["output"]:
+                try:
+                    file = stack.enter_context(Path(options["output"]).open("wb"))
+                except OSError as error:
+                    raise CommandError(f"{options['output']}: {error.strerror}") from None
+            preparation.require_prepared()
+            count = _write(wanted, form, file)
+        if options["output"]:
+            self.stdout.write(f"{count:,} decisions")
+
+
+def _write(wanted: Search, form: "arrow.Writer | None", file: IO[bytes]) -> int:
+    count = 0
+    encode = msgspec.json.Encoder().encode
+    for page in decision_search.pages(wanted):
+        count += len(page)
+        if form is not None:
+            file.write(form.batch([msgspec.structs.astuple(one) for one in page]))
+        else:
+            file.write(b"".join(encode(one.manifest()) + b"\n" for one in page))
+    if form is not None:
+        file.write(form.end())
+    file.flush()
+    return count
+
+
+def _moment(text: str | None, name: str) -> datetime | None:
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        raise CommandError(f"{name} must be a time such as 2026-01-31T12:00:00Z") from None
