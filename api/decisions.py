@@ -10,9 +10,12 @@ from rest_framework.response import Response
 from api import clock, errors, own, replies, wire
 from api.own import OwnViewSet
 from api.requests import Request
+from api.trail import may_see_pod
 from clusterstate.access.rules import Attributes
+from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries import provenance
 from scheduling.answers import advisor
 
 MOST = 500
@@ -62,6 +65,17 @@ class DecisionsViewSet(OwnViewSet):
             found = _explained(namespace, name, int(decision))
         else:
             found = questions.decision(namespace, name, int(decision), full=False)
+        if found["preemption"]["victims"]:
+            found["preemption"]["pods"] = [
+                {
+                    "namespace": one.namespace,
+                    "name": one.name,
+                    "time": format_time(one.at),
+                    "resourceVersion": str(one.revision),
+                }
+                for one in provenance.victims_of_decision(int(decision))
+                if may_see_pod(self.user, one.namespace, one.name)
+            ]
         if form == "table":
             return _text(questions.decision_table(found))
         return replies.reply(found)

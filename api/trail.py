@@ -20,7 +20,7 @@ from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries import trail
+from clusterstate.queries import provenance, trail
 from clusterstate.queries.trail import Step
 
 _MANY = 50
@@ -60,7 +60,7 @@ class ChangesViewSet(OwnViewSet):
             "apiVersion": own.API_VERSION,
             "metadata": {"continue": str(found.more)} if found.more else {},
             "complete": found.complete,
-            "items": [_item(one, self.user) for one in found.steps],
+            "items": [_item(one, namespace, name, self.user) for one in found.steps],
         }
         if kind.name == "Pod" and not before:
             document["preempted"] = [
@@ -70,8 +70,8 @@ class ChangesViewSet(OwnViewSet):
                     "time": format_time(one.at),
                     "resourceVersion": str(one.revision),
                 }
-                for one in trail.victims_of(namespace, name, found.object_id)
-                if _may_see(self.user, one.namespace, one.name)
+                for one in provenance.victims_of(namespace, name, found.object_id)
+                if may_see_pod(self.user, one.namespace, one.name)
             ]
         return replies.reply(document)
 
@@ -101,13 +101,17 @@ def _kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def _may_see(user: User, namespace: str, name: str) -> bool:
+def may_see_pod(user: User, namespace: str, name: str) -> bool:
     """Return whether the name of another pod may be told: pods preempt across namespaces."""
     wants = Attributes("get", resource="pods", namespace=namespace, name=name)
     return authorizer.decide(user, wants).allowed
 
 
-def _item(step: Step, user: User) -> Manifest:
+def _may_see_node(user: User, name: str) -> bool:
+    return authorizer.decide(user, Attributes("get", resource="nodes", name=name)).allowed
+
+
+def _item(step: Step, namespace: str, name: str, user: User) -> Manifest:
     """Return a change as JSON shows it to a user; what is not known is left out."""
     item: dict[str, Any] = {
         "resourceVersion": str(step.revision),
@@ -126,8 +130,16 @@ def _item(step: Step, user: User) -> Manifest:
     if step.decision is not None:
         item["decision"] = str(step.decision)
     if step.for_pod:
-        found = trail.pod_of_uid(step.for_pod)
         item["preemptedFor"] = {"uid": step.for_pod}
-        if found is not None and _may_see(user, *found):
-            item["preemptedFor"].update(namespace=found[0], name=found[1])
+        found = provenance.preemptor_of(step.for_pod, step.revision, step.at)
+        if found is not None and may_see_pod(user, found.namespace, found.name):
+            item["preemptedFor"].update(namespace=found.namespace, name=found.name)
+            if found.decision:
+                item["preemptedFor"]["decision"] = str(found.decision)
+    if step.is_eviction:
+        taint = provenance.taint_behind(namespace, name, step.revision, step.at)
+        if taint is not None:
+            item["evictedFor"] = provenance.shown(
+                taint, is_whole=_may_see_node(user, taint.node_name)
+            )
     return item

@@ -6,26 +6,27 @@ not logged), and for an object that is gone, the newest change of that name is l
 which reads the log once.
 """
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from clusterstate import changes, sql
-from clusterstate.objects.actor import KUBE_SCHEDULER
+from clusterstate.blocks import Entry
+from clusterstate.objects.actor import KUBE_SCHEDULER, TAINT_EVICTION
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries import past
 
 _VERBS: Final = {changes.ADDED: "ADDED", changes.MODIFIED: "MODIFIED", changes.DELETED: "DELETED"}
 _UNTOLD: Final = ("managedFields", "resourceVersion", "generation")
 """Members of metadata that change along with others."""
-_MADE_ROOM_WITHIN: Final = timedelta(minutes=1)
-"""Victims leave right after the decision; in the log they are looked for so long after it."""
-_WINDOW: Final = 200_000
+_FOR_EVER: Final = 1 << 62
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -33,7 +34,8 @@ class Step(msgspec.Struct, frozen=True):
 
     ``request`` is the audit id of the request that asked for it. ``for_pod`` is the uid of the pod
     that the scheduler made room for. ``fields`` are the paths that differ, two names deep. Of pods:
-    ``node`` is the node that this change put it on, ``decision`` the id of the decision to.
+    ``node`` is the node that this change put it on, ``decision`` the id of the decision to;
+    ``is_eviction`` says that with this change a taint sends it away.
     """
 
     revision: int
@@ -46,6 +48,7 @@ class Step(msgspec.Struct, frozen=True):
     fields: tuple[str, ...]
     node: str = ""
     decision: int | None = None
+    is_eviction: bool = False
 
 
 class Trail(msgspec.Struct, frozen=True):
@@ -59,15 +62,6 @@ class Trail(msgspec.Struct, frozen=True):
     more: int
     complete: bool
     object_id: int = 0
-
-
-class Victim(msgspec.Struct, frozen=True):
-    """A pod that was preempted, and when."""
-
-    namespace: str
-    name: str
-    at: datetime
-    revision: int
 
 
 @lru_cache(maxsize=128)
@@ -114,12 +108,82 @@ def trail_of(kind: Kind, namespace: str, name: str, *, limit: int, before: int =
     rows = sql.fetch(_TRAIL, (start, kind.code, limit + 1))
     more = rows[limit][0] if len(rows) > limit else 0
     rows = rows[:limit]
-    placed: dict[str, int] = {}
-    if kind.name == "Pod" and any(row[7] and not row[8] for row in rows):
-        placed = dict(sql.fetch(_DECIDED, (namespace, name, rows[0][14])))
-    steps = [_step(row, placed) for row in rows]
-    complete = bool(steps) and not more and steps[-1].verb == _VERBS[changes.ADDED]
-    return Trail(steps, more, complete, rows[0][14] if rows else 0)
+    object_id = rows[0][14] if rows else 0
+    steps = [_step(row) for row in rows]
+    if not more and len(steps) <= limit and not _reaches_creation(steps):
+        # What came before lies in blocks, if it is kept.
+        last = steps[-1].revision if steps else start + 1 if start else _FOR_EVER
+        packed, object_id = _packed(kind, namespace, name, last, object_id, limit + 1 - len(steps))
+        steps += packed
+        if len(steps) > limit:
+            more = steps[limit].revision
+            steps = steps[:limit]
+    if kind.name == "Pod" and any(one.node for one in steps):
+        placed: dict[str, int] = dict(sql.fetch(_DECIDED, (namespace, name, object_id)))
+        steps = [_decided(one, placed) for one in steps]
+    return Trail(steps, more, not more and _reaches_creation(steps), object_id)
+
+
+def _reaches_creation(steps: Sequence[Step]) -> bool:
+    return bool(steps) and steps[-1].verb == _VERBS[changes.ADDED]
+
+
+def _decided(step: Step, placed: dict[str, int]) -> Step:
+    if step.node not in placed or step.actor != KUBE_SCHEDULER.name:
+        return step
+    return msgspec.structs.replace(step, decision=placed[step.node])
+
+
+def _packed(
+    kind: Kind, namespace: str, name: str, before: int, object_id: int, limit: int
+) -> tuple[list[Step], int]:
+    """Return an object's changes before a revision that are packed, and the id of the object.
+
+    Without an id it is the last object of that name.
+    """
+    if not past.has_past(kind):
+        return [], object_id
+    space = namespace if kind.namespaced else ""
+    steps: list[Step] = []
+    newer: Entry | None = None
+    for entry in past.changes_of(kind, space, name, before):
+        object_id = object_id or entry.object_id
+        if len(steps) == limit or entry.object_id != object_id:
+            break
+        steps.append(_packed_step(entry, newer))
+        newer = entry
+    return steps, object_id
+
+
+def _packed_step(entry: Entry, newer: Entry | None) -> Step:
+    """Return the step of a packed change; ``newer`` is the next one, which ended its version."""
+    fields: tuple[str, ...] = ()
+    is_eviction = False
+    bound = ""
+    if entry.verb == changes.MODIFIED and entry.body is not None:
+        was: Manifest = msgspec.json.decode(entry.body)
+        if entry.node_name and not (was.get("spec") or {}).get("nodeName"):
+            bound = entry.node_name
+        if newer is not None and newer.body is not None:
+            fields = tuple(sorted(set(_differ_in(msgspec.json.decode(newer.body), was))))
+            is_eviction = (
+                entry.actor == TAINT_EVICTION.name and "metadata.deletionTimestamp" in fields
+            )
+    elif entry.verb == changes.ADDED:
+        bound = entry.node_name
+    by_scheduler = entry.actor == KUBE_SCHEDULER.name
+    return Step(
+        revision=entry.revision,
+        at=_EPOCH + timedelta(microseconds=entry.at),
+        verb=_VERBS[entry.verb],
+        actor=entry.actor,
+        impersonator=entry.impersonator,
+        request="" if by_scheduler else entry.cause,
+        for_pod=entry.cause if by_scheduler else "",
+        fields=fields,
+        node=bound,
+        is_eviction=is_eviction,
+    )
 
 
 def _start(kind: Kind, namespace: str, name: str) -> int:
@@ -134,7 +198,7 @@ def _start(kind: Kind, namespace: str, name: str) -> int:
     return int(row[0] or 0) if row is not None else 0
 
 
-def _step(row: sql.Row, placed: dict[str, int]) -> Step:
+def _step(row: sql.Row) -> Step:
     (
         revision, at, verb, actor, impersonator, cause, _, node, previous_node, refusal,
         previous_refusal, phase, previous_phase, evicted, _, text, previous_text,
@@ -161,7 +225,7 @@ def _step(row: sql.Row, placed: dict[str, int]) -> Step:
         cause or "" if by_scheduler else "",
         tuple(fields),
         bound,
-        placed.get(bound) if by_scheduler and bound else None,
+        is_eviction=bool(evicted) and actor == TAINT_EVICTION.name and verb != changes.DELETED,
     )
 
 
@@ -169,7 +233,11 @@ def _differ(text: str | None, previous: str | None) -> Iterator[str]:
     """Yield the paths, two names deep, in which two documents differ; slots are left out."""
     if text is None or previous is None:
         return
-    new, old = _rest(text), _rest(previous)
+    yield from _differ_in(_rest(text), _rest(previous))
+
+
+def _differ_in(new: Manifest, old: Manifest) -> Iterator[str]:
+    """Yield the paths, two names deep, in which two manifests differ."""
     for member in {**new, **old}:
         one, other = new.get(member), old.get(member)
         if one == other:
@@ -187,27 +255,3 @@ def _rest(text: str) -> Manifest:
     found: Any = msgspec.json.decode(text.replace(SLOT, ""))
     manifest: Manifest = found
     return manifest
-
-
-_MADE_ROOM: Final = """
-    SELECT DISTINCT ON (c.object_id) c.namespace, c.name, c.at, c.revision
-    FROM decision d JOIN change c
-      ON c.revision > d.snapshot_revision AND c.revision <= d.snapshot_revision + %s::bigint
-    WHERE d.namespace = %s AND d.name = %s AND d.pod_id = %s::bigint
-      AND c.cause = d.pod_uid AND c.kind = %s::smallint AND c.at <= d.at + %s::interval
-    ORDER BY c.object_id, c.revision
-"""
-
-
-def victims_of(namespace: str, name: str, pod_id: int) -> list[Victim]:
-    """Return the pods that were preempted for this one, as far back as records are kept."""
-    rows = sql.fetch(
-        _MADE_ROOM, (_WINDOW, namespace, name, pod_id, KINDS["Pod"].code, _MADE_ROOM_WITHIN)
-    )
-    return sorted((Victim(*row) for row in rows), key=lambda one: one.revision)
-
-
-def pod_of_uid(uid: str) -> tuple[str, str] | None:
-    """Return namespace and name of the pod with a uid, ``None`` if it is gone. Reads all pods."""
-    row = sql.fetch_one("SELECT namespace, name FROM pod WHERE uid = %s::uuid", (uid,))
-    return None if row is None else (row[0], row[1])

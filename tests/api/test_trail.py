@@ -1,14 +1,18 @@
 """Who changed an object: its trail over HTTP, and who preempted whom, linked both ways."""
 
 import uuid
+from typing import Any
 
 import pytest
 
-from clusterstate.actions import objects
+from api import clock
+from clusterstate.actions import history, objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting
 from clusterstate.queries.pods import find_pod_id
+from scheduling.controllers.evictions import timekeeper
 from tests.api.conftest import Api, make_token
+from tests.builders import make_node, make_pod
 from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -129,3 +133,102 @@ def test_a_question_that_names_no_object_is_refused(api: Api, query: str) -> Non
 
 def test_an_object_that_the_log_does_not_know_is_not_found(api: Api) -> None:
     api.get(f"{CHANGES}?kind=Node&name=nobody").fails(404, "NotFound")
+
+
+# Preemption, evictions, and what lies in blocks --------------------------------------------------
+
+
+def test_a_real_preemption_is_told_on_both_sides(api: Api, runner: Any, settings: Any) -> None:
+    settings.PAST_HOURS = 168
+    api.post("/api/v1/nodes", make_node("n1").offers(cpu="4").manifest).ok(201)
+    weak = [make_pod(f"weak-{n}").asks(cpu="2").in_namespace("ns") for n in range(2)]
+    for one in weak:
+        api.post(PODS, one.manifest).ok(201)
+    runner.turn()
+    strong = make_pod("strong").asks(cpu="3").in_namespace("ns").manifest
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    api.post(classes, {"metadata": {"name": "high"}, "value": 100}).ok(201)
+    strong["spec"]["priorityClassName"] = "high"
+    api.post(PODS, strong).ok(201)
+    runner.turn()
+
+    def both_sides() -> None:
+        side = api.get(f"{CHANGES}?kind=Pod&namespace=ns&name=strong").ok()
+        gone = sorted(one["name"] for one in side["preempted"])
+        assert gone == ["weak-0", "weak-1"]
+        for name in gone:
+            trail = api.get(f"{CHANGES}?kind=Pod&namespace=ns&name={name}").ok()["items"]
+            (left,) = [one for one in trail if "preemptedFor" in one]
+            assert left["preemptedFor"]["name"] == "strong"
+            number = left["preemptedFor"]["decision"]
+            decision = api.get(f"{PODS}/strong/decisions/{number}").ok()
+            assert decision["outcome"] == "unschedulable"
+            told = sorted(one["name"] for one in decision["preemption"]["pods"])
+            assert told == gone
+            bound = trail[-2] if trail[-2].get("nodeName") else trail[-1]
+            assert bound["nodeName"] == "n1"
+
+    both_sides()
+    history.trim(now=clock.now(), keep_seconds=-7200)
+    both_sides()
+
+
+def test_an_eviction_names_the_taint_and_who_brought_it(api: Api, settings: Any) -> None:
+    settings.PAST_HOURS = 168
+    api.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).ok(201)
+    pod = {**POD, "spec": {**POD["spec"], "nodeName": "n1"}}  # type: ignore[dict-item]
+    api.post(PODS, pod).ok(201)
+    taint = {"key": "broken", "value": "disk", "effect": "NoExecute"}
+    api.patch("/api/v1/nodes/n1", {"spec": {"taints": [taint]}}, **AS_ANN).ok()
+    api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}}).ok()
+    timekeeper.run(longest=5.0, stopping=lambda: gone(api))
+
+    def names_ann() -> None:
+        items = api.get(OF_POD).ok()["items"]
+        (evicted,) = [one for one in items if "evictedFor" in one]
+        assert evicted["user"]["username"].endswith("taint-eviction-controller")
+        cause = evicted["evictedFor"]
+        assert cause["taint"] == taint
+        assert (cause["nodeName"], cause["user"]) == (
+            "n1", {"username": "ann", "impersonatedBy": "operator"},
+        )  # fmt: skip
+        assert uuid.UUID(cause["auditID"])
+        node = api.get(f"{CHANGES}?kind=Node&name=n1").ok()["items"]
+        brought = [one for one in node if one["resourceVersion"] == cause["resourceVersion"]]
+        assert "spec.taints" in brought[0]["fields"]
+
+    names_ann()
+    history.trim(now=clock.now(), keep_seconds=-7200)
+    names_ann()
+
+
+def gone(api: Api) -> bool:
+    answer = api.get(f"{PODS}/p")
+    return answer.status == 404 or "deletionTimestamp" in answer.ok()["metadata"]
+
+
+def test_a_trail_goes_on_in_what_was_packed(api: Api, settings: Any) -> None:
+    settings.PAST_HOURS = 168
+    api.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).ok(201)
+    for number in range(3):
+        api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": str(number)}}}).ok()
+    path = f"{CHANGES}?kind=Node&name=n1"
+    before = api.get(path).ok()
+    history.trim(now=clock.now(), keep_seconds=-7200)
+    after = api.get(path).ok()
+    assert after["complete"] is True
+    assert [one["resourceVersion"] for one in after["items"]] == [
+        one["resourceVersion"] for one in before["items"]
+    ]
+    assert [one["user"] for one in after["items"]] == [one["user"] for one in before["items"]]
+    api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "9"}}}).ok()
+    seen, token = [], ""
+    for _ in range(3):
+        answer = api.get(f"{path}&limit=2&continue={token}").ok()
+        seen += [one["resourceVersion"] for one in answer["items"]]
+        token = answer["metadata"].get("continue", "")
+    assert token == ""
+    assert seen[1:] == [one["resourceVersion"] for one in before["items"]]
+    api.delete("/api/v1/nodes/n1").ok()
+    history.trim(now=clock.now(), keep_seconds=-7200)
+    assert len(api.get(path).ok()["items"]) == len(seen) + 1

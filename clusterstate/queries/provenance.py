@@ -1,0 +1,236 @@
+"""Who made a pod leave, and for what: preemptors and victims, and the taint behind an eviction.
+
+A victim's last changes name the pod that the room was for (`objects.actor`), and that pod's
+decision is the last one before; a decision's victims are the pods that left for its pod right after
+it. An eviction for a taint is a consequence of a change of the node: the one that brought the
+taint, which is found by going back through the node's versions.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from clusterstate import sql
+from clusterstate.objects import eviction
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node, Taint
+from clusterstate.objects.pod import Pod
+from clusterstate.queries import past
+
+_POD: Final = KINDS["Pod"]
+_NODE: Final = KINDS["Node"]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MADE_ROOM_WITHIN: Final = timedelta(minutes=1)
+"""Victims leave right after the decision; in the log they are looked for so long after it."""
+_WINDOW: Final = 200_000
+_VERSIONS_BACK: Final = 200
+"""How many versions of a node are looked at for the one that brought a taint."""
+
+
+class Victim(msgspec.Struct, frozen=True):
+    """A pod that was preempted, and when."""
+
+    namespace: str
+    name: str
+    at: datetime
+    revision: int
+
+
+class Preemptor(msgspec.Struct, frozen=True):
+    """The pod that room was made for, and the id of the decision to; 0 where it is not kept."""
+
+    namespace: str
+    name: str
+    decision: int
+
+
+class TaintChange(msgspec.Struct, frozen=True):
+    """The change of a node that brought a taint, and who made it.
+
+    ``revision`` is 0 where that change is not kept any more; then nobody is named either.
+    """
+
+    node_name: str
+    taint: Taint
+    revision: int = 0
+    at: datetime | None = None
+    actor: str = ""
+    impersonator: str = ""
+    request: str = ""
+
+
+# Preemption --------------------------------------------------------------------------------------
+
+_VICTIMS: Final = """
+    SELECT DISTINCT ON (c.object_id) c.namespace, c.name, c.at, c.revision
+    FROM change c
+    WHERE c.revision > %s::bigint AND c.revision <= %s::bigint
+      AND c.cause = %s::uuid AND c.kind = %s::smallint AND c.at <= %s::timestamptz
+    ORDER BY c.object_id, c.revision
+"""
+_DECISIONS: Final = """
+    SELECT snapshot_revision, at, pod_uid::text FROM decision
+    WHERE namespace = %s AND name = %s AND pod_id = %s::bigint AND outcome = 'unschedulable'
+"""
+_DECISION: Final = """
+    SELECT snapshot_revision, at, pod_uid::text FROM decision WHERE id = %s::bigint
+"""
+_PREEMPTOR: Final = """
+    SELECT namespace, name, id FROM decision
+    WHERE pod_uid = %s::uuid AND outcome = 'unschedulable' AND snapshot_revision < %s::bigint
+      AND at <= %s::timestamptz AND at > %s::timestamptz - interval '10 minutes'
+    ORDER BY id DESC LIMIT 1
+"""
+_LIVING: Final = "SELECT namespace, name FROM pod WHERE uid = %s::uuid"
+
+
+def victims_of(namespace: str, name: str, pod_id: int) -> list[Victim]:
+    """Return the pods that were preempted for a pod, as far back as records are kept."""
+    found: dict[int, Victim] = {}
+    for revision, at, uid in sql.fetch(_DECISIONS, (namespace, name, pod_id)):
+        found |= {one.revision: one for one in _victims(revision, at, uid)}
+    return [found[revision] for revision in sorted(found)]
+
+
+def victims_of_decision(decision: int) -> list[Victim]:
+    """Return which pods had to go for what was decided, as far as the past is kept."""
+    row = sql.fetch_one(_DECISION, (decision,))
+    return [] if row is None else _victims(*row)
+
+
+def _victims(revision: int, at: datetime, uid: str) -> list[Victim]:
+    until = at + _MADE_ROOM_WITHIN
+    rows = sql.fetch(_VICTIMS, (revision, revision + _WINDOW, uid, _POD.code, until))
+    found = {(row[0], row[1]): Victim(*row) for row in rows}
+    known = past.reach()
+    if revision < known.log:
+        for entry in past.caused_by(_POD, uid, revision, min(revision + _WINDOW, known.log)):
+            when = _EPOCH + timedelta(microseconds=entry.at)
+            key = entry.namespace, entry.name
+            if when <= until and (key not in found or found[key].revision > entry.revision):
+                found[key] = Victim(*key, when, entry.revision)
+    return sorted(found.values(), key=lambda one: one.revision)
+
+
+def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
+    """Return for which pod another one had to go, with that change; ``None``: nothing is kept."""
+    row = sql.fetch_one(_PREEMPTOR, (uid, revision, at, at))
+    if row is not None:
+        return Preemptor(*row)
+    row = sql.fetch_one(_LIVING, (uid,))
+    return None if row is None else Preemptor(row[0], row[1], 0)
+
+
+# Evictions ---------------------------------------------------------------------------------------
+
+_decode_node = msgspec.json.Decoder(Node).decode
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+def taint_behind(namespace: str, name: str, revision: int, at: datetime) -> TaintChange | None:
+    """Return which taint sent a pod away with a change, and who brought it.
+
+    ``None`` where node and pod of then are not known any more. Queries up to four times for each
+    version of the node that is looked at.
+    """
+    try:
+        body = past.find_at(_POD, namespace, name, revision)
+        pod = None if body is None else _decode_pod(body)
+        if pod is None or not pod.spec.node_name:
+            return None
+        node = past.find_at(_NODE, "", pod.spec.node_name, revision)
+        if node is None:
+            return None
+        taint = _taint_for(pod, _decode_node(node), at)
+        return None if taint is None else _brought(pod.spec.node_name, taint, node)
+    except Expired:
+        return None
+
+
+def _taint_for(pod: Pod, node: Node, at: datetime) -> Taint | None:
+    counted = eviction.countdowns(
+        pod.spec.tolerations, node.spec.taints, added_at=at, comparison_operators=True
+    )
+    first = eviction.deadline(counted, at)
+    return None if first is None else first.taint
+
+
+def _brought(node_name: str, taint: Taint, body: bytes) -> TaintChange:
+    """Return the change that brought a taint to a node, going back from a version of it."""
+    wanted = (taint.key, taint.effect, taint.value)
+    found = TaintChange(node_name, taint)
+    for _ in range(_VERSIONS_BACK):
+        revision = int(_version(body))
+        try:
+            before = past.find_at(_NODE, "", node_name, revision - 1)
+        except Expired:
+            return found
+        if before is None or wanted not in _taints(before):
+            return _who(found, revision)
+        body = before
+    return found
+
+
+def _version(body: bytes) -> str:
+    manifest: Manifest = msgspec.json.decode(body)
+    version: str = manifest["metadata"]["resourceVersion"]
+    return version
+
+
+def _taints(body: bytes) -> set[tuple[str, str, str]]:
+    return {(one.key, one.effect, one.value) for one in _decode_node(body).spec.taints}
+
+
+_WHO: Final = """
+    SELECT c.at, coalesce(a.name, ''), coalesce(a.impersonator, ''), coalesce(c.cause::text, '')
+    FROM change c LEFT JOIN actor a ON a.id = c.actor_id WHERE c.revision = %s::bigint
+"""
+
+
+def _who(found: TaintChange, revision: int) -> TaintChange:
+    row = sql.fetch_one(_WHO, (revision,))
+    if row is None:
+        row = next(_packed(found.node_name, revision), None)
+    if row is None:
+        return found
+    at, actor, impersonator, request = row
+    return msgspec.structs.replace(
+        found, revision=revision, at=at, actor=actor, impersonator=impersonator, request=request
+    )
+
+
+def _packed(node_name: str, revision: int) -> Iterator[sql.Row]:
+    for entry in past.changes_of(_NODE, "", node_name, revision + 1):
+        if entry.revision == revision:
+            when = _EPOCH + timedelta(microseconds=entry.at)
+            yield when, entry.actor, entry.impersonator, entry.cause
+        return
+
+
+def shown(found: TaintChange, *, is_whole: bool) -> Manifest:
+    """Return what brought a taint as JSON shows it; what is not known is left out.
+
+    Unless ``is_whole``, who brought it is left out, too.
+    """
+    taint = {"key": found.taint.key, "effect": found.taint.effect}
+    if found.taint.value:
+        taint["value"] = found.taint.value
+    manifest: Manifest = {"nodeName": found.node_name, "taint": taint}
+    if not is_whole:
+        return manifest
+    if found.revision:
+        manifest["resourceVersion"] = str(found.revision)
+    if found.at is not None:
+        manifest["time"] = format_time(found.at)
+    if found.actor:
+        manifest["user"] = {"username": found.actor}
+        if found.impersonator:
+            manifest["user"]["impersonatedBy"] = found.impersonator
+    if found.request:
+        manifest["auditID"] = found.request
+    return manifest
