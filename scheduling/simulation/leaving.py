@@ -13,6 +13,11 @@ from scheduling.framework.types import PodRecord
 def leave(snapshot: Snapshot, victim: PodRecord) -> None:
     """Take a preempted pod off its node, and count it against the budgets that cover it."""
     snapshot.remove_pod(victim.key)
+    count_against_budgets(snapshot, victim)
+
+
+def count_against_budgets(snapshot: Snapshot, victim: PodRecord) -> None:
+    """Let one pod fewer leave under each budget that covers a victim."""
     for budget in snapshot.disruption_budgets():
         if (
             budget.namespace == victim.info.namespace

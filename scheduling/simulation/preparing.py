@@ -20,7 +20,7 @@ from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 from scheduling.simulation.document import type_error, unknown_fields
-from scheduling.simulation.world import FINISHED, NOBODY, World
+from scheduling.simulation.world import FINISHED, NOBODY, World, is_stored
 
 _SIMPLE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 """A DNS label: valid as a pod's name, and nothing warns of it."""
@@ -168,14 +168,18 @@ class Preparer:
 def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
     """Return a pod to place as it would be stored; without admission it gets defaults only.
 
+    So does a pod that a server stored before, as ``kubectl get`` shows it: it was admitted there.
+
     Raises:
         Invalid: with every wrong field.
         Forbidden, NotFound, Conflict, BadRequest: from the admission plugin that objects.
     """
-    if world.admission:
+    if world.admission and not is_stored(manifest):
         found = admit("Pod", CREATE, manifest, None, None, world, NOBODY)
         warnings += found.warnings
         return found.manifest
+    if world.admission:
+        world.namespace(manifest["metadata"]["namespace"])
     taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
     set_defaults("Pod", taken)
     return taken

@@ -71,19 +71,33 @@ def frameworks_of(simulation: Simulation, base: Base) -> Mapping[str, Framework]
     known = _built.get(key)
     if known is not None:
         return known[1]
+    try:
+        found = build_frameworks(configuration, percentage)
+    except ConfigurationError as error:
+        errors = [FieldError(INVALID, "spec.configuration.profiles", None, str(error))]
+        raise Invalid(KIND, "", errors, GROUP) from error
+    if len(_built) >= _KEPT:
+        _built.clear()
+    _built[key] = configuration, found
+    return found
+
+
+def build_frameworks(
+    configuration: KubeSchedulerConfiguration, percentage: int | None = None
+) -> dict[str, Framework]:
+    """Return the profiles by scheduler name, ready to run.
+
+    ``percentage``: of nodes to score, in place of what each profile says.
+
+    Raises:
+        ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
+    """
     found = {}
     for profile in configuration.profiles:
         used = profile
         if percentage is not None:
             used = msgspec.structs.replace(profile, percentage_of_nodes_to_score=percentage)
-        try:
-            found[profile.scheduler_name] = build_framework(used)
-        except ConfigurationError as error:
-            errors = [FieldError(INVALID, "spec.configuration.profiles", None, str(error))]
-            raise Invalid(KIND, "", errors, GROUP) from error
-    if len(_built) >= _KEPT:
-        _built.clear()
-    _built[key] = configuration, found
+        found[profile.scheduler_name] = build_framework(used)
     return found
 
 
@@ -150,7 +164,11 @@ class _Run:
         else:
             self._decide_waiting()
             place = pod.place if isinstance(pod, Refused) else (pod.namespace, pod.name)
-        if place is not None and place in self._names:
+        if place is not None and (
+            place in self._names
+            # One that waits may take the place of the pod that has this name now.
+            or (self._simulation.performs_preemption and self._world.key(*place) is not None)
+        ):
             self._decide_waiting()
         if place is not None and self._world.key(*place) is not None:
             self._decide_waiting()
@@ -278,7 +296,12 @@ class _Run:
                 "message": "",
                 "errors": [],
                 "total": told[1],
-                "nodes": {"evaluated": nodes, "feasible": told[5], "best": told[2]},
+                "nodes": {
+                    "known": run.node_count,
+                    "evaluated": nodes,
+                    "feasible": told[5],
+                    "best": told[2],
+                },
             }
             if ready.warnings:
                 result["warnings"] = list(ready.warnings)
@@ -325,6 +348,7 @@ class _Run:
             result |= explain_table(decision, scores=self._simulation.explain == FULL)
         elif decision.outcome != ERROR:
             result["nodes"] = {
+                "known": decision.node_count,
                 "evaluated": decision.evaluated,
                 "feasible": decision.feasible,
                 "best": decision.ties,

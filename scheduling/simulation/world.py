@@ -129,6 +129,12 @@ def name_of(manifest: Manifest) -> tuple[str, str]:
     return meta.get("namespace") or "default", meta.get("name") or ""
 
 
+def is_stored(pod: Manifest) -> bool:
+    """Return whether a pod comes from a server, which gave it a uid, a priority and a phase."""
+    meta, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
+    return bool(meta.get("uid") and status.get("phase")) and spec.get("priority") is not None
+
+
 class World:
     """The base with the document's changes; what admission may look up (a ``Context``)."""
 
@@ -248,6 +254,35 @@ class World:
         for budget in self._open_budgets:
             self._settle_budget(budget)
 
+    def apply_checked(self, objects: Iterable[Given]) -> None:
+        """Add and replace objects.
+
+        Raises:
+            Invalid: with every wrong field.
+        """
+        self.apply(objects, ())
+        if self.errors:
+            errors, self.errors = self.errors, []
+            raise Invalid("Scenario", "", errors, "stowage.dev")
+
+    def prepared(self, manifest: Manifest) -> Manifest:
+        """Return an object with its defaults; with admission it must be valid.
+
+        Raises:
+            Invalid: with every wrong field.
+        """
+        kind = manifest["kind"]
+        made: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
+        set_defaults(kind, made)
+        if self.admission and kind in _CHECKED:
+            made = admit(kind, CREATE, made, None, None, self, NOBODY).manifest
+        return made
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        """Take an object away that is neither a node nor a pod; an unknown one is fine."""
+        self._delete(Gone(kind, namespace, name, ""))
+        self.errors.clear()
+
     def put(self, kind: str, manifest: Manifest) -> None:
         """Note an object, and apply it to the snapshot."""
         namespace, name = name_of(manifest)
@@ -313,7 +348,8 @@ class World:
             return
         set_defaults("Pod", manifest)
         if self.admission:
-            self._add_class_values(manifest, path)
+            if not is_stored(manifest):
+                self._add_class_values(manifest, path)
             self.namespace(namespace)
         before = self.key(namespace, name)
         if before is not None:
