@@ -25,6 +25,11 @@ from scheduling.framework.runtime import ConfigurationError
 
 GROUP: Final = "stowage.plugins"
 
+SHIPPED: Final = (
+    EntryPoint("GPUFragmentation", "scheduling.plugins.gpu_fragmentation:GPUFragmentation", GROUP),
+)
+"""Plugins that come along, as any package would offer them: no profile uses them by itself."""
+
 METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "preEnqueue": (("pre_enqueue",),),
     "queueSort": (("sort_key",),),
@@ -53,7 +58,7 @@ class Installed(msgspec.Struct, frozen=True):
 @cache
 def plugins() -> Mapping[str, Installed]:
     """Return the installed plugins by name; imports their packages at the first call."""
-    return read(entry_points(group=GROUP))
+    return read([*SHIPPED, *entry_points(group=GROUP)])
 
 
 def infos() -> dict[str, PluginInfo]:
@@ -125,5 +130,7 @@ def _broken(point: EntryPoint, problem: str) -> Installed:
 
 
 def _package(point: EntryPoint) -> str:
+    if point in SHIPPED:
+        return "stowage"
     distribution: Any = point.dist
     return "an unknown package" if distribution is None else str(distribution.name)

@@ -1,0 +1,67 @@
+"""The first version of what authors of plugins may import; nothing else is promised to stay.
+
+Whatever stands here keeps its name, its fields and its meaning as long as the module is there. What
+must change comes in a module ``v2`` beside this one. A test holds the list of names, and the
+examples of ``docs/plugins.md`` and the shipped plugins of this kind import nothing else.
+"""
+
+from typing import Final
+
+from clusterstate.objects.quantity import milli_value as milli_amount
+from clusterstate.objects.quantity import value as whole_amount
+from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+from scheduling.framework.interface import (
+    CycleState,
+    FilterResult,
+    Handle,
+    Locality,
+    PreFilterResult,
+    WaitingPod,
+    WaitingPods,
+)
+from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.status import (
+    SUCCESS,
+    Code,
+    Status,
+    unresolvable,
+    unschedulable,
+)
+from scheduling.framework.tables import LabelColumn
+from scheduling.framework.types import Diagnosis, Nomination, PodInfo, PodRecord
+from scheduling.framework.vectors import default_normalize
+
+VERSION: Final = 1
+
+__all__ = [
+    "SUCCESS",
+    "VERSION",
+    "Action",
+    "ClusterEvent",
+    "Code",
+    "CycleState",
+    "Diagnosis",
+    "FilterResult",
+    "Handle",
+    "Int64",
+    "LabelColumn",
+    "Locality",
+    "Mask",
+    "NodeTable",
+    "Nomination",
+    "PodInfo",
+    "PodRecord",
+    "PreFilterResult",
+    "Registration",
+    "Resource",
+    "Rows",
+    "Status",
+    "WaitingPod",
+    "WaitingPods",
+    "default_normalize",
+    "milli_amount",
+    "unresolvable",
+    "unschedulable",
+    "whole_amount",
+]
