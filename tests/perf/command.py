@@ -20,6 +20,7 @@ from tests.perf import (
     fairness,
     past,
     service,
+    simulation,
     storm,
     timers,
     trace,
@@ -63,6 +64,11 @@ def _parser() -> ArgumentParser:
         "--aftermath",
         action="store_true",
         help="easy pods while the events and decisions of a burst are written",
+    )
+    mode.add_argument(
+        "--simulation",
+        action="store_true",
+        help="a simulation of 10,000 pods, nodes included, without a database",
     )
     mode.add_argument(
         "--fairness",
@@ -167,6 +173,8 @@ def main(arguments: Sequence[str]) -> None:
             for name in [workload.name for workload in chosen] or ["HundredKinds"]:
                 with throw_away():
                     _print(backlog.run(name, nodes=nodes, waiting=waiting, say=_say))
+        elif options.simulation:
+            _print(simulation.run(nodes=nodes, pods=options.waiting or 10_000, say=_say))
         elif options.fairness:
             many, seconds = options.connections, options.seconds
             _print(fairness.run(nodes=nodes, connections=many, seconds=seconds, say=_say))

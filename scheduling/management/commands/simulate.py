@@ -1,30 +1,29 @@
 """`manage.py simulate`: where would these pods go? Nothing is stored and no server is asked.
 
-Files hold `Simulation` documents, or plain objects: then pods without `spec.nodeName` are placed
-among the rest, in order, and a `KubeSchedulerConfiguration` says how. With `--jsonl` every line of
-standard input is a `Simulation` and every line of standard output its answer.
+Files hold `Simulation` or `Scenario` documents, or plain objects, such as what kubectl prints of a
+cluster with `get -o yaml`: then pods without `spec.nodeName` are placed among the rest, in order,
+and a `KubeSchedulerConfiguration` says how. With `--jsonl` every line of standard input is a
+`Simulation` and every line of standard output its answer.
 """
 
 import sys
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from clusterstate.objects import reading
+from clusterstate import collector
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling import simulation
+from scheduling.management import files, runs
+from scheduling.scenarios import document as scenarios
 
 _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
-
-
-# A person's own files: a cluster's dump may be large.
-_MAX_BYTES, _MAX_VALUES = 1 << 30, 100_000_000
 
 
 class Command(BaseCommand):
@@ -37,7 +36,11 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("files", nargs="*", metavar="FILE", help="YAML or JSON; - is stdin")
         parser.add_argument(
-            "-o", "--output", choices=("table", "json"), default="table", help="how to answer"
+            "-o",
+            "--output",
+            choices=("table", "json", "jsonl"),
+            default="table",
+            help="how to answer",
         )
         parser.add_argument(
             "--jsonl",
@@ -54,9 +57,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--explain",
             choices=("none", "summary", "full"),
-            default="summary",
-            help="how much -o json prints about plain pods (default: %(default)s)",
+            help="how much -o json prints about plain pods (default: summary)",
         )
+        parser.add_argument(
+            "--preemption",
+            choices=("describe", "perform"),
+            default="perform",
+            help="whether victims of plain pods leave, or are only named (default: %(default)s)",
+        )
+        runs.add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Simulate."""
@@ -67,29 +76,83 @@ class Command(BaseCommand):
             return
         if not options["files"]:
             raise CommandError("Name at least one file, or - for standard input.")
-        documents = list(
-            simulations(
-                (document for name in options["files"] for document in _documents(name)),
-                tieBreak=options["tie_break"],
-                seed=options["seed"],
-                explain=options["explain"],
+        left_out: Counter[str] = Counter()
+        given = list(
+            files.known(
+                files.single(one for name in options["files"] for one in files.documents(name)),
+                left_out,
             )
         )
-        if not documents:
+        collector.calm()
+        if text := files.told(left_out):
+            self.stderr.write(text)
+        script_documents = [one for one in given if _kind(one) == scenarios.KIND]
+        others = [one for one in given if _kind(one) != scenarios.KIND]
+        if script_documents:
+            self._run_scenarios(script_documents, others, options)
+            return
+        if options["policy"] or options["report"]:
+            raise CommandError("--policy and --report are for Scenario documents.")
+        explain = options["explain"] or ("none" if options["output"] == "table" else "summary")
+        found = list(
+            simulations(
+                others,
+                tieBreak=options["tie_break"],
+                seed=options["seed"],
+                explain=explain,
+                preemption=options["preemption"],
+            )
+        )
+        if not found:
             raise CommandError("The files hold neither pods nor anything else to simulate.")
-        for document in documents:
-            try:
-                answer = answer_to(document)
-            except StatusError as error:
-                raise CommandError(_listed(error)) from error
-            except OperationalError as error:
-                text = " ".join(str(error).split())
-                raise CommandError(f"The live world needs the database: {text}") from error
-            if options["output"] == "json":
-                text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
-                self.stdout.write(text)
-            else:
-                self.stdout.write(table(answer))
+        for document in found:
+            self._answer(document, options["output"])
+
+    def _answer(self, document: Manifest, output: str) -> None:
+        try:
+            answer = answer_to(document)
+        except StatusError as error:
+            raise CommandError(_listed(error)) from error
+        except OperationalError as error:
+            text = " ".join(str(error).split())
+            raise CommandError(f"The live world needs the database: {text}") from error
+        if output == "json":
+            self.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+        elif output == "jsonl":
+            for result in answer["status"]["results"]:
+                self.stdout.write(msgspec.json.encode(result).decode())
+        else:
+            self.stdout.write(table(answer))
+
+    def _run_scenarios(
+        self, documents: list[Manifest], others: list[Manifest], options: dict[str, Any]
+    ) -> None:
+        """Play scenarios; plain objects beside one are its world at the beginning."""
+        if len(documents) > 1:
+            raise CommandError("Name one Scenario at a time.")
+        (document,) = documents
+        if simulated := [one for one in others if _kind(one) == "Simulation"]:
+            raise CommandError(f"{len(simulated)} Simulation documents stand beside a Scenario.")
+        configurations = [one for one in others if _kind(one) in _CONFIGURATIONS]
+        objects = [one for one in others if _kind(one) not in _CONFIGURATIONS]
+        spec = document.get("spec")
+        if isinstance(spec, dict):
+            given = spec.get("objects")
+            whole = {**spec, "objects": [*objects, *(given if isinstance(given, list) else ())]}
+            if given is not None and not isinstance(given, list):
+                whole["objects"] = given
+            if configurations and "configuration" not in spec:
+                whole["configuration"] = configurations[-1]
+            document = {**document, "spec": whole}
+        try:
+            script = scenarios.read(document)
+        except StatusError as error:
+            raise CommandError(_listed(error, "scenario")) from error
+        runs.run(script, options, self.stdout, self.stderr)
+
+
+def _kind(document: object) -> object:
+    return document.get("kind") if isinstance(document, dict) else None
 
 
 def answer_to(document: object) -> Manifest:
@@ -139,35 +202,13 @@ def _decoded(line: bytes) -> object:
         raise BadRequest("the line is nested too deeply") from None
 
 
-def _documents(name: str) -> Iterator[Any]:
-    """Return the documents of a file; JSON is YAML too, but YAML reads it slowly."""
-    try:
-        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise CommandError(f"{name}: {error.strerror}") from error
-    try:
-        if raw.lstrip()[:1] in (b"{", b"["):
-            try:
-                yield msgspec.json.decode(raw)
-                return
-            except msgspec.DecodeError:
-                pass  # several documents, or YAML in flow style
-        for document in reading.read_yaml_documents(
-            raw, max_bytes=_MAX_BYTES, max_values=_MAX_VALUES
-        ):
-            if document is not None:
-                yield document
-    except (StatusError, UnicodeDecodeError, RecursionError) as error:
-        raise CommandError(f"{name}: {' '.join(str(error).split())}") from error
-
-
 def simulations(documents: Iterable[Any], **spec: object) -> Iterator[Manifest]:
     """Return the ``Simulation`` documents, and one made of all plain objects, if there are any."""
     objects: list[Any] = []
     pods: list[Any] = []
     configuration: Any = None
-    for document in _single(documents):
-        kind = document.get("kind") if isinstance(document, dict) else None
+    for document in documents:
+        kind = _kind(document)
         if kind == "Simulation":
             yield document
         elif kind in _CONFIGURATIONS:
@@ -188,25 +229,10 @@ def _is_placed(pod: Manifest) -> bool:
     return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
-def _single(documents: Iterable[Any]) -> Iterator[Any]:
-    """Return the documents, those of lists one by one; a PodList need not repeat the kind."""
-    for document in documents:
-        if isinstance(document, list):
-            yield from _single(document)
-            continue
-        kind = str(document.get("kind") or "") if isinstance(document, dict) else ""
-        if not kind.endswith("List") or not isinstance(document.get("items"), list):
-            yield document
-            continue
-        item_kind = {"kind": kind.removesuffix("List")} if kind != "List" else {}
-        items = document["items"]
-        yield from _single([{**item_kind, **i} if isinstance(i, dict) else i for i in items])
-
-
-def _listed(error: StatusError) -> str:
+def _listed(error: StatusError, what: str = "simulation") -> str:
     causes = simulation.refused(error)["status"]["errors"]
     lines = [f"  {cause['message']}" for cause in causes]
-    return "\n".join(["The simulation is invalid:", *lines]) if lines else error.message
+    return "\n".join([f"The {what} is invalid:", *lines]) if lines else error.message
 
 
 def table(answer: Manifest) -> str:
@@ -214,21 +240,35 @@ def table(answer: Manifest) -> str:
     rows = [("POD", "STATUS", "NODE", "TOTAL", "WHY")]
     for result in answer["status"]["results"]:
         why = result["message"]
-        best = result.get("best") or []
+        feasible, known, best = _counts(result)
+        preemption = result.get("preemption") or {}
         if result["status"] == "scheduled":
-            count = len(result.get("feasible") or [])
-            why = f"{count} of {count + len(result.get('infeasible') or {})} nodes fit"
-            if len(best) > 1:
-                why += f", {len(best)} equally well"
-        elif (preemption := result.get("preemption") or {}).get("nominatedNode"):
+            why = f"{feasible} of {known} nodes fit"
+            if best > 1:
+                why += f", {best} equally well"
+            if preemption.get("victims"):
+                why += f"; took the place of {', '.join(preemption['victims'])}"
+            if "preemptedBy" in result:
+                why += f"; left for {result['preemptedBy']}"
+        elif preemption.get("nominatedNode"):
             why += f" Would make room on {preemption['nominatedNode']}: "
             why += ", ".join(preemption["victims"])
-        total = str(result["total"]) if len(result.get("feasible") or []) > 1 else "-"
+        total = str(result["total"]) if feasible > 1 and "total" in result else "-"
         rows.append((result["pod"], result["status"], result["nodeName"] or "-", total, why))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         lines.append("   ".join([*cells, row[4]]).rstrip())
+    if (evictions := answer["status"].get("evictions")) and len(evictions) > 1:
+        lines.append(f"{len(evictions)} pods left their nodes for others.")
     warnings = answer["status"].get("warnings") or []
     return "\n".join([*lines, *(f"Warning: {text}" for text in warnings)])
+
+
+def _counts(result: Manifest) -> tuple[int, int, int]:
+    """Return how many nodes fit, how many there are, and how many fit best."""
+    if (nodes := result.get("nodes")) is not None:
+        return nodes["feasible"], nodes["known"], nodes["best"]
+    feasible = len(result.get("feasible") or [])
+    return feasible, feasible + len(result.get("infeasible") or {}), len(result.get("best") or [])

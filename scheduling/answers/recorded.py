@@ -1,0 +1,189 @@
+"""The recent past of the live service as a script, to be played under another configuration.
+
+The world is that of the revision at which the past begins; every change of a node, a namespace, a
+budget, a service or a controller since then is a step. A pod comes when it was created and leaves
+when it has run as long as in the record, counted from its binding: so a policy that binds it
+earlier frees its room earlier. One that was deleted before it was bound goes when it went.
+"""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from clusterstate import changes
+from clusterstate.changes import Change
+from clusterstate.objects.document import SLOT, format_time
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node
+from clusterstate.queries.lists import list_at
+from clusterstate.queries.log_moments import revision_before
+from scheduling.framework.events import diff_node
+from scheduling.scenarios.outcome import Outcome
+from scheduling.scenarios.playing import play
+from scheduling.scenarios.script import Arrival, Gone, Script, Step
+from scheduling.worker import profiles
+from scheduling.worker.mirror import FOLLOWED
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_AT_ONCE: Final = 5000
+_GPUS: Final = ("stowage.dev/gpu-milli", "nvidia.com/gpu")
+
+
+class _Seen(msgspec.Struct):
+    """A pod that came: its creation, and when it was bound and left, in seconds."""
+
+    came_at: float
+    manifest: Manifest
+    node: str = ""
+    bound_at: float | None = None
+    left_at: float | None = None
+
+
+def script(*, hours: float, seed: int = 0, now: datetime | None = None) -> Script:
+    """Return what happened in the last hours, as far as the history reaches back.
+
+    Queries a dozen times, and once for every 5,000 changes.
+
+    Raises:
+        Expired: the history was trimmed while it was read.
+    """
+    until = now or datetime.now(UTC)  # noqa: TID251  # a command's edge
+    revision, began_at = revision_before(until - timedelta(hours=hours))
+    objects = [
+        {"kind": kind, **msgspec.json.decode(item)}
+        for kind in FOLLOWED
+        for item in list_at(kind, revision)
+    ]
+    reader = _Reader(objects, began_at)
+    mark = changes.settled(FOLLOWED).mark
+    cursor, more = revision, True
+    while more:
+        news = changes.read_since(
+            cursor, mark=mark, kinds=FOLLOWED, limit=_AT_ONCE, documents=FOLLOWED
+        )
+        for change in news.items:
+            reader.note(change)
+        cursor, more = news.cursor, news.more
+    if not reader.knows_nodes:
+        raise Expired("there was no node in this time: nothing to play again")
+    return reader.script(until, seed)
+
+
+def ended(found: Script) -> str:
+    """Return the moment at which a recorded script ends, for people."""
+    return format_time(datetime.fromtimestamp(found.began_at + (found.until or 0.0), UTC))
+
+
+def outcome(found: Script) -> Outcome:
+    """Return what really happened, in the form of the other outcomes."""
+    return play(found, profiles.in_force()[1], title="recorded", follows=True)
+
+
+class _Reader:
+    """Turns changes into steps."""
+
+    def __init__(self, objects: list[Manifest], began_at: datetime) -> None:
+        self._objects = [one for one in objects if not _is_over(one)]
+        self._began_at = began_at
+        self._steps: dict[float, list[Step]] = defaultdict(list)
+        self._pods: dict[int, _Seen] = {}
+        self._nodes = {
+            one["metadata"]["name"]: msgspec.convert(one, Node)
+            for one in objects
+            if one["kind"] == "Node"
+        }
+        self._there = {
+            (one["metadata"]["namespace"], one["metadata"]["name"])
+            for one in self._objects
+            if one["kind"] == "Pod"
+        }
+        self.knows_nodes = bool(self._nodes)
+
+    def _seconds(self, moment: datetime) -> float:
+        return max((moment - self._began_at).total_seconds(), 0.0)
+
+    def note(self, change: Change) -> None:
+        """Take a change in."""
+        at = self._seconds(change.at)
+        if change.kind == "Pod":
+            self._note_pod(change, at)
+            return
+        gone = change.verb == changes.DELETED
+        if change.kind == "Node" and gone:
+            self._nodes.pop(change.name, None)
+        if gone:
+            step = Step(at, gone=(Gone(change.kind, change.namespace, change.name),))
+            self._steps[at].append(step)
+        elif change.text is not None:
+            manifest = _decoded(change)
+            if change.kind == "Node":
+                self.knows_nodes = True
+                node = msgspec.convert(manifest, Node)
+                before = self._nodes.get(change.name)
+                self._nodes[change.name] = node
+                if before is not None and not diff_node(before, node):
+                    return
+            self._steps[at].append(Step(at, objects=(manifest,)))
+
+    def _note_pod(self, change: Change, at: float) -> None:
+        known = self._pods.get(change.object_id)
+        over = change.verb == changes.DELETED or change.phase in _FINISHED
+        if known is None:
+            place = (change.namespace, change.name)
+            if place in self._there and change.verb != changes.ADDED:
+                if over:
+                    self._there.discard(place)
+                    self._steps[at].append(Step(at, gone=(Gone("Pod", *place),)))
+                return
+            if change.verb != changes.ADDED or change.text is None:
+                return
+            known = self._pods[change.object_id] = _Seen(at, _decoded(change))
+        if change.node_name and known.bound_at is None:
+            bound = at if change.scheduled_at is None else self._seconds(change.scheduled_at)
+            known.node, known.bound_at = change.node_name, max(bound, known.came_at)
+        if over and known.left_at is None:
+            known.left_at = at
+
+    def script(self, until: datetime, seed: int) -> Script:
+        """Return all of it."""
+        steps = [step for together in self._steps.values() for step in together]
+        for seen in self._pods.values():
+            wait = None if seen.bound_at is None else seen.bound_at - seen.came_at
+            runs = None
+            if seen.left_at is not None and seen.bound_at is not None:
+                runs = max(seen.left_at - seen.bound_at, 0.0)
+            elif seen.left_at is not None:
+                meta = seen.manifest["metadata"]
+                gone = Gone("Pod", meta["namespace"], meta["name"])
+                steps.append(Step(seen.left_at, gone=(gone,)))
+            arrival = Arrival(seen.manifest, runs, recorded_node=seen.node, recorded_wait=wait)
+            steps.append(Step(seen.came_at, arrivals=(arrival,)))
+        steps.sort(key=lambda step: step.at)
+        offered = {
+            name for node in self._nodes.values() for name in (node.status.allocatable or {})
+        }
+        return Script(
+            title="the recent past",
+            objects=self._objects,
+            steps=steps,
+            until=self._seconds(until),
+            began_at=self._began_at.timestamp(),
+            seed=seed,
+            admission=False,
+            scored=(*(name for name in _GPUS if name in offered), "cpu", "memory"),
+        )
+
+
+def _decoded(change: Change) -> Manifest:
+    assert change.text is not None
+    found: Manifest = msgspec.json.decode(change.text.replace(SLOT, ""))
+    return {"kind": change.kind, **found}
+
+
+def _is_over(manifest: Manifest) -> bool:
+    if manifest["kind"] != "Pod":
+        return False
+    return (manifest.get("status") or {}).get("phase") in _FINISHED

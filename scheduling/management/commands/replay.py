@@ -1,0 +1,119 @@
+"""`manage.py replay`: what would have happened under another configuration? Nothing is stored.
+
+Plays a public trace (`--trace openb NODES PODS`) or the recent history of the live service
+(`--hours N`) in virtual time under one or several configurations, and compares what came of them.
+"""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from clusterstate import collector
+from clusterstate.objects.errors import StatusError
+from scheduling.management import runs
+from scheduling.scenarios import openb
+
+_FORMATS = ("openb",)
+
+
+class Command(BaseCommand):
+    """Plays a trace or the history of the service again, under other configurations."""
+
+    help = "Play a trace or the recent past under other configurations, and compare."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument(
+            "--trace",
+            nargs=3,
+            metavar=("FORMAT", "NODES", "PODS"),
+            help=f"a public trace; formats: {', '.join(_FORMATS)}",
+        )
+        source.add_argument(
+            "--hours", type=float, help="so many hours of the live service's history, up to now"
+        )
+        parser.add_argument(
+            "--stretch",
+            type=float,
+            default=1.0,
+            help="of a trace: every pod runs so many times as long (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--share-of-nodes",
+            type=float,
+            default=1.0,
+            metavar="SHARE",
+            help="of a trace: so large a part of its nodes is there (default: all)",
+        )
+        parser.add_argument("--seed", type=int, default=0, help="for random ties")
+        parser.add_argument(
+            "-o",
+            "--output",
+            choices=("table", "jsonl"),
+            default="table",
+            help="how to answer",
+        )
+        runs.add_arguments(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Replay."""
+        if options["trace"]:
+            self._trace(options)
+        else:
+            self._history(options)
+
+    def _trace(self, options: dict[str, Any]) -> None:
+        form, nodes, pods = options["trace"]
+        if form not in _FORMATS:
+            raise CommandError(f"--trace {form}: formats are {', '.join(_FORMATS)}")
+        if not 0 < options["share_of_nodes"] <= 1:
+            raise CommandError("--share-of-nodes must be above 0 and at most 1")
+        if not 0 < options["stretch"] <= 1e6:
+            raise CommandError("--stretch must be above 0 and at most 1000000")
+        try:
+            script = openb.read(
+                Path(nodes),
+                Path(pods),
+                stretch=options["stretch"],
+                share_of_nodes=options["share_of_nodes"],
+                seed=options["seed"],
+            )
+        except openb.TraceError as error:
+            raise CommandError(str(error)) from error
+        collector.calm()
+        about = (
+            (
+                f"Trace {Path(pods).name} on the nodes of {Path(nodes).name}: pods run"
+                f" {options['stretch']:g} times as long as recorded, on"
+                f" {100 * options['share_of_nodes']:g} % of the nodes."
+            ),
+        )
+        runs.run(script, options, self.stdout, self.stderr, about=about)
+
+    def _history(self, options: dict[str, Any]) -> None:
+        from scheduling.answers import recorded
+
+        if not 0 < options["hours"] <= 24 * 366:
+            raise CommandError("--hours must be above 0")
+        try:
+            script = recorded.script(hours=options["hours"], seed=options["seed"])
+        except OperationalError as error:
+            text = " ".join(str(error).split())
+            raise CommandError(f"The history needs the database: {text}") from error
+        except StatusError as error:
+            raise CommandError(str(error)) from error
+        collector.calm()
+        about = (f"The live service, {options['hours']:g} hours up to {recorded.ended(script)}.",)
+        runs.run(
+            script,
+            options,
+            self.stdout,
+            self.stderr,
+            about=about,
+            extra=lambda: recorded.outcome(script),
+        )

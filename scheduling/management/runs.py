@@ -1,0 +1,144 @@
+"""Playing a script under one or several configurations, and showing what came of it."""
+
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError, OutputWrapper
+
+from clusterstate.objects.errors import StatusError
+from scheduling.engine import deciding
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.runtime import ConfigurationError
+from scheduling.management import files
+from scheduling.plugins.catalogue import load_configuration
+from scheduling.scenarios import policies, tables
+from scheduling.scenarios.comparing import compare
+from scheduling.scenarios.outcome import Outcome
+from scheduling.scenarios.page import page
+from scheduling.scenarios.playing import Progress, play
+from scheduling.scenarios.script import Script
+from scheduling.simulation import refused
+
+_TELL_EVERY = 1.0
+"""Seconds between two lines of progress."""
+
+Extra = Callable[[], Outcome]
+"""Makes an outcome that no configuration decides, such as the recorded one."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of commands that play scripts."""
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME|FILE",
+        help="a configuration to play it under, again for each: "
+        f"{', '.join(policies.NAMES)}, or a KubeSchedulerConfiguration's file",
+    )
+    parser.add_argument("--report", metavar="FILE.html", help="write the comparison as a page")
+    parser.add_argument("--quiet", action="store_true", help="tell no progress")
+
+
+def run(
+    script: Script,
+    options: dict[str, Any],
+    out: OutputWrapper,
+    err: OutputWrapper,
+    *,
+    about: tuple[str, ...] = (),
+    extra: Extra | None = None,
+) -> None:
+    """Play a script under each policy asked for, print what came of it, and write the report.
+
+    Raises:
+        CommandError: a policy or an object is wrong, or the report cannot be written.
+    """
+    chosen = [(name, _configuration(name, script)) for name in options["policy"]]
+    if not chosen:
+        own = script.configuration
+        if own is not None:
+            chosen = [("as stated", own)]
+        else:
+            chosen = [("default", _by_name("default", script))]
+    try:
+        deciding.warm()
+    except deciding.LoopsUnavailable as error:
+        raise CommandError(str(error)) from error
+    outcomes: list[Outcome] = []
+    if extra is not None:
+        outcomes.append(extra())
+    for name, configuration in chosen:
+        telling = None if options["quiet"] else _progress(name, err)
+        try:
+            outcomes.append(play(script, configuration, title=name, progress=telling))
+        except StatusError as error:
+            causes = refused(error)["status"]["errors"]
+            lines = "\n".join(f"  {cause['message']}" for cause in causes)
+            text = f"The scenario is invalid:\n{lines}" if lines else str(error)
+            raise CommandError(text) from error
+        except ConfigurationError as error:
+            raise CommandError(f"{name}: {error}") from error
+        if not options["quiet"]:
+            done = outcomes[-1]
+            err.write(f"{name}: {done.cycles} cycles in {done.wall_seconds:.1f} s")
+    found = compare(outcomes)
+    if options["output"] in ("json", "jsonl"):
+        for line in tables.json_lines(outcomes, found):
+            out.write(line.decode())
+    else:
+        if len(outcomes) == 1:
+            out.write(tables.pods_table(outcomes[0]))
+            out.write("")
+        out.write(tables.comparison_table(found))
+    if options["report"]:
+        nodes = outcomes[-1].samples[0].nodes if outcomes[-1].samples else 0
+        told = (*about, f"{script.pod_count} pods on {nodes} nodes, seed {script.seed}.")
+        text = page(f"Stowage: {script.title}", told, outcomes, found)
+        try:
+            Path(options["report"]).write_text(text)
+        except OSError as error:
+            raise CommandError(f"{options['report']}: {error.strerror}") from error
+        if not options["quiet"]:
+            err.write(f"Wrote {options['report']}")
+
+
+def _by_name(name: str, script: Script) -> KubeSchedulerConfiguration:
+    try:
+        return policies.load(name, script)
+    except policies.NoTypicalPods as error:
+        raise CommandError(f"--policy {name}: {error}") from error
+
+
+def _configuration(name: str, script: Script) -> KubeSchedulerConfiguration:
+    """Return the configuration of a short name, or of a file."""
+    if name in policies.NAMES:
+        return _by_name(name, script)
+    if not Path(name).exists():
+        known = ", ".join(policies.NAMES)
+        raise CommandError(f"--policy {name}: neither a file nor one of {known}")
+    found = list(files.single(files.documents(name)))
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise CommandError(f"--policy {name}: the file must hold one KubeSchedulerConfiguration")
+    try:
+        return load_configuration(found[0])
+    except StatusError as error:
+        raise CommandError(f"--policy {name}: {error}") from error
+
+
+def _progress(name: str, err: OutputWrapper) -> Progress:
+    told_at = time.monotonic()
+
+    def tell(second: float, came: int, count: int) -> None:
+        nonlocal told_at
+        now = time.monotonic()
+        if now - told_at >= _TELL_EVERY:
+            told_at = now
+            err.write(f"{name}: {came} of {count} pods came, second {second:.0f}")
+            sys.stderr.flush()
+
+    return tell

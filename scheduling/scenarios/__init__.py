@@ -1,0 +1,19 @@
+"""Scenarios: what becomes of a cluster over hours, in seconds, under one configuration or several.
+
+A ``script`` states a world and what happens in it when; it comes from a document of a person, from
+a public trace in its own format, or from the history of the live service. It is played in virtual
+time on the queue and the core of the live scheduler, and what came of it is told and compared::
+
+    document, openb                    a Scenario, a trace -> Script
+    script                             the world, and steps by time
+    cluster                            queue, snapshot and cycles of the scheduler, with given time
+    measuring                          shares in use, and fragmentation
+    playing.play                       Script, configuration -> Outcome
+    outcome                            each pod's fate, the cluster over time, figures
+    policies                           configurations by a short name: least, most, packing ...
+    comparing                          outcomes -> what differs by pod, node and figure
+    tables, pictures, page             all of that as text, SVG, one HTML file
+
+Nothing here queries or keeps anything; chance comes from the script's seed, and time is counted
+from the script's beginning (only how long it took is read from a clock).
+"""

@@ -1,0 +1,271 @@
+"""A cluster in virtual time, scheduled as the live one is: the same queue, core, seeds and events.
+
+``worker.scheduler`` with the database, the binder and the clock taken away: what is decided is
+bound at once, and the caller says what time it is. Reserve, Permit and what follows them do not
+run.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Protocol, cast
+
+from clusterstate.objects.node import Node
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
+from scheduling.engine.decision import ERROR, Decision, Decisions
+from scheduling.engine.queue import PriorityQueue
+from scheduling.engine.queue.pending import (
+    Backoff,
+    PendingPod,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.events import Action, ClusterEvent, Registration, Resource, diff_node
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.plugins.catalogue import build_plugins
+from scheduling.plugins.queueing_hints import registrations
+
+BATCH = 1000
+"""Pods decided in one cycle, as the live scheduler does."""
+
+
+class Observer(Protocol):
+    """Who is told what the scheduler does."""
+
+    def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
+        """Note that pods were bound."""
+        ...
+
+    def refused(self, pod_id: int, decision: Decision) -> None:
+        """Note that a pod fits nowhere, or that its attempt failed."""
+        ...
+
+    def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
+        """Let the victims leave, now or later (``VirtualCluster.leave``)."""
+        ...
+
+
+class VirtualCluster:
+    """Snapshot, queue and profiles, with the time in ``now`` (seconds since the epoch).
+
+    Args:
+        snapshot: the world; it follows.
+        configuration: the profiles.
+        seeds: gives the seed of each batch.
+        observer: is told.
+        now: the time at which it begins.
+
+    Raises:
+        ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        configuration: KubeSchedulerConfiguration,
+        *,
+        seeds: Callable[[], int],
+        observer: Observer,
+        now: float,
+    ) -> None:
+        self.snapshot = snapshot
+        self.now = now
+        self.cycles = 0
+        self._seeds = seeds
+        self._observer = observer
+        self._frameworks: dict[str, Framework] = {}
+        events: dict[str, Mapping[str, Sequence[Registration]]] = {}
+        for profile in configuration.profiles:
+            plugins = build_plugins(profile)
+            self._frameworks[profile.scheduler_name] = Framework(profile, plugins)
+            events[profile.scheduler_name] = registrations(profile, plugins)
+        self._deciders = {
+            name: Decider(snapshot, framework) for name, framework in self._frameworks.items()
+        }
+        self._starts: dict[str, int] = {}
+        self.queue = PriorityQueue(
+            registrations=events,
+            backoff=Backoff(
+                initial=configuration.pod_initial_backoff_seconds,
+                longest=configuration.pod_max_backoff_seconds,
+                flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
+            ),
+            sort_key=self._sort_key,
+            pre_enqueue=self._pre_enqueue,
+        )
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """Add or replace a node."""
+        row = self.snapshot.row_of(node.metadata.name)
+        old = None if row is None else self.snapshot.node(row)
+        self.snapshot.set_node(node)
+        action = Action.ADD if old is None else diff_node(old, node)
+        if action:
+            self._move(ClusterEvent(resource=Resource.NODE, action=action, old=old, new=node))
+
+    def remove_node(self, name: str) -> list[PodRecord]:
+        """Remove a node with its pods; return these."""
+        row = self.snapshot.row_of(name)
+        if row is None:
+            return []
+        old, lost = self.snapshot.node(row), self.snapshot.pods_on(row)
+        self.snapshot.remove_node(name)
+        self._move(ClusterEvent(resource=Resource.NODE, action=Action.DELETE, old=old))
+        for record in lost:
+            self.leave(record.key)
+        return lost
+
+    def add(self, pod_id: int, info: PodInfo, *, nominated: str = "") -> bool:
+        """Take in a pod to place; False where no profile has its scheduler name."""
+        if info.scheduler_name not in self._frameworks:
+            return False
+        if nominated:
+            self.snapshot.nominate(pod_id, info, nominated)
+        self.queue.add(PendingPod(pod_id, info.index, info.pod, info.priority), self.now)
+        return True
+
+    def leave(self, key: Hashable) -> None:
+        """Take a pod away, wherever it is; an unknown one is fine."""
+        known = self.snapshot.pod(key)
+        self.snapshot.remove_pod(key)
+        if isinstance(key, int):
+            self.queue.delete(key)
+        self.snapshot.unnominate(key)
+        if known is not None:
+            self._move(self._pod_event(Action.DELETE, old=known.info))
+
+    def terminate(self, record: PodRecord, *, preempted: bool) -> None:
+        """Note that a pod on a node is going to leave."""
+        self.snapshot.add_pod(
+            record.key, record.info, self.snapshot.node_name(record.row),
+            start_time=record.start_time, terminating=True, preempted=preempted, name=record.name,
+        )  # fmt: skip
+
+    def wake_all(self) -> None:
+        """Let every waiting pod be tried again: something that is looked up changed."""
+        self._move(ClusterEvent(resource=Resource.ANY, action=Action.ADD))
+
+    def _move(self, event: ClusterEvent, *, seen: bool = False) -> None:
+        if len(self.queue):
+            self.queue.move_on_event(event, self.now, seen=seen)
+
+    def _pod_event(
+        self, action: Action, *, old: PodInfo | None = None, new: PodInfo | None = None
+    ) -> ClusterEvent:
+        info = cast("PodInfo", new or old)
+        labels = self.snapshot.namespace_labels(info.namespace)
+        return ClusterEvent(
+            resource=Resource.ASSIGNED_POD,
+            action=action,
+            old=None if old is None else old.pod,
+            new=None if new is None else new.pod,
+            namespace_labels=None if labels is None else dict(labels),
+        )
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    def next_due(self) -> float | None:
+        """Return when ``cycle`` has something to decide if nothing else happens; None if never."""
+        return self.queue.next_due(self.now)
+
+    def cycle(self) -> int:
+        """Decide one batch of what is ready now; return how many pods that were."""
+        batch = self.queue.pop_batch(self.now, BATCH)
+        if not batch:
+            return 0
+        self.cycles += 1
+        decisions = Decisions()
+        for name, pods in _by_profile(batch):
+            made = self._decide(name, pods)
+            for part in made.parts:
+                decisions.extend(part)
+            self._starts[name] = made.next_start
+        self._settle(decisions)
+        return len(batch)
+
+    def _decide(self, name: str, pods: Sequence[PendingPod]) -> Decisions:
+        snapshot = self.snapshot
+        places = [
+            PodToPlace(
+                pod.pod_id, snapshot.classes[pod.class_id], snapshot.nominated_node_of(pod.pod_id)
+            )
+            for pod in pods
+        ]
+        return schedule_batch(
+            snapshot,
+            self._frameworks[name],
+            places,
+            Options(seed=self._seeds()),
+            start=self._starts.get(name, 0),
+            decider=self._deciders[name],
+        )
+
+    def _settle(self, decisions: Decisions) -> None:
+        """Bind what was placed, put back what was refused, and let victims leave."""
+        snapshot, queue = self.snapshot, self.queue
+        ids, names = [], []
+        for key, node_name in decisions.placed():
+            ids.append(cast("int", key))
+            names.append(node_name)
+        refused = decisions.unplaced()
+        for decision in refused:
+            pod_id = cast("int", decision.key)
+            if decision.outcome == ERROR:
+                queue.requeue_failed(pod_id, self.now)
+            else:
+                queue.requeue_unschedulable(pod_id, decision.rejected_by, self.now)
+            self._observer.refused(pod_id, decision)
+        classes: dict[int, PodInfo] = {}
+        for pod_id, node_name in zip(ids, names, strict=True):
+            info = snapshot.classes[queue.pod(pod_id).class_id]
+            snapshot.confirm(pod_id, info, node_name, start_time=self.now)
+            queue.done(pod_id)
+            classes[info.index] = info
+        self._observer.placed(ids, names)
+        if queue.has_waiting:
+            for info in classes.values():
+                self._move(self._pod_event(Action.ADD, new=info), seen=True)
+        for decision in refused:
+            nomination = decision.nomination
+            if nomination is not None and nomination.victims:
+                self._observer.preempts(
+                    cast("int", decision.key), nomination.node_name, nomination.victims
+                )
+
+    def _sort_key(self, pod: PendingPod, queued_at: float) -> tuple[float, ...]:
+        framework = next(iter(self._frameworks.values()))
+        if framework.sorts_by_itself:
+            try:
+                return framework.sort_key(self.snapshot.classes[pod.class_id], queued_at)
+            except PluginFailed:
+                pass
+        return priority_sort(pod, queued_at)
+
+    def _pre_enqueue(self, pod: PendingPod) -> str:
+        framework = self._frameworks[pod.spec.spec.scheduler_name]
+        if framework.only_gates:
+            return scheduling_gates(pod)
+        try:
+            return framework.pre_enqueue(self.snapshot.classes[pod.class_id]).plugin
+        except PluginFailed as failure:
+            return failure.status.plugin
+
+
+def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[PendingPod]]]:
+    """Return neighbours with the same scheduler name together; the order stays as it is."""
+    run: list[PendingPod] = []
+    name = ""
+    for pod in batch:
+        its = pod.spec.spec.scheduler_name
+        if run and its != name:
+            yield name, run
+            run = []
+        name = its
+        run.append(pod)
+    if run:
+        yield name, run

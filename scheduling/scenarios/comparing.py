@@ -1,0 +1,164 @@
+"""What differs between outcomes of one script: figures, pods, nodes."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from scheduling.scenarios.outcome import Fate, Outcome
+
+MOST_SHOWN: Final = 200
+"""So many pods that differ are listed; the numbers count all."""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One line of the comparison: a value for each outcome, and how to write it.
+
+    ``form``: ``count``, ``share`` or ``seconds``. ``better``: ``less``, ``more`` or empty.
+    """
+
+    name: str
+    form: str
+    values: tuple[float, ...]
+    better: str = ""
+
+
+class PodDifference(msgspec.Struct, frozen=True):
+    """A pod with another fate: for each outcome its node, its wait and how it ended."""
+
+    pod: str
+    nodes: tuple[str, ...]
+    waited: tuple[float | None, ...]
+    ends: tuple[str, ...]
+
+
+class NodeDifference(msgspec.Struct, frozen=True):
+    """How many pods a node was given in all, by outcome."""
+
+    node: str
+    given: tuple[int, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """``elsewhere``: how many pods each outcome put on another node than the first one did.
+
+    ``waited_longer`` and ``waited_less``: how many pods waited longer, or less, than there, by more
+    than a second.
+    """
+
+    titles: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    elsewhere: tuple[int, ...]
+    waited_longer: tuple[int, ...]
+    waited_less: tuple[int, ...]
+    pods: tuple[PodDifference, ...]
+    nodes: tuple[NodeDifference, ...]
+
+
+_FIGURES: Final = (
+    ("pods that came", "pods", "count", ""),
+    ("bound", "bound", "count", "more"),
+    ("never bound", "neverBound", "count", "less"),
+    ("mean wait", "waitMean", "seconds", "less"),
+    ("median wait", "waitP50", "seconds", "less"),
+    ("wait, 90th percentile", "waitP90", "seconds", "less"),
+    ("wait, 99th percentile", "waitP99", "seconds", "less"),
+    ("longest wait", "waitMost", "seconds", "less"),
+    ("moved: preempted, evicted or lost", "moved", "count", "less"),
+    ("preempted", "preempted", "count", "less"),
+    ("evicted", "evicted", "count", "less"),
+    ("lost with a node", "lost", "count", "less"),
+    ("nodes in use, mean", "nodesUsed", "count", "less"),
+    ("nodes in use, most", "nodesUsedPeak", "count", "less"),
+    ("fragmented, mean", "fragmented", "share", "less"),
+    ("fragmented, most", "fragmentedPeak", "share", "less"),
+)
+
+
+def compare(outcomes: Sequence[Outcome]) -> Comparison:
+    """Return how the outcomes differ; the first one is what the others are held against."""
+    summaries = [outcome.summary() for outcome in outcomes]
+    figures = [
+        Figure(name, form, tuple(float(one[key]) for one in summaries), better)
+        for name, key, form, better in _FIGURES
+    ]
+    for resource in sorted({key for one in summaries for key in one if key.startswith("used:")}):
+        name = resource.removeprefix("used:")
+        for text, key in ((f"{name} in use, mean", resource), (f"{name}, most", f"peak:{name}")):
+            values = tuple(float(one.get(key, 0.0)) for one in summaries)
+            figures.append(Figure(text, "share", values, ""))
+    by_pod = [_by_pod(outcome) for outcome in outcomes]
+    first = by_pod[0]
+    elsewhere, longer, less = [0], [0], [0]
+    for other in by_pod[1:]:
+        both = [(fate, other[pod]) for pod, fate in first.items() if pod in other]
+        elsewhere.append(sum(one.node != another.node for one, another in both))
+        gaps = [_gap(one, another) for one, another in both]
+        longer.append(sum(gap > 1 for gap in gaps))
+        less.append(sum(gap < -1 for gap in gaps))
+    return Comparison(
+        titles=tuple(outcome.title for outcome in outcomes),
+        figures=tuple(figures),
+        elsewhere=tuple(elsewhere),
+        waited_longer=tuple(longer),
+        waited_less=tuple(less),
+        pods=tuple(_pods(by_pod)),
+        nodes=tuple(_nodes(outcomes)),
+    )
+
+
+def _by_pod(outcome: Outcome) -> dict[str, Fate]:
+    """Return the first fate of each pod by name."""
+    found: dict[str, Fate] = {}
+    for fate in outcome.fates:
+        found.setdefault(fate.pod, fate)
+    return found
+
+
+_NEVER: Final = 1e18
+
+
+def _gap(one: Fate, other: Fate) -> float:
+    """Return how many seconds longer the other waited; one that was never bound waited longest."""
+    waits = [_NEVER if fate.waited is None else fate.waited for fate in (one, other)]
+    return waits[1] - waits[0]
+
+
+def _pods(by_pod: Sequence[dict[str, Fate]]) -> list[PodDifference]:
+    """Return the pods that differ most: those bound here and not there, then by waiting time."""
+    if len(by_pod) < 2:
+        return []
+    ranked: list[tuple[float, str, list[Fate]]] = []
+    for pod, fate in by_pod[0].items():
+        fates = [fate, *(other[pod] for other in by_pod[1:] if pod in other)]
+        if len(fates) < len(by_pod):
+            continue
+        gaps = [abs(_gap(fate, other)) for other in fates[1:]]
+        if max(gaps) > 1 or any(other.left is not fate.left for other in fates[1:]):
+            ranked.append((max(gaps), pod, fates))
+    ranked.sort(key=lambda one: (-one[0], one[1]))
+    return [
+        PodDifference(
+            pod,
+            tuple(fate.node for fate in fates),
+            tuple(fate.waited for fate in fates),
+            tuple(str(fate.left) or fate.status for fate in fates),
+        )
+        for _, pod, fates in ranked[:MOST_SHOWN]
+    ]
+
+
+def _nodes(outcomes: Sequence[Outcome]) -> list[NodeDifference]:
+    """Return the nodes whose number of pods over time differs, the most different first."""
+    given: dict[str, list[int]] = {}
+    for number, outcome in enumerate(outcomes):
+        for fate in outcome.fates:
+            if fate.node:
+                given.setdefault(fate.node, [0] * len(outcomes))[number] += 1
+    differing = [
+        NodeDifference(node, tuple(counts))
+        for node, counts in given.items()
+        if len(set(counts)) > 1
+    ]
+    differing.sort(key=lambda one: (min(one.given) - max(one.given), one.node))
+    return differing[:MOST_SHOWN]

@@ -1,0 +1,102 @@
+"""How well a cluster is used: shares in use, and how much of what is free is torn to pieces.
+
+*Fragmented* is the part of what the nodes offer of one resource that is free and of no use to the
+pods of the script: for each of their classes the free amount of the nodes that it does not fit, and
+on the others what is left of a GPU in use, where it asks for more than that or for whole ones;
+weighted by how many pods of the class the script has. The measure is that of Weng et al. (USENIX
+ATC 2023; see ``plugins.gpu_fragmentation``), for any resource.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.arrays import Int64, Mask
+from scheduling.framework.interface import CycleState, looks_at_nodes
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
+
+MILLI_GPU: Final = "gpu-milli"
+"""A resource whose name ends so counts GPUs in thousandths, and pods share them."""
+_WHOLE: Final = 1000
+_MOST_CLASSES: Final = 100
+"""The most frequent classes speak for all."""
+
+
+class Measure:
+    """Takes the figures of one snapshot.
+
+    Args:
+        scored: the resources; fragmentation is measured for the first one.
+    """
+
+    def __init__(self, scored: Sequence[str]) -> None:
+        self._scored = tuple(scored)
+        self.name = self._scored[0]
+        self._classes: list[tuple[PodInfo, Framework, int]] = []
+        self._open: dict[int, Mask] = {}
+        self._opened_for: tuple[int, int] = (-1, -1)
+
+    def expect(self, counts: dict[int, tuple[PodInfo, Framework, int]]) -> None:
+        """Note the classes of the pods that will come, by index, with how many there are."""
+        asking = [one for one in counts.values() if one[0].requests.get(self.name, 0) > 0]
+        asking.sort(key=lambda one: (-one[2], one[0].digest))
+        self._classes = asking[:_MOST_CLASSES]
+
+    def take(self, snapshot: Snapshot) -> tuple[dict[str, float], float]:
+        """Return the shares in use by resource, and the fragmented share of the first."""
+        rows = snapshot.rows()
+        used: dict[str, float] = {}
+        for name in self._scored:
+            column = snapshot.resource(name)
+            offered = int(snapshot.allocatable[rows, column].sum())
+            taken = int(snapshot.requested[rows, column].sum())
+            used[name] = taken / offered if offered else 0.0
+        return used, self._fragmented(snapshot)
+
+    def _fragmented(self, snapshot: Snapshot) -> float:
+        rows = snapshot.rows()
+        column = snapshot.resource(self.name)
+        offered = int(snapshot.allocatable[rows, column].sum())
+        weights = sum(count for _, _, count in self._classes)
+        if not offered or not weights:
+            return 0.0
+        free = snapshot.allocatable[rows] - snapshot.requested[rows]
+        slots = snapshot.allowed_pods[rows] - snapshot.pod_count[rows]
+        left: Int64 = np.maximum(free[:, column], 0)
+        in_part = left % _WHOLE
+        shares = self.name.endswith(MILLI_GPU)
+        total = 0.0
+        for info, framework, count in self._classes:
+            asked = snapshot.request_vector(info)
+            needed = np.flatnonzero(asked)
+            fits = self._lets_in(snapshot, info, framework) & (slots > 0)
+            fits &= (free[:, needed] >= asked[needed]).all(axis=1)
+            unusable = int(left[~fits].sum())
+            if shares:
+                share = int(asked[column])
+                torn = fits if share >= _WHOLE else fits & (in_part < share)
+                unusable += int(in_part[torn].sum())
+            total += count * unusable
+        return total / weights / offered
+
+    def _lets_in(self, snapshot: Snapshot, info: PodInfo, framework: Framework) -> Mask:
+        """Return on which rows filters that look at nodes alone let the class in."""
+        stamp = (snapshot.node_version, snapshot.node_count)
+        if stamp != self._opened_for:
+            self._open.clear()
+            self._opened_for = stamp
+        known = self._open.get(info.index)
+        if known is None:
+            rows = snapshot.rows()
+            state = CycleState()
+            known = np.zeros(len(rows), np.bool_)
+            begun = framework.pre_filter(state, info, snapshot)
+            if begun.status.ok:
+                static = [one for one in framework.filter_plugins if looks_at_nodes(one)]
+                judged = framework.filter_some(static, state, info, snapshot, begun.rows)
+                known[np.isin(rows, judged.feasible)] = True
+            self._open[info.index] = known
+        return known

@@ -1,0 +1,131 @@
+"""What came of a script under one configuration: every pod's fate, and the cluster over time."""
+
+import math
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from clusterstate.objects.meta import Manifest
+
+
+class Left(StrEnum):
+    """How a pod ended."""
+
+    STAYS = ""
+    FINISHED = "finished"
+    DELETED = "deleted"
+    PREEMPTED = "preempted"
+    EVICTED = "evicted"
+    LOST = "lost"
+
+
+MOVED = frozenset({Left.PREEMPTED, Left.EVICTED, Left.LOST})
+"""Ends that nobody wanted."""
+
+
+class Fate(msgspec.Struct, gc=False):
+    """A pod's way: seconds from the beginning, ``None`` for never.
+
+    ``status``: of one that was not placed, why not. ``by``: the pod that took its place, or the
+    taint or node that made it leave.
+    """
+
+    pod: str
+    came_at: float
+    bound_at: float | None = None
+    node: str = ""
+    left_at: float | None = None
+    left: Left = Left.STAYS
+    by: str = ""
+    attempts: int = 0
+    status: str = "pending"
+    message: str = ""
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds until it was bound, ``None`` when it was not."""
+        return None if self.bound_at is None else self.bound_at - self.came_at
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The cluster at one moment: ``used`` and ``fragmented`` are shares of what the nodes offer."""
+
+    at: float
+    pending: int
+    running: int
+    nodes: int
+    nodes_used: int
+    used: dict[str, float]
+    fragmented: float
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Of one configuration. ``pods_on``: how many pods each node holds in the end."""
+
+    title: str
+    fates: Sequence[Fate]
+    samples: Sequence[Sample]
+    seconds: float
+    pods_on: dict[str, int]
+    measure: str
+    cycles: int
+    wall_seconds: float
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Manifest:
+        """Return the figures by which configurations are compared.
+
+        Waiting times in seconds, of pods that were bound; means of ``used`` and ``fragmented`` are
+        over time. ``moved``: pods that were preempted, evicted or lost.
+        """
+        bound = [fate for fate in self.fates if fate.bound_at is not None]
+        waits = sorted(fate.waited or 0.0 for fate in bound)
+        ends = {left: sum(fate.left is left for fate in self.fates) for left in Left}
+        found: Manifest = {
+            "pods": len(self.fates),
+            "bound": len(bound),
+            "neverBound": len(self.fates) - len(bound),
+            "waitMean": sum(waits) / len(waits) if waits else 0.0,
+            "waitP50": quantile(waits, 0.5),
+            "waitP90": quantile(waits, 0.9),
+            "waitP99": quantile(waits, 0.99),
+            "waitMost": waits[-1] if waits else 0.0,
+            "preempted": ends[Left.PREEMPTED],
+            "evicted": ends[Left.EVICTED],
+            "lost": ends[Left.LOST],
+            "moved": sum(ends[left] for left in MOVED),
+        }
+        names = sorted({name for sample in self.samples for name in sample.used})
+        for name in names:
+            used = [sample.used.get(name, 0.0) for sample in self.samples]
+            found[f"used:{name}"] = over_time(self.samples, used, self.seconds)
+            found[f"peak:{name}"] = max(used, default=0.0)
+        torn = [sample.fragmented for sample in self.samples]
+        found["fragmented"] = over_time(self.samples, torn, self.seconds)
+        found["fragmentedPeak"] = max(torn, default=0.0)
+        found["nodesUsedPeak"] = max((s.nodes_used for s in self.samples), default=0)
+        found["nodesUsed"] = over_time(
+            self.samples, [float(s.nodes_used) for s in self.samples], self.seconds
+        )
+        return found
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which so large a share lies (nearest rank); 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[min(math.ceil(share * len(ordered)), len(ordered)) - 1 if share else 0]
+
+
+def over_time(samples: Sequence[Sample], values: Iterable[float], end: float) -> float:
+    """Return the mean of values that each hold until the next sample, the last until ``end``."""
+    total = covered = 0.0
+    known = list(values)
+    for number, sample in enumerate(samples):
+        until = samples[number + 1].at if number + 1 < len(samples) else end
+        total += known[number] * max(until - sample.at, 0.0)
+        covered += max(until - sample.at, 0.0)
+    if covered:
+        return total / covered
+    return known[-1] if known else 0.0

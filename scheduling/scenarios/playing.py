@@ -1,0 +1,525 @@
+"""Playing a script under a configuration, in virtual time: the one loop of this package."""
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Hashable, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects import eviction
+from clusterstate.objects.document import format_time
+from clusterstate.objects.matching import NO_EXECUTE
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node, Taint
+from scheduling.engine.cycle import mix
+from scheduling.engine.decision import Decision
+from scheduling.framework.configuration import KubeSchedulerConfiguration
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.scenarios.cluster import VirtualCluster
+from scheduling.scenarios.measuring import Measure
+from scheduling.scenarios.outcome import Fate, Left, Outcome, Sample
+from scheduling.scenarios.script import Arrival, NodeChange, Script, Step
+from scheduling.simulation.document import Given
+from scheduling.simulation.leaving import count_against_budgets
+from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
+from scheduling.simulation.running import build_frameworks
+from scheduling.simulation.world import Base, World, name_of
+
+Progress = Callable[[float, int, int], None]
+"""Told second, pods that came, and all that will come."""
+
+_FIRST_ID = 2**50
+"""Pods of scripts are numbered from here on, so that ids of a live world stay apart."""
+_SAMPLES = 300
+"""So many moments are kept at most, evenly over the script's steps."""
+_LONGEST_QUIET = 7 * 86400.0
+"""Seconds after the last step after which a script without an end is over in any case."""
+
+
+class _Running(msgspec.Struct, gc=False):
+    """A pod that the script brought: ``generation`` counts how often it came back."""
+
+    fate: Fate
+    arrival: Arrival
+    info: PodInfo | None
+    key: Hashable
+    name: str
+    namespace: str
+    generation: int = 0
+
+
+class Player:
+    """One script under one configuration; used once.
+
+    Args:
+        script: what happens.
+        configuration: how to decide.
+        title: what to call the outcome.
+        base: the world that the script's objects come into; it is changed.
+        progress: told now and then.
+        follows: pods go where the script says that they went, and nothing is decided.
+
+    Raises:
+        ConfigurationError: a profile names a plugin that does not exist or cannot act there.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        configuration: KubeSchedulerConfiguration,
+        *,
+        title: str,
+        base: Base | None = None,
+        progress: Progress | None = None,
+        follows: bool = False,
+    ) -> None:
+        self._script = script
+        self._follows = follows
+        self._title = title
+        self._progress = progress
+        self._world = World(base or Base(), admission=script.admission)
+        self._draws = itertools.count()
+        self._cluster = VirtualCluster(
+            self._world.snapshot, configuration, seeds=self._seed, observer=self,
+            now=script.began_at,
+        )  # fmt: skip
+        self._frameworks = build_frameworks(configuration)
+        self._preparer = Preparer(self._world, self._frameworks)
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._pods: dict[Hashable, _Running] = {}
+        self._fates: list[Fate] = []
+        self._came = 0
+        self._pending: set[Hashable] = set()
+        self._running: set[Hashable] = set()
+        self._timers: dict[Hashable, int] = {}
+        self._numbers = itertools.count(_FIRST_ID)
+        self._warnings: dict[str, None] = {}
+        self._samples: list[Sample] = []
+        self._next_sample = 0.0
+        self._measure = Measure(script.scored)
+
+    def _seed(self) -> int:
+        return mix(self._script.seed, next(self._draws)) >> 1
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def play(self) -> Outcome:
+        """Return what came of it.
+
+        Raises:
+            Invalid: objects of the world at the beginning are wrong.
+        """
+        began = time.perf_counter()
+        self._begin()
+        script, cluster = self._script, self._cluster
+        last = max((step.at for step in script.steps), default=0.0)
+        end = script.until if script.until is not None else last + _LONGEST_QUIET
+        every = max(end if script.until is not None else last, 1.0) / _SAMPLES
+        for step in script.steps:
+            self._at(step.at, lambda step=step: self._do(step))  # type: ignore[misc]
+        finished = 0.0
+        while True:
+            moments = [self._due[0][0]] if self._due else []
+            due = cluster.next_due()
+            if due is not None and (moments or self._may_help(due, last)):
+                moments.append(due - script.began_at)
+            if not moments or min(moments) > end:
+                break
+            finished = max(min(moments), finished)
+            cluster.now = script.began_at + finished
+            while self._due and self._due[0][0] <= finished:
+                heapq.heappop(self._due)[2]()
+            while cluster.cycle():
+                pass
+            if finished >= self._next_sample:
+                self._sample(finished)
+                self._next_sample = finished + every
+        if script.until is not None:
+            finished = script.until
+        self._sample(finished)
+        return Outcome(
+            title=self._title,
+            fates=self._fates,
+            samples=self._samples,
+            seconds=finished,
+            pods_on=self._pods_on(),
+            measure=self._measure.name,
+            cycles=cluster.cycles,
+            wall_seconds=time.perf_counter() - began,
+            warnings=tuple(self._warnings),
+        )
+
+    def _may_help(self, due: float, last: float) -> bool:
+        """Return whether to try pods again although nothing else is going to happen.
+
+        Pods that failed once more after everything happened would be tried every five minutes for
+        ever; for the backoff after the last event it is worth to wait.
+        """
+        backoff = 60.0
+        return due - self._script.began_at <= max(last, self._now) + backoff
+
+    @property
+    def _now(self) -> float:
+        """Seconds from the beginning."""
+        return self._cluster.now - self._script.began_at
+
+    def _at(self, at: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (at, next(self._order), action))
+
+    def _begin(self) -> None:
+        """Put the world at the beginning in place; its pods on nodes belong to the figures."""
+        waiting: list[Manifest] = []
+        given: list[Given] = []
+        for number, manifest in enumerate(self._script.objects):
+            if manifest.get("kind") == "Pod" and not _is_on_a_node(manifest):
+                waiting.append(manifest)
+            else:
+                given.append(Given(manifest, f"objects[{number}]"))
+        self._world.apply_checked(given)
+        self._measure.expect(self._classes())
+        for number, one in enumerate(given):
+            if one.manifest.get("kind") == "Pod":
+                self._adopt(one.manifest, number)
+        for manifest in waiting:
+            self._arrive(Arrival(manifest, comes_back=_is_owned(manifest)))
+
+    def _classes(self) -> dict[int, tuple[PodInfo, Framework, int]]:
+        """Return the classes of the pods that will come, with how many there are of each."""
+        counts: dict[int, tuple[PodInfo, Framework, int]] = {}
+        for step in self._script.steps:
+            for arrival in step.arrivals:
+                pod = self._preparer.prepare(arrival.manifest, 0)
+                if isinstance(pod, Ready):
+                    _, _, known = counts.get(pod.info.index, (None, None, 0))
+                    counts[pod.info.index] = pod.info, pod.framework, known + 1
+        return counts
+
+    def _adopt(self, manifest: Manifest, number: int) -> None:
+        """Take over a pod that is on a node at the beginning."""
+        namespace, name = name_of(manifest)
+        key = self._world.key(namespace, name)
+        record = None if key is None else self._world.snapshot.pod(key)
+        if key is None or record is None:
+            return
+        fate = Fate(f"{namespace}/{name}", 0.0, bound_at=0.0, node=manifest["spec"]["nodeName"])
+        fate.status = "scheduled"
+        arrival = Arrival(manifest, comes_back=_is_owned(manifest))
+        running = _Running(fate, arrival, record.info, key, name, namespace)
+        self._pods[key] = running
+        self._running.add(key)
+        self._fates.append(fate)
+        self._watch_taints(key, record)
+
+    # --- what the script does --------------------------------------------------------------------
+
+    def _do(self, step: Step) -> None:
+        for gone in step.gone:
+            self._delete(gone.kind, gone.namespace, gone.name)
+        for manifest in step.objects:
+            self._put(manifest)
+        for change in step.node_changes:
+            self._change_nodes(change)
+        for arrival in step.arrivals:
+            self._arrive(arrival)
+        if self._progress is not None:
+            self._progress(self._now, self._came, self._script.pod_count)
+
+    def _put(self, manifest: Manifest) -> None:
+        """Add or replace an object."""
+        if manifest.get("kind") == "Pod":
+            if _is_on_a_node(manifest):
+                self._world.apply_checked([Given(manifest, "objects")])
+                self._adopt(manifest, 0)
+            else:
+                self._arrive(Arrival(manifest, comes_back=_is_owned(manifest)))
+            return
+        if manifest.get("kind") == "Node":
+            node = msgspec.convert(self._world.prepared(manifest), Node)
+            self._set_node(node)
+            return
+        self._world.apply_checked([Given(manifest, "objects")])
+        self._preparer = Preparer(self._world, self._frameworks)  # limits may have changed
+        self._cluster.wake_all()
+
+    def _set_node(self, node: Node) -> None:
+        self._cluster.set_node(node)
+        if any(taint.effect == NO_EXECUTE for taint in node.spec.taints):
+            row = self._world.snapshot.row_of(node.metadata.name)
+            for record in self._world.snapshot.pods_on(row) if row is not None else ():
+                self._watch_taints(record.key, record)
+
+    def _change_nodes(self, change: NodeChange) -> None:
+        snapshot = self._world.snapshot
+        for name in list(snapshot.node_names()):
+            row = snapshot.row_of(name)
+            assert row is not None
+            node = snapshot.node(row)
+            labels = node.metadata.labels
+            named = name in change.names
+            if not named and not (
+                change.labels and all(labels.get(k) == v for k, v in change.labels.items())
+            ):
+                continue
+            kept = [taint for taint in node.spec.taints if not _is_meant(taint, change.remove)]
+            for manifest in change.add:
+                taint = msgspec.convert(manifest, Taint)
+                kept = [t for t in kept if (t.key, t.effect) != (taint.key, taint.effect)]
+                if taint.effect == NO_EXECUTE and not taint.time_added:
+                    at = datetime.fromtimestamp(self._cluster.now, UTC)
+                    taint = msgspec.structs.replace(taint, time_added=format_time(at))
+                kept.append(taint)
+            spec = msgspec.structs.replace(node.spec, taints=tuple(kept))
+            if change.unschedulable is not None:
+                spec = msgspec.structs.replace(spec, unschedulable=change.unschedulable)
+            self._set_node(msgspec.structs.replace(node, spec=spec))
+
+    def _delete(self, kind: str, namespace: str, name: str) -> None:
+        if kind == "Node":
+            for record in self._cluster.remove_node(name):
+                self._left(record.key, Left.LOST, f"node {name} was deleted")
+        elif kind == "Pod":
+            key = self._world.key(namespace, name)
+            title = f"{namespace}/{name}"
+            found = key if key in self._pods else self._find(title)
+            if found is not None:
+                self._cluster.leave(found)
+                self._left(found, Left.DELETED, "")
+        else:
+            self._world.remove(kind, namespace, name)
+            self._preparer = Preparer(self._world, self._frameworks)
+            self._cluster.wake_all()
+
+    def _find(self, title: str) -> Hashable | None:
+        """Return the key of the latest pod of this name, or that came back for it."""
+        for key in itertools.chain(self._pending, self._running):
+            if f"{self._pods[key].namespace}/{self._pods[key].name}" == title:
+                return key
+        return None
+
+    def _arrive(self, arrival: Arrival, generation: int = 0, name: str = "") -> None:
+        manifest = arrival.manifest
+        if name:
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "name": name}}
+        self._came += generation == 0
+        pod = self._preparer.prepare(manifest, self._came)
+        fate = Fate(pod.title, self._now)
+        self._fates.append(fate)
+        if isinstance(pod, Refused):
+            fate.status, fate.message = pod.status, pod.message
+            if not fate.message and pod.errors:
+                fate.message = f"{pod.errors[0].field}: {pod.errors[0].message()}"
+            return
+        if isinstance(pod, Set):
+            fate.status, fate.message = "skipped", "spec.nodeName is set"
+            return
+        assert isinstance(pod, Ready)
+        key = next(self._numbers)
+        known = _Running(
+            fate, arrival, pod.info, key, pod.name, pod.namespace, generation=generation
+        )
+        self._pods[key] = known
+        self._pending.add(key)
+        if self._follows:
+            self._follow(known)
+        elif not self._cluster.add(key, pod.info):
+            fate.status, fate.message = "skipped", "no profile has its scheduler name"
+
+    def _follow(self, pod: _Running) -> None:
+        """Let a pod go where it went."""
+        arrival = pod.arrival
+        if arrival.recorded_wait is None or not arrival.recorded_node or pod.info is None:
+            return
+        key, node_name = cast("int", pod.key), arrival.recorded_node
+
+        def place() -> None:
+            if key in self._pending and pod.info is not None:
+                snapshot = self._world.snapshot
+                snapshot.add_pod(key, pod.info, node_name, start_time=self._cluster.now)
+                self.placed([key], [node_name])
+
+        self._at(self._now + arrival.recorded_wait, place)
+
+    # --- what the scheduler does (``cluster.Observer``) ------------------------------------------
+
+    def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
+        """Note that pods were bound."""
+        now, pods = self._now, self._pods
+        for pod_id, node_name in zip(pod_ids, node_names, strict=True):
+            pod = pods[pod_id]
+            fate = pod.fate
+            fate.bound_at, fate.node, fate.status, fate.message = now, node_name, "scheduled", ""
+            fate.attempts += 1
+            self._pending.discard(pod_id)
+            self._running.add(pod_id)
+            if pod.arrival.runs is not None:
+                self._at(now + pod.arrival.runs, lambda key=pod_id: self._finish(key))  # type: ignore[misc]
+        for node_name in {*node_names} if pod_ids else ():
+            row = self._world.snapshot.row_of(node_name)
+            if row is None:
+                continue
+            node = self._world.snapshot.node(row)
+            if any(taint.effect == NO_EXECUTE for taint in node.spec.taints):
+                for record in self._world.snapshot.pods_on(row):
+                    self._watch_taints(record.key, record)
+
+    def refused(self, pod_id: int, decision: Decision) -> None:
+        """Note that a pod fits nowhere."""
+        fate = self._pods[pod_id].fate
+        fate.attempts += 1
+        fate.status, fate.message = decision.outcome, decision.message
+
+    def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
+        """Let the victims leave, after the grace of the script."""
+        by = self._pods[pod_id].fate.pod
+        for victim in victims:
+            self._evict(victim, Left.PREEMPTED, by)
+
+    def _evict(self, record: PodRecord, how: Left, by: str) -> None:
+        if record.terminating:
+            return
+        if how is Left.PREEMPTED:
+            count_against_budgets(self._world.snapshot, record)
+        if not self._script.grace:
+            self._cluster.leave(record.key)
+            self._left(record.key, how, by)
+            return
+        self._cluster.terminate(record, preempted=how is Left.PREEMPTED)
+
+        def gone() -> None:
+            if self._world.snapshot.knows(record.key):
+                self._cluster.leave(record.key)
+                self._left(record.key, how, by)
+
+        self._at(self._now + self._script.grace, gone)
+
+    def _finish(self, key: Hashable) -> None:
+        if key in self._running and self._world.snapshot.knows(key):
+            self._cluster.leave(key)
+            self._left(key, Left.FINISHED, "")
+
+    def _left(self, key: Hashable, how: Left, by: str) -> None:
+        """Note that a pod is gone, and let its owner replace it."""
+        pod = self._pods.pop(key, None)
+        self._pending.discard(key)
+        self._running.discard(key)
+        self._timers.pop(key, None)
+        if pod is None:
+            return
+        pod.fate.left_at, pod.fate.left, pod.fate.by = self._now, how, by
+        if pod.fate.bound_at is None:
+            pod.fate.status = "deleted"
+        if pod.arrival.comes_back and how in (Left.PREEMPTED, Left.EVICTED, Left.LOST):
+            generation = pod.generation + 1
+            first = name_of(pod.arrival.manifest)[1]
+            arrival = msgspec.structs.replace(pod.arrival, manifest=_anew(pod.arrival.manifest))
+            self._arrive(arrival, generation, f"{first}-again-{generation}")
+
+    # --- taints ----------------------------------------------------------------------------------
+
+    def _watch_taints(self, key: Hashable, record: PodRecord) -> None:
+        """See to it that a pod leaves when its node's NoExecute taints want that (C22)."""
+        due = self._taint_due(record)
+        if due is None:
+            return
+        number = self._timers[key] = self._timers.get(key, 0) + 1
+
+        def look() -> None:
+            now_there = self._world.snapshot.pod(key)
+            if self._timers.get(key) != number or now_there is None:
+                return
+            again = self._taint_due(now_there)
+            if again is None:
+                return
+            if again[0] <= self._now:
+                self._evict(now_there, Left.EVICTED, f"taint {again[1]}")
+            else:
+                self._watch_taints(key, now_there)
+
+        self._at(max(due[0], self._now), look)
+
+    def _taint_due(self, record: PodRecord) -> tuple[float, str] | None:
+        """Return at which second the pod must leave, and the taint; ``None`` for never."""
+        node = self._world.snapshot.node(record.row)
+        now = datetime.fromtimestamp(self._cluster.now, UTC)
+        counted = eviction.countdowns(
+            record.info.pod.spec.tolerations, node.spec.taints, added_at=now
+        )
+        start = record.start_time
+        bound = datetime.fromtimestamp(self._cluster.now if start is None else start, UTC)
+        found = eviction.deadline(counted, bound) if counted else None
+        if found is None:
+            return None
+        return found.due_at.timestamp() - self._script.began_at, found.taint.key
+
+    # --- figures ---------------------------------------------------------------------------------
+
+    def _sample(self, at: float) -> None:
+        snapshot = self._world.snapshot
+        used, fragmented = self._measure.take(snapshot)
+        rows = snapshot.rows()
+        self._samples.append(
+            Sample(
+                at=at,
+                pending=len(self._pending),
+                running=len(self._running),
+                nodes=snapshot.node_count,
+                nodes_used=int(np.count_nonzero(snapshot.pod_count[rows])),
+                used=used,
+                fragmented=fragmented,
+            )
+        )
+
+    def _pods_on(self) -> dict[str, int]:
+        snapshot = self._world.snapshot
+        rows = snapshot.rows().tolist()
+        return {snapshot.node_name(row): int(snapshot.pod_count[row]) for row in rows}
+
+
+def play(
+    script: Script,
+    configuration: KubeSchedulerConfiguration,
+    *,
+    title: str = "",
+    base: Base | None = None,
+    progress: Progress | None = None,
+    follows: bool = False,
+) -> Outcome:
+    """Return what comes of a script under a configuration (``Player``)."""
+    player = Player(
+        script, configuration, title=title, base=base, progress=progress, follows=follows
+    )
+    return player.play()
+
+
+def _is_on_a_node(manifest: Manifest) -> bool:
+    spec = manifest.get("spec")
+    return isinstance(spec, dict) and bool(spec.get("nodeName"))
+
+
+def _is_owned(manifest: Manifest) -> bool:
+    """Return whether a controller would make another pod in this one's place."""
+    owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
+    return any(isinstance(one, dict) and one.get("controller") for one in owners)
+
+
+def _anew(manifest: Manifest) -> Manifest:
+    """Return the manifest of a pod that was on a node as that of a new one."""
+    spec: dict[str, Any] = {k: v for k, v in manifest["spec"].items() if k != "nodeName"}
+    kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    meta = {key: value for key, value in manifest["metadata"].items() if key in kept}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def _is_meant(taint: Taint, wanted: Sequence[Manifest]) -> bool:
+    return any(
+        one.get("key") == taint.key
+        and one.get("effect", taint.effect) == taint.effect
+        and one.get("value", taint.value) == taint.value
+        for one in wanted
+    )

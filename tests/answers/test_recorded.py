@@ -1,0 +1,62 @@
+"""The recent past of the service as a script, and what it comes to under another configuration."""
+
+from datetime import timedelta
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.objects.errors import Expired
+from scheduling.answers import recorded
+from scheduling.scenarios import policies
+from scheduling.scenarios.outcome import Left
+from scheduling.scenarios.playing import play
+from tests.clock import NOW
+from tests.controllers.support import bind, make_node, make_pod, set_taints, taint
+
+pytestmark = pytest.mark.django_db
+
+
+def _minutes(count: float) -> timedelta:
+    return timedelta(minutes=count)
+
+
+def _past() -> None:
+    """Two nodes; an old pod before, one that comes, is bound and leaves, and one that waits."""
+    make_node("a", now=NOW - _minutes(120))
+    make_node("b", now=NOW - _minutes(120))
+    make_pod("old", "a", now=NOW - _minutes(100))
+    job = make_pod("job", now=NOW - _minutes(50))
+    bind(job, "b", now=NOW - _minutes(49))
+    set_taints("b", taint(effect="NoSchedule"), now=NOW - _minutes(40))
+    objects.delete("Pod", "default", "job", {"gracePeriodSeconds": 0}, now=NOW - _minutes(20))
+    make_pod("waits", now=NOW - _minutes(10), schedulerName="another")
+
+
+def test_what_happened_is_played_as_it_was() -> None:
+    _past()
+    script = recorded.script(hours=1, now=NOW)
+    assert script.until is not None
+    assert abs(script.until - 3600) < 1
+    found = {fate.pod: fate for fate in recorded.outcome(script).fates}
+    old, job = found["default/old"], found["default/job"]
+    assert (old.node, old.bound_at, old.left) == ("a", 0.0, Left.STAYS)
+    assert (job.node, job.left) == ("b", Left.FINISHED)
+    assert job.waited == pytest.approx(60)
+    assert job.left_at == pytest.approx(40 * 60, abs=1)
+    assert found["default/waits"].bound_at is None
+
+
+def test_another_configuration_decides_the_same_past_anew() -> None:
+    _past()
+    script = recorded.script(hours=1, now=NOW)
+    outcome = play(script, policies.load("packing", script), title="packing")
+    found = {fate.pod: fate for fate in outcome.fates}
+    assert found["default/job"].node == "a", "beside the old one"
+    assert found["default/job"].waited == 0.0
+    assert found["default/job"].left_at == pytest.approx(39 * 60, abs=1), "it ran 29 minutes"
+    assert found["default/waits"].status == "skipped"
+
+
+def test_a_past_without_nodes_is_none() -> None:
+    with pytest.raises(Expired, match="no node"):
+        recorded.script(hours=1, now=NOW)

@@ -1,0 +1,1 @@
+"""Scenarios, traces and comparisons, without a database."""

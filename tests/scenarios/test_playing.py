@@ -1,0 +1,197 @@
+"""What happens in a scenario: who comes, waits, leaves and comes back, and when."""
+
+from typing import Any
+
+import pytest
+
+from clusterstate.objects.errors import Invalid
+from clusterstate.objects.meta import Manifest
+from scheduling.framework.documents import default_configuration
+from scheduling.scenarios import document, durations
+from scheduling.scenarios.outcome import Fate, Left, Outcome
+from scheduling.scenarios.playing import play
+from tests.builders import make_node, make_pod
+
+NODES = [make_node().named(name).offers(cpu=4, pods=10).manifest for name in ("a", "b")]
+POD = make_pod().asks(cpu=3).manifest
+
+
+def run(*steps: Manifest, objects: Any = NODES, **spec: Any) -> Outcome:
+    whole = {"kind": "Scenario", "spec": {"objects": objects, "steps": list(steps), **spec}}
+    return play(document.read(whole), default_configuration(), title="test")
+
+
+def fates(found: Outcome) -> dict[str, Fate]:
+    return {fate.pod.removeprefix("default/"): fate for fate in found.fates}
+
+
+def arrivals(**more: Any) -> list[Manifest]:
+    return [{"pod": POD, **more}]
+
+
+def test_pods_come_run_and_leave_room_for_those_that_wait() -> None:
+    found = run({"at": "10s", "arrivals": arrivals(count=3, runs="1m")})
+    bound = sorted((fate.bound_at, fate.left_at) for fate in found.fates)
+    assert bound[:2] == [(10.0, 70.0), (10.0, 70.0)]
+    last = bound[2][0]
+    assert last is not None
+    assert 70.0 <= last <= 71.0, "room is free at 70 s, and its backoff is long over"
+    assert {fate.left for fate in found.fates} == {Left.FINISHED}
+
+
+def test_a_pod_that_fits_nowhere_says_why_and_does_not_keep_the_scenario_alive() -> None:
+    found = run({"create": [make_pod().named("big").asks(cpu=64).manifest]})
+    (fate,) = found.fates
+    assert (fate.status, fate.bound_at) == ("unschedulable", None)
+    assert "2 Insufficient cpu" in fate.message
+    assert found.summary()["neverBound"] == 1
+
+
+def test_a_node_fails_and_its_pods_leave_when_their_toleration_ends() -> None:
+    """Admission gives pods 300 s of toleration for an unreachable node."""
+    found = run(
+        {"arrivals": arrivals(comesBack=True)},
+        {"at": "100s", "cordon": [{"nodes": ["a", "b"]}]},
+        {"at": "110s", "fail": [{"nodes": ["a", "b"]}]},
+        {"at": "600s", "recover": [{"nodes": ["a"]}], "uncordon": [{"nodes": ["a"]}]},
+        until="20m",
+    )
+    first, again = found.fates
+    assert (first.left, first.left_at) == (Left.EVICTED, 410.0)
+    assert first.by == "taint node.kubernetes.io/unreachable"
+    assert again.pod == f"{first.pod}-again-1"
+    assert (again.came_at, again.node) == (410.0, "a")
+    assert again.bound_at is not None
+    assert again.bound_at >= 600.0
+
+
+def test_a_taint_that_goes_in_time_moves_nobody() -> None:
+    taint = {"key": "maintenance", "effect": "NoExecute"}
+    tolerant = {"key": "maintenance", "operator": "Exists", "tolerationSeconds": 60}
+    pod = make_pod().with_("spec", "tolerations", value=[tolerant]).manifest
+    both = [{"nodes": ["a", "b"], "taints": [taint]}]
+    found = run(
+        {"create": [pod]},
+        {"at": "10s", "taint": both},
+        {"at": "50s", "untaint": both},
+        until="10m",
+    )
+    assert [fate.left for fate in found.fates] == [Left.STAYS]
+
+
+def test_a_deleted_node_takes_its_pods_along() -> None:
+    found = run(
+        {"create": [make_pod().named("x").manifest]},
+        {"at": 5, "delete": [{"kind": "Node", "name": name} for name in ("a", "b")]},
+        until=60,
+    )
+    (fate,) = found.fates
+    assert (fate.left, fate.left_at) == (Left.LOST, 5.0)
+    assert found.samples[-1].nodes == 0
+
+
+def test_a_higher_priority_takes_the_place_of_a_lower_one() -> None:
+    priorities: list[Manifest] = [
+        {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("high", 1000), ("low", 10))
+    ]
+    low = make_pod().asks(cpu=3).with_("spec", "priorityClassName", value="low").manifest
+    high = make_pod().asks(cpu=3).named("high")
+    high = high.with_("spec", "priorityClassName", value="high")
+    found = run(
+        {"arrivals": [{"pod": low, "count": 2, "comesBack": True}]},
+        {"at": "1m", "create": [high.manifest]},
+        objects=[*NODES, *priorities],
+        until="10m",
+    )
+    told = fates(found)
+    assert told["high"].bound_at is not None
+    assert told["high"].bound_at <= 62.0
+    victims = [fate for fate in found.fates if fate.left is Left.PREEMPTED]
+    assert [fate.by for fate in victims] == ["default/high"]
+    assert [fate.status for fate in found.fates if "again" in fate.pod] == ["unschedulable"]
+    assert found.summary()["preempted"] == 1
+
+
+def test_a_victim_keeps_its_room_as_long_as_its_grace() -> None:
+    high = make_pod().named("high").asks(cpu=3).with_("spec", "priorityClassName", value="high")
+    cls = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    found = run(
+        {"create": [make_pod().named("low").asks(cpu=3).manifest]},
+        {"at": "1m", "create": [high.manifest]},
+        objects=[NODES[0], cls],
+        grace="30s",
+        until="10m",
+    )
+    told = fates(found)
+    assert told["low"].left_at == 90.0
+    assert told["high"].bound_at is not None
+    assert told["high"].bound_at >= 90.0
+
+
+def test_a_repeated_step_brings_its_own_pods_each_time() -> None:
+    pod = make_pod().named("tick").manifest
+    found = run({"at": "1m", "every": "30s", "times": 3, "create": [pod]})
+    assert [(fate.pod, fate.came_at) for fate in found.fates] == [
+        ("default/tick-0", 60.0),
+        ("default/tick-1", 90.0),
+        ("default/tick-2", 120.0),
+    ]
+
+
+def test_the_same_seed_plays_alike() -> None:
+    nodes = [make_node().named(f"n{n}").manifest for n in range(20)]
+    step = {"arrivals": arrivals(count=30, over="10m", random=True, runs="5m")}
+
+    def told(seed: int) -> list[tuple[str, str, float]]:
+        found = run(step, objects=nodes, seed=seed)
+        return [(fate.pod, fate.node, fate.came_at) for fate in found.fates]
+
+    assert told(7) == told(7)
+    assert told(7) != told(8)
+
+
+def test_pods_on_nodes_at_the_beginning_count_and_come_back() -> None:
+    owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1",
+              "controller": True}]  # fmt: skip
+    there = make_pod().named("web-1").on("a").with_("metadata", "ownerReferences", value=owner)
+    found = run(
+        {"at": 5, "delete": [{"kind": "Node", "name": "a"}]},
+        objects=[*NODES, there.manifest],
+        until=60,
+    )
+    assert [(fate.pod, fate.node) for fate in found.fates] == [
+        ("default/web-1", "a"),
+        ("default/web-1-again-1", "b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"steps": [{"at": "soon"}]}, "spec.steps[0].at"),
+        ({"steps": [{"times": 2}]}, "spec.steps[0].every"),
+        ({"steps": [{"taint": [{"nodes": ["a"], "taints": [{"key": "x"}]}]}]}, "effect"),
+        ({"steps": [{"cordon": [{}]}]}, "spec.steps[0].cordon[0].nodes"),
+        ({"steps": [{"delete": [{"kind": "Gadget", "name": "a"}]}]}, "delete[0].kind"),
+        ({"steps": [{"arrivals": [{"count": 2}]}]}, "arrivals[0].pod"),
+        ({"steps": [{"arrivals": [{"pod": {"spec": 5}}]}]}, "arrivals[0].pod.spec"),
+        ({"objects": [{"kind": "Node", "metadata": {}}]}, "spec.objects[0].metadata.name"),
+        ({"configuration": {"profiles": 5}}, "spec.configuration.profiles"),
+        ({"seed": -1}, "spec.seed"),
+        ({"untli": "1h"}, "spec.untli"),
+    ],
+)
+def test_every_wrong_field_is_named(spec: Manifest, field: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        document.read({"kind": "Scenario", "spec": spec})
+    assert any(field in error.field for error in refused.value.errors), refused.value.errors
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90.0), ("1h30m", 5400.0), ("2d", 172800.0), (5, 5.0), ("250ms", 0.25),
+     ("", None), ("h", None), ("1x", None), (-1, None), (True, None), ("5m x", None)],
+)  # fmt: skip
+def test_durations(text: object, seconds: float | None) -> None:
+    assert durations.read(text) == seconds
