@@ -26,7 +26,6 @@ import msgspec
 
 from clusterstate.objects.errors import (
     DUPLICATE,
-    FORBIDDEN,
     INVALID,
     REQUIRED,
     BadRequest,
@@ -36,7 +35,7 @@ from clusterstate.objects.errors import (
 )
 from clusterstate.objects.meta import strip_nulls
 from clusterstate.objects.reading import read_yaml
-from scheduling.framework import legacy
+from scheduling.framework import extenders, legacy
 from scheduling.framework.configuration import (
     API_VERSION,
     BUILT_IN,
@@ -152,12 +151,7 @@ def _read(
     flush = top.integer("podMaxInUnschedulablePodsSeconds", 300)
     if flush <= 0:
         top.error("podMaxInUnschedulablePodsSeconds", flush, "must be greater than 0")
-    if top.items("extenders"):
-        errors.append(
-            FieldError(
-                FORBIDDEN, "extenders", None, "extenders are not supported; write a plugin instead"
-            )
-        )
+    extending = extenders.read(top)
     fields = top.objects("profiles")
     top.finish()
     if not document.get("profiles"):
@@ -178,7 +172,7 @@ def _read(
         return None
     advise([p for p, _ in profiles], warnings)
     return KubeSchedulerConfiguration(
-        profiles=tuple(profile for profile, _ in profiles),
+        profiles=tuple(extenders.extended(profile, extending) for profile, _ in profiles),
         parallelism=parallelism,
         percentage_of_nodes_to_score=percentage,
         min_feasible_nodes_to_find=floor,

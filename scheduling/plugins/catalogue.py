@@ -12,6 +12,7 @@ import msgspec
 from scheduling.framework import documents
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
+from scheduling.framework.extenders import ExtenderArgs
 from scheduling.framework.interface import Plugin, WaitingPods
 from scheduling.framework.plugin_args import (
     DefaultPreemptionArgs,
@@ -26,6 +27,7 @@ from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.plugins import installed
 from scheduling.plugins.default_binder import BindFunction, DefaultBinder
 from scheduling.plugins.default_preemption import DefaultPreemption
+from scheduling.plugins.http_extender import HTTPExtender
 from scheduling.plugins.image_locality import ImageLocality
 from scheduling.plugins.inter_pod_affinity import InterPodAffinity
 from scheduling.plugins.node_affinity import NodeAffinity
@@ -120,6 +122,8 @@ def build_plugins(
     for name in profile.all_plugins():
         if name in makers:
             plugins[name] = makers[name]()
+        elif isinstance(extender := args.get(name), ExtenderArgs):
+            plugins[name] = HTTPExtender(extender)
         elif name in installed.plugins():
             plugins[name] = installed.plugins()[name].make(args.get(name, RawArgs()))
         else:

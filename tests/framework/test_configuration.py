@@ -205,7 +205,7 @@ profiles:
         ("podInitialBackoffSeconds", "FieldValueInvalid"),
         ("podMaxBackoffSeconds", "FieldValueInvalid"),
         ("wrongName", "FieldValueInvalid"),
-        ("extenders", "FieldValueForbidden"),
+        ("extenders[0].filterVerb", "FieldValueRequired"),
         ("profiles[0].plugins.filter.enabled[0].name", "FieldValueInvalid"),
         ("profiles[0].plugins.sort", "FieldValueInvalid"),
         ("profiles[1].schedulerName", "FieldValueDuplicate"),
