@@ -13,6 +13,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 _django = get_wsgi_application()
 
 # These import tables, which the line above prepared.
+from api.console.gate import BehindGate  # noqa: E402
 from api.serving import Application  # noqa: E402
 from api.shares import SWITCH_SECONDS  # noqa: E402
 from clusterstate import collector  # noqa: E402
@@ -20,6 +21,8 @@ from clusterstate.objects import schema  # noqa: E402
 
 schema.make_ready()
 application: Any = Application(_django, threads=settings.WEB_THREADS)
+if settings.PROCESS == "console":
+    application = BehindGate(application)
 if settings.TRUSTED_PROXIES:
     application = ProxyHeadersMiddleware(application, trusted_hosts=settings.TRUSTED_PROXIES)
 

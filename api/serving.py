@@ -54,7 +54,7 @@ from api import (
 from api.audit_events import Entry
 from api.batches import KEY, Batch
 from api.budget import SMALL_BYTES, Budget
-from api.console import stream
+from api.console import gate, stream
 from api.hub import hub
 from api.impersonation import Claim, claim_of_headers
 from api.lanes import Calls, Lane
@@ -295,6 +295,9 @@ class Application:
             return
         if scope["path"].rstrip("/") == events_stream.PATH:
             await self._long(events_stream.serve, scope, receive, send)
+            return
+        if gate.leads_to_console(scope):
+            await gate.forward(scope, receive, send)
             return
         if scope["path"] == stream.PATH:
             await self._stream(scope, receive, send)

@@ -136,6 +136,16 @@ def url(name: str, default: str, schemes: Sequence[str]) -> str:
     return value
 
 
+def console(name: str) -> str:
+    """Return where the console is: ``here``, ``unix:/path``, ``http://host:port``, or empty."""
+    value = text(name)
+    if value and not re.fullmatch(r"here|unix:/.+|http://[^/]+:[0-9]{1,5}", value):
+        raise ImproperlyConfigured(
+            f"{name} must be here, unix:/path or http://host:port, but it is {value!r}."
+        )
+    return value
+
+
 def postgres(name: str, default: str) -> dict[str, str]:
     """Return the parts of a PostgreSQL URL as libpq itself reads them.
 

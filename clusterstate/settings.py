@@ -53,10 +53,16 @@ WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=
 SCHEDULERS = environment.integer("STOWAGE_SCHEDULERS", 2, at_least=1, at_most=8)
 # Advisors that `manage.py up` runs: they answer questions about the cluster, such as what-if.
 ADVISORS = environment.integer("STOWAGE_ADVISORS", 1, at_least=0, at_most=16)
+# Where the console is served: `here`, in the web processes; or at the address of its own process
+# (`unix:/path`, `http://host:port`). Empty: `manage.py up` starts one, others serve it here.
+CONSOLE = environment.console("STOWAGE_CONSOLE")
 # Switches of admission (`clusterstate.admission.request.AdmissionSettings`), in camel case.
 ADMISSION = environment.switches("STOWAGE_ADMISSION")
 # What this process calls itself in logs and in pg_stat_activity; the supervisor sets it.
 PROCESS = environment.text("STOWAGE_PROCESS", "manage")
+
+# To which address this process hands the console's requests over; empty: to none.
+CONSOLE_AT = CONSOLE if PROCESS in {"web", "http", "https"} and CONSOLE != "here" else ""
 
 
 def _secret_key() -> str:
@@ -289,7 +295,7 @@ DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=10
 
 # Processes of the service, as against commands that a person runs, such as a migration.
 SERVES = PROCESS in {
-    *("web", "http", "https"),
+    *("web", "http", "https", "console"),
     *("scheduler", "timers", "worker", "advisor", "beat"),
 }
 # Processes that hold locks between transactions: their sessions carry a sign of the process, and

@@ -90,6 +90,7 @@ class Service:
             "STOWAGE_HTTPS_PORT": str(self.https_port),
             "STOWAGE_SCHEDULERS": "1",  # one that stands by costs seconds of each start
             "STOWAGE_ADVISORS": "0",  # so does one that nobody asks
+            "STOWAGE_CONSOLE": "here",
             **self._settings,
         }
         with log.open("ab") as output:

@@ -60,8 +60,12 @@ def die_with_parent(number: signal.Signals) -> Callable[[], None]:
     return prepare
 
 
-def _make_private(path: Path, account: Account) -> None:
-    """Create a directory that only the account can enter, or check that an existing one is such."""
+def make_private(path: Path, account: Account) -> None:
+    """Create a directory that only the account can enter, or check that an existing one is such.
+
+    Raises:
+        ServerStartError: it belongs to another user.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {os.geteuid(), account.uid}:
@@ -134,7 +138,7 @@ class Postgres:
         for folder in (self.data, self._sockets):
             self._account.takes_over(folder)
         self._bin = reach.executable(postgres_binaries(), self._account)
-        _make_private(self._sockets, self._account)
+        make_private(self._sockets, self._account)
         self._initialise()
         self._admit_only_who_started()
         _clear_stale_pid(self.data)
@@ -174,7 +178,7 @@ class Postgres:
         self._drop_unfinished()
         # Under another name first: an interrupted initdb is never taken for a cluster.
         unfinished = self._state / f"postgres.new-{os.getpid()}"
-        _make_private(unfinished, self._account)
+        make_private(unfinished, self._account)
         command = [
             str(self._bin / "initdb"),
             "--username=postgres",
@@ -295,8 +299,8 @@ class Redis:
         """
         make_state(self._state)
         binary = redis_binary()
-        _make_private(self._data, Account())
-        _make_private(self._sockets, Account())
+        make_private(self._data, Account())
+        make_private(self._sockets, Account())
         socket = self._sockets / "redis.sock"
         socket.unlink(missing_ok=True)
         options = {

@@ -82,7 +82,7 @@ def run_directory(state: Path) -> Path:
     """Return where the sockets lie: below the state directory, in /tmp if its path is too long."""
     if len(str(state)) <= _LONGEST_STATE_PATH:
         return state / "run"
-    short = "/tmp"  # noqa: S108  # _make_private checks whose it is
+    short = "/tmp"  # noqa: S108  # make_private checks whose it is
     return Path(short) / f"stowage-{os.geteuid()}-{_digest(state)}"
 
 
@@ -102,6 +102,11 @@ def socket_directories(state: Path) -> list[Path]:
         Path(f"{run_directory(state)}-pg"),
         Path(f"{run_directory(state)}-redis"),
     ]
+
+
+def console_socket(state: Path) -> Path:
+    """Return the socket of the console's process, in a directory of its own."""
+    return Path(f"{run_directory(state)}-console") / "console.sock"
 
 
 def make_state(state: Path) -> None:

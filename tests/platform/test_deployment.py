@@ -26,6 +26,7 @@ def test_every_role_is_there_with_a_health_check() -> None:
         "redis",
         "migrate",
         "web",
+        "console",
         "scheduler",
         "timers",
         "worker",
@@ -69,7 +70,7 @@ def test_services_use_variables_that_the_settings_read(name: str) -> None:
 
 
 def test_background_services_check_the_heartbeat_they_write() -> None:
-    for part in ("web", "scheduler", "timers", "worker", "advisor", "beat"):
+    for part in ("web", "console", "scheduler", "timers", "worker", "advisor", "beat"):
         assert SERVICES[part]["environment"]["STOWAGE_PROCESS"] == part
         assert SERVICES[part]["healthcheck"]["test"][-1] == "clusterstate.heartbeats"
 

@@ -94,6 +94,9 @@ class _Start:
             "MALLOC_ARENA_MAX": "2",  # threads otherwise take 64 MB of address space each
             "OPENBLAS_NUM_THREADS": "1",
         }
+        self._console = places.console_socket(state)
+        if not settings.CONSOLE:
+            self._environment["STOWAGE_CONSOLE"] = f"unix:{self._console}"
 
     def run(self) -> None:
         """Start everything and return when it is ready.
@@ -125,6 +128,8 @@ class _Start:
         with self._step("web servers, workers and beat"):
             self._start_processes(certificate, key)
             self._wait_until_ready()
+        if not settings.CONSOLE:
+            self._start_console()
         self._start_standbys()
         self._summary()
 
@@ -186,7 +191,9 @@ class _Start:
         web = ["-m", "uvicorn", "--interface", "asgi3", "--log-level", "warning"]
         web += ["--no-access-log", "--no-server-header", "--no-proxy-headers", "--ws", "none"]
         web += ["--http", "api.protocol:Protocol", "--loop", "api.protocol:loop"]
-        web += ["--workers", str(settings.WEB_WORKERS), "--timeout-graceful-shutdown", "3"]
+        web += ["--timeout-graceful-shutdown", "3"]
+        self._web = web
+        web = [*web, "--workers", str(settings.WEB_WORKERS)]
         secure = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
         schedule = ["--pidfile", ""]
         self._python(
@@ -224,6 +231,12 @@ class _Start:
             self._python(name, _WORKERS, *worker, *advisor, process="advisor")
         beat = ["-m", "celery", "-A", "scheduling", "--quiet", "--skip-checks", "beat", *schedule]
         self._python("beat", _BEAT, *beat)
+
+    def _start_console(self) -> None:
+        """Start the process of the console, to which the web servers hand its requests over."""
+        embedded.make_private(self._console.parent, account.Account())
+        place = ["--uds", str(self._console)]
+        self._python("console", _WEB, *self._web, *place, "api.asgi:application")
 
     def _start_standbys(self) -> None:
         """Start the schedulers that follow warm, once they take no time from the start."""
@@ -289,7 +302,8 @@ class _Start:
         rows = (
             ("API", f"{secure}   (certificate authority: {state}/ca.crt)"),
             ("API, this machine", f"http://127.0.0.1:{settings.HTTP_PORT}"),
-            ("admin", f"{secure}/admin/   (user admin, password in {state}/admin-password)"),
+            ("console", f"{secure}/console/   (user admin, password in {state}/admin-password)"),
+            ("admin", f"{secure}/admin/"),
             ("API token", f"{state}/token"),
             ("kubeconfig", f"{state}/kubeconfig"),
             ("log", f"{state}/stowage.log"),
