@@ -6,7 +6,6 @@ from api import (
     decision_search,
     decisions,
     evictions,
-    first_autoscalers,
     permits,
     reviews,
     selections,
@@ -52,10 +51,6 @@ for _prefix, _viewset in (
     (f"{_OWN}/{_IN}/waitinggroups", why.WaitingGroupsViewSet),
     (f"{_OWN}/selections", selections.SelectionsViewSet),
     (f"{_OWN}/{_IN}/selections", selections.SelectionsViewSet),
-    (
-        f"apis/autoscaling/v1/{_IN}/horizontalpodautoscalers",
-        first_autoscalers.FirstAutoscalersViewSet,
-    ),
     (f"{_OWN}/simulations", simulations.SimulationsViewSet),
     (f"{_OWN}/headroom", simulations.HeadroomViewSet),
     (f"{_OWN}/audit", audit_view.AuditViewSet),

@@ -19,8 +19,8 @@ from api import (
     batches,
     clock,
     errors,
-    event_group,
     options,
+    other_forms,
     parsers,
     renderers,
     replies,
@@ -78,8 +78,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
     pagination_class = ContinuePagination
 
     target: routes.Target
-    is_renamed = False
-    """Whether the answer is to have the names of ``events.k8s.io``."""
+    form: other_forms.Form | None = None
+    """The form in which the path has its objects, where it is not the one that is stored."""
 
     def get_parsers(self) -> Any:
         """Return those of objects or, for PATCH, of patches."""
@@ -92,9 +92,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
         super().initial(request, *args, **kwargs)
         if request.method != "GET":
             options.require_present(request.query_params, "a change")
-        if event_group.is_asked(target):
-            self.target, self.is_renamed = event_group.in_core(target), True
-            event_group.rename_request(request)
+        form = self.form = other_forms.of(target, request.version)
+        if form is not None:
+            self.target = form.target(target)
+            form.change_request(request)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the method does with what the path names."""
@@ -105,8 +106,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         """Return the answer by the names and in the form that the client asks for."""
-        if self.is_renamed and isinstance(response, Response):
-            event_group.rename_answer(request, response)
+        if self.form is not None and isinstance(response, Response):
+            self.form.change_answer(request, response)
         return super().finalize_response(request, response, *args, **kwargs)
 
     def is_dry_run(self, request: Request) -> bool:
@@ -264,7 +265,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 f"the name of the object ({wire.encode(metadata['name']).decode()}) does not "
                 f"match the name on the URL ({target.name})"
             )
-        return self._update(request, lambda _: manifest, warnings)
+        form = self.form
+
+        def replaced(current: Manifest) -> Manifest:
+            return manifest if form is None else form.kept(manifest, current)
+
+        return self._update(request, replaced, warnings)
 
     def partial_update(self, request: Request) -> Response:
         """Change an object, or its status, by one of the four kinds of patch."""
@@ -294,9 +300,15 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if content_type == parsers.APPLY:
             return None
 
+        form = self.form
+
         def change(current: Manifest) -> Manifest:
-            changed: Manifest = patching.apply_patch(content_type, current, value, wire_type)
-            return changed
+            if form is None or not form.patches_shown:
+                changed: Manifest = patching.apply_patch(content_type, current, value, wire_type)
+                return changed
+            shown = form.shown(current)
+            patched: Manifest = patching.apply_patch(content_type, shown, value, wire_type)
+            return form.kept(form.stored(patched), current)
 
         return change
 

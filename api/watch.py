@@ -20,11 +20,11 @@ from api import (
     clock,
     connections,
     errors,
-    event_group,
     failures,
     metrics,
     negotiation,
     options,
+    other_forms,
     protobuf,
     replies,
     rights,
@@ -39,7 +39,7 @@ from api.scopes import Receive, Scope, Send, header, parameters
 from clusterstate import changes, lineage
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import ADDED, DELETED, Change
-from clusterstate.objects import event_names, fields, labels
+from clusterstate.objects import fields, labels
 from clusterstate.objects.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
@@ -78,8 +78,8 @@ class Request(msgspec.Struct, frozen=True):
     """A checked watch request. ``cursor`` None asks for the present state first."""
 
     target: Target
-    is_renamed: bool
-    """Whether Events have the names of ``events.k8s.io``."""
+    other: other_forms.Form | None
+    """The form in which the path has its objects, where it is not the one that is stored."""
     selector: labels.Selector
     requirements: tuple[fields.FieldRequirement, ...]
     label_text: str
@@ -129,9 +129,9 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     except labels.SelectorError as error:
         raise BadRequest(str(error)) from error
     field_text = query.get("fieldSelector", "")
-    renamed = event_group.is_asked(target)
-    if renamed:
-        field_text = event_names.stored_selector(field_text)
+    other = other_forms.of(target, routes.of(scope).version)
+    if other is not None:
+        field_text = other.stored_selector(field_text)
     version = query.get("resourceVersion", "")
     if version and not (version.isascii() and version.isdigit() and len(version) < 64):
         raise BadRequest(
@@ -145,8 +145,8 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
     form = negotiation.form(accept)
     bookmarks = wire.boolean(query.get("allowWatchBookmarks"), "allowWatchBookmarks")
     return Request(
-        target=event_group.in_core(target) if renamed else target,
-        is_renamed=renamed,
+        target=target if other is None else other.target(target),
+        other=other,
         selector=selector,
         requirements=fields.parse_field_selector(target.kind.name, field_text),
         label_text=query.get("labelSelector", ""),
@@ -265,9 +265,10 @@ class Writer:
         if form == negotiation.PARTIAL:
             partial = ("partial", verb, in_protobuf)
             return event.cached(partial, lambda: self._partial(event.new, verb))
-        if self._request.is_renamed and form == negotiation.PLAIN:
-            renamed = ("renamed", verb, in_protobuf)
-            return event.cached(renamed, lambda: self._renamed(event.new, verb))
+        other = self._request.other
+        if other is not None and form == negotiation.PLAIN:
+            key_of_form = (other.api_version, verb, in_protobuf)
+            return event.cached(key_of_form, lambda: self._line(other.shown(event.new), verb))
         if in_protobuf:
             return event.cached(("protobuf", verb), lambda: protobuf.event(verb, event.new))
         if form == negotiation.PLAIN:
@@ -275,9 +276,6 @@ class Writer:
         headed, self._headed = self._headed, False
         key = (verb, self._request.include, headed)
         return event.cached(key, lambda: self._table(event.new, verb, headed=headed))
-
-    def _renamed(self, item: Manifest, verb: bytes) -> bytes:
-        return self._line(event_names.shown(item), verb)
 
     def _partial(self, item: Manifest, verb: bytes) -> bytes:
         return self._line({**_PARTIAL, "metadata": item["metadata"]}, verb)
@@ -308,8 +306,9 @@ class Writer:
             return b'{"type":"ADDED","object":%s}\n' % replies.partial_object(item)
         if self._request.form == negotiation.PARTIAL:
             return self._partial(replies.decode(item), b"ADDED")
-        if self._request.is_renamed and self._request.form == negotiation.PLAIN:
-            return self._renamed(replies.decode(item), b"ADDED")
+        other = self._request.other
+        if other is not None and self._request.form == negotiation.PLAIN:
+            return self._line(other.shown(replies.decode(item)), b"ADDED")
         if self._request.protobuf:
             return protobuf.event(b"ADDED", replies.decode(item))
         if self._request.form == negotiation.PLAIN:
@@ -328,8 +327,8 @@ class Writer:
             "apiVersion": kind.api_version,
             "metadata": metadata,
         }
-        if self._request.is_renamed:
-            item["apiVersion"] = event_names.API_VERSION
+        if self._request.other is not None:
+            item["apiVersion"] = self._request.other.api_version
         if self._request.form == negotiation.PARTIAL:
             return self._partial(item, b"BOOKMARK")
         if self._request.form == negotiation.TABLE:

@@ -1,8 +1,7 @@
-"""What needs a running container is refused with a reason, and what kubectl autoscale sends."""
+"""What needs a running container is refused with a reason."""
 
 import pytest
 
-from clusterstate.objects import protobuf
 from tests.api.builders import node, pod
 from tests.api.conftest import Api, make_token
 
@@ -45,40 +44,3 @@ def test_what_needs_a_running_container_is_refused_with_the_reason(cluster, meth
 def test_of_a_pod_that_is_not_there_that_is_said(cluster):
     missing = cluster.get(f"{PODS}/other/log").fails(404, "NotFound")
     assert missing["message"] == 'pods "other" not found'
-
-
-SENT = {
-    "apiVersion": "autoscaling/v1",
-    "kind": "HorizontalPodAutoscaler",
-    "metadata": {"name": "web"},
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": 1,
-        "maxReplicas": 3,
-        "targetCPUUtilizationPercentage": 80,
-    },
-}
-SECOND = "/apis/autoscaling/v2/namespaces/ns/horizontalpodautoscalers"
-FIRST = SECOND.replace("v2", "v1")
-
-
-@pytest.mark.parametrize("form", ["application/json", PROTOBUF])
-def test_an_autoscaler_of_version_1_is_answered_as_sent_and_kept_as_version_2(cluster, form):
-    body = protobuf.encode(SENT) if form == PROTOBUF else SENT
-    made = cluster.post(FIRST, body, content_type=form).ok(201)
-    assert (made["apiVersion"], made["spec"]) == ("autoscaling/v1", SENT["spec"])
-    kept = cluster.get(f"{SECOND}/web").ok()
-    assert kept["apiVersion"] == "autoscaling/v2"
-    assert kept["metadata"]["uid"] == made["metadata"]["uid"]
-    target = {"type": "Utilization", "averageUtilization": 80}
-    assert kept["spec"]["metrics"] == [
-        {"type": "Resource", "resource": {"name": "cpu", "target": target}}
-    ]
-    assert "targetCPUUtilizationPercentage" not in kept["spec"]
-
-
-def test_a_wrong_autoscaler_of_version_1_changes_nothing(cluster):
-    spec = {**SENT["spec"], "targetCPUUtilizationPercentage": "much"}
-    cluster.post(FIRST, {**SENT, "spec": spec}).fails(400, "BadRequest")
-    cluster.post(FIRST, {**SENT, "apiVersion": "autoscaling/v2"}).fails(400, "BadRequest")
-    assert cluster.get(SECOND).ok()["items"] == []

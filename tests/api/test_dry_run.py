@@ -121,14 +121,6 @@ OWN: dict[str, list[Call]] = {
         )
     ],
     "ContainersView": [],  # refuses everything
-    "FirstAutoscalersViewSet": [
-        (
-            "POST", "/apis/autoscaling/v1/namespaces/ns/horizontalpodautoscalers",
-            {"metadata": {"name": "x"},
-             "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}},
-            "application/json",
-        )
-    ],
     **{
         f"{kind}ViewSet": [("POST", f"/apis/{path}", {"spec": spec}, "application/json")]
         for kind, path, spec in REVIEWS
