@@ -113,6 +113,21 @@ def without_agent(node_names: Collection[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
+def documents_with_addresses(ids: Collection[int]) -> dict[int, str | None]:
+    """Return the texts of pods' documents by id, ``None`` for those without an address.
+
+    Queries once; what is ``None`` never leaves the server.
+    """
+    if not ids:
+        return {}
+    rows = sql.fetch(
+        "SELECT id, CASE WHEN strpos(text, '\"podIP\":') > 0 THEN text END"
+        " FROM document WHERE id = ANY(%s)",
+        (sql.Int8s(list(ids)),),
+    )
+    return dict(rows)
+
+
 def labels_of_classes_in(namespace: str) -> dict[int, str]:
     """Return the labels, as JSON, of the scheduling classes that pods of a namespace have.
 

@@ -162,3 +162,17 @@ def test_what_a_quota_refuses_is_told_and_tried_again(cluster):
     assert endpoints() is None
     follower.follow(after(15))
     assert endpoints() is not None
+
+
+def test_a_namespace_of_very_many_pods_is_looked_at_less_often(cluster, monkeypatch):
+    monkeypatch.setattr(follower, "_AT_ONCE", 1)  # two pods are very many here
+    make_service()
+    for name, address in (("p1", "10.1.0.1"), ("p2", "10.1.0.2")):
+        report(name, address)
+    follower.follow(NOW)
+    assert addresses() == ["10.1.0.1", "10.1.0.2"]
+    report("p1", "10.1.0.9")
+    assert follower.follow(after(1)) == 0
+    assert addresses() == ["10.1.0.1", "10.1.0.2"]
+    assert follower.follow(after(2)) == 2  # the slice and the older Endpoints
+    assert addresses() == ["10.1.0.2", "10.1.0.9"]

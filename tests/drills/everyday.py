@@ -46,6 +46,7 @@ def everyday(*, nodes: int, replicas: int, completions: int, lost: int, say: Say
         days.missed(set(chosen))
         agents.regain(chosen)
         days.regained()
+        days.job_completes()
         days.undo()
         days.quota_holds()
         return days.audit(lost)
@@ -126,14 +127,13 @@ class _Days:
         self._client.call("PATCH", f"{_APPS}/deployments/web", body, content_type=_MERGE)
 
     def stateful_set_and_job(self) -> None:
-        """Make a StatefulSet and a Job, and wait for both."""
+        """Make a StatefulSet and a Job, and wait for the StatefulSet."""
         self._client.call("POST", f"{_APPS}/statefulsets", _stateful_set())
         self._client.call("POST", _JOBS, _job(self._completions))
         self._step(
             "the StatefulSet is ready, one after the other",
             lambda: self._status(f"{_APPS}/statefulsets/db").get("readyReplicas") == _STATEFUL,
         )
-        self._step("the Job is complete", self._is_complete)
 
     def rolled_out(self, version: str) -> None:
         """Wait until a rollout has ended."""
@@ -143,14 +143,11 @@ class _Days:
         """Wait until the lost nodes are missed and nothing that can move is there any more."""
 
         def moved() -> bool:
-            there = [
-                pod for pod in self._pods() if pod["spec"].get("nodeName") in lost
-                and not pod["metadata"].get("deletionTimestamp")
-            ]  # fmt: skip
-            return all(_app(pod) in ("everywhere", "one-zone", "db", "batch") for pod in there)
+            there = [pod for pod in self._live() if pod["spec"].get("nodeName") in lost]
+            return all(_app(pod) in ("everywhere", "one-zone") for pod in there)
 
         self._step("pods of lost nodes are elsewhere", moved)
-        left = Counter(_app(pod) for pod in self._pods() if pod["spec"].get("nodeName") in lost)
+        left = Counter(_app(pod) for pod in self._live() if pod["spec"].get("nodeName") in lost)
         _require(left["everywhere"] == len(lost), "daemons stay on nodes that are lost")
 
     def regained(self) -> None:
@@ -165,6 +162,10 @@ class _Days:
             )
 
         self._step("regained nodes are whole", whole)
+
+    def job_completes(self) -> None:
+        """Wait for the Job, some of whose pods were on lost nodes."""
+        self._step("the Job is complete", self._is_complete)
 
     def undo(self) -> None:
         """Go back to the template of the first revision, as `kubectl rollout undo` does."""
@@ -197,8 +198,7 @@ class _Days:
         """Compare what statuses and the quota say with the pods that there are."""
         calm = "nobody leaves"
         self._step(calm, lambda: not any(_leaves(pod) for pod in self._pods()))
-        pods = self._pods()
-        live = [pod for pod in pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        pods, live = self._pods(), self._live()
         apps = Counter(_app(pod) for pod in live)
         _require(apps["web"] == self._replicas, f"{self._replicas} pods serve: {apps}")
         _require(apps["everywhere"] == self._nodes, f"a daemon on each node: {apps}")
@@ -262,6 +262,14 @@ class _Days:
         found: list[Result] = self._get(f"{_APPS}/replicasets?labelSelector=app=web")["items"]
         return found
 
+    def _live(self) -> list[Result]:
+        """Return the pods that neither ended nor leave."""
+        return [
+            pod
+            for pod in self._pods()
+            if not _leaves(pod) and pod["status"]["phase"] not in ("Succeeded", "Failed")
+        ]
+
     def _pods(self) -> list[Result]:
         found: list[Result] = self._get(f"{_CORE}/pods")["items"]
         return found
@@ -307,7 +315,10 @@ def _deployment(replicas: int) -> Result:
 
 
 def _stateful_set() -> Result:
-    return _owner("StatefulSet", "db", _template("db"), replicas=_STATEFUL, serviceName="db")
+    return _owner(
+        "StatefulSet", "db", _template("db", **_leaving_soon()), replicas=_STATEFUL,
+        serviceName="db",
+    )  # fmt: skip
 
 
 def _job(completions: int) -> Result:
@@ -315,7 +326,7 @@ def _job(completions: int) -> Result:
     template = _template("batch", container=container, restartPolicy="Never", **_leaving_soon())
     spec = {
         "template": template, "completions": completions, "parallelism": max(1, completions // 4),
-        "podReplacementPolicy": "Failed", "backoffLimit": completions,
+        "backoffLimit": completions,
     }  # fmt: skip
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "batch"}, "spec": spec}
 

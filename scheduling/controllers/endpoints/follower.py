@@ -2,8 +2,10 @@
 
 A follower of the change log with a cursor in a row, called every second: in a namespace in which a
 pod, a Service or endpoints changed, the endpoints of all Services are worked out again, and what
-differs is written. Documents of pods are remembered by their ids, since they never change. Rules:
-pkg/controller/endpointslice/endpointslice_controller.go and
+differs is written. Documents of pods are remembered by their ids, since they never change; one
+without an address, as pods have that no agent reported, is not even read. A namespace whose
+Services select thousands of pods is looked at less often, so that a rollout there costs a few
+hundredths of a core. Rules: pkg/controller/endpointslice/endpointslice_controller.go and
 pkg/controller/endpoint/endpoints_controller.go, v1.36.
 """
 
@@ -27,7 +29,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.controllers import PendingWork, stored_state
 from clusterstate.queries.namespaces import changed_namespaces
 from clusterstate.queries.workloads import (
-    documents,
+    documents_with_addresses,
     labels_of_classes_in,
     namespaces_with,
     objects_in,
@@ -49,8 +51,11 @@ _ACCOUNTS: Final = {SLICES: "endpointslice-controller", LEGACY: "endpoint-contro
 _CLUSTER: Final = ""
 """The namespace, in the log, of objects that have none."""
 _RETRY: Final = timedelta(seconds=15)
+_LONGEST_REST: Final = timedelta(seconds=60)
 _MOST: Final = 200_000
 """Pods that are remembered; beyond it all are forgotten, and read when they are met again."""
+_AT_ONCE: Final = 2_000
+"""For each so many pods of its Services a namespace is looked at a second later."""
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -91,11 +96,15 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
+_WITHOUT_ADDRESS: Final = _Pod()
 _decode = msgspec.json.Decoder(_Pod).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 _pods: dict[int, _Pod] = {}
 """What documents of pods say, by id."""
+_resting: dict[str, datetime] = {}
+"""Until when large namespaces are left alone."""
+memory.when_replaced(_resting.clear)
 _zones: list[dict[str, str]] = []
 """The zones of nodes as the Services have seen them: none, or one mapping."""
 memory.when_replaced(_pods.clear)
@@ -137,6 +146,10 @@ def _pass(now: datetime) -> int:
         chosen = present
     written = 0
     for namespace in sorted(chosen):
+        until = _resting.get(namespace)
+        if until is not None and now < until <= now + _LONGEST_REST:
+            kept[namespace] = until.isoformat()
+            continue
         done = aside.each(
             NAME,
             [namespace],
@@ -191,6 +204,7 @@ class _Namespace:
         ]
         chosen = {one["metadata"]["uid"]: self._classes_of(one) for one in served}
         targets = self._targets(sorted({id_ for some in chosen.values() for id_ in some}))
+        _rest(self._name, len(targets), self._now)
         present = manifests(objects_in(_SLICE, self._name))
         legacies = manifests(objects_in(_ENDPOINTS, self._name))
 
@@ -222,12 +236,13 @@ class _Namespace:
     def _targets(self, class_ids: Sequence[int]) -> list[tuple[int, Target]]:
         """Return the pods of these classes, with their class. Queries once or twice."""
         rows = pods_of_classes(self._name, class_ids) if class_ids else []
+        rows = [row for row in rows if row.node_name]
         _read([row.document_id for row in rows])
         found = []
         for row in rows:
             pod = _pods.get(row.document_id)
-            if pod is None:
-                continue  # removed meanwhile
+            if pod is None or pod is _WITHOUT_ADDRESS:
+                continue  # removed meanwhile, or nothing that a Service could send anything to
             target = Target(
                 uid=row.uid,
                 name=row.name,
@@ -367,13 +382,26 @@ def _is_ending(error: StatusError) -> bool:
     )
 
 
+def _rest(namespace: str, pods: int, now: datetime) -> None:
+    """Leave a namespace with very many pods alone for a while."""
+    seconds = pods // _AT_ONCE
+    if seconds:
+        _resting[namespace] = now + min(timedelta(seconds=seconds), _LONGEST_REST)
+    else:
+        _resting.pop(namespace, None)
+
+
 def _read(ids: Sequence[int]) -> None:
     """Read what is not known yet of these documents."""
-    fresh = documents([one for one in ids if one not in _pods])
+    fresh = documents_with_addresses([one for one in ids if one not in _pods])
     if len(_pods) + len(fresh) > _MOST:
         _pods.clear()
-        fresh = documents(ids)
-    _pods.update({key: _decode(text.replace(document.SLOT, "")) for key, text in fresh.items()})
+        fresh = documents_with_addresses(ids)
+    for key, text in fresh.items():
+        if text is None:
+            _pods[key] = _WITHOUT_ADDRESS
+        else:
+            _pods[key] = _decode(text.replace(document.SLOT, ""))
 
 
 def _addresses(status: _Status) -> tuple[str, ...]:
