@@ -132,6 +132,14 @@ def test_annotations_say_what_an_image_does_and_may_change():
     assert condition(other)["status"] == "True"
 
 
+def test_a_pod_that_runs_too_long_fails():
+    one = pod(activeDeadlineSeconds=30, annotations={pods.RUN: "50"})
+    assert reported(one).again == 30
+    assert report(one, 29).status is None
+    reported(one, 30)
+    assert (one["status"]["phase"], one["status"]["reason"]) == ("Failed", "DeadlineExceeded")
+
+
 def test_readiness_is_what_probes_and_gates_say():
     failing = pod(container={"readinessProbe": {"exec": {"command": ["/bin/false"]}}})
     reported(failing)

@@ -24,6 +24,8 @@ STOP: Final = "hollow.stowage.dev/stop-seconds"
 _SHELLS: Final = ("sh", "bash", "ash")
 _LONGEST: Final = 300.0
 _CRASH: Final = "CrashLoopBackOff"
+_KILLED: Final = 137
+_LATE: Final = "Pod was active on the node longer than the specified deadline"
 FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -119,6 +121,20 @@ def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
         return Report()
     if phase != "Running":
         return Report(_running(pod, address, host, now, restarts=0, since=now))
+    found = _report_of_running(pod, status, address, host, now)
+    deadline = pod["spec"].get("activeDeadlineSeconds")
+    if deadline is None:
+        return found
+    left = deadline - (now - _moment(status.get("startTime"), now)).total_seconds()
+    if left <= 0:
+        made = ended_status(pod, _KILLED, now)
+        return Report({**made, "reason": "DeadlineExceeded", "message": _LATE})
+    return Report(found.status, left if found.again is None else min(left, found.again))
+
+
+def _report_of_running(
+    pod: Pod, status: dict[str, Any], address: str, host: str, now: datetime
+) -> Report:
     first = (status.get("containerStatuses") or [{}])[0]
     state, restarts = first.get("state") or {}, first.get("restartCount") or 0
     generation = pod["metadata"].get("generation")
