@@ -3,15 +3,19 @@
 from datetime import datetime, timedelta
 
 import msgspec
+import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from clusterstate import changes, lineage, sql
 from clusterstate.actions import past
 
 EVENT_SECONDS = 3600
 """How long an event is kept after it happened last (kube-apiserver ``--event-ttl``)."""
+GIVE_UP = timedelta(days=1)
+"""How much longer than it should be the log grows for the past that cannot be packed."""
 _BATCH = 50_000
+logger = structlog.get_logger(__name__)
 
 
 class Trimmed(msgspec.Struct, frozen=True):
@@ -46,7 +50,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
     assert row is not None
     boundary: int = row[0]
     if past.is_kept():
-        boundary = min(boundary, past.pack_up_to(boundary, now=now))
+        boundary = _packed(boundary, now=now, kept=timedelta(seconds=keep))
     else:
         past.forget()
     dropped = documents = 0
@@ -83,6 +87,29 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
             break
     events = _trim_events(now)
     return Trimmed(dropped, documents, events, lineage.kept_after())
+
+
+def _packed(boundary: int, *, now: datetime, kept: timedelta) -> int:
+    """Pack what is to be trimmed, and return up to where that was possible.
+
+    A log that cannot be packed must not fill the disk: when it is a day longer than it should be,
+    the past is given up.
+    """
+    try:
+        packed = past.pack_up_to(boundary, now=now)
+    except DatabaseError:
+        raise
+    except Exception:
+        logger.exception("past_not_packed")
+        packed = past.packed()
+    if packed >= boundary:
+        return boundary
+    row = sql.fetch_one("SELECT at FROM change ORDER BY revision LIMIT 1")
+    if row is None or row[0] > now - kept - GIVE_UP:
+        return packed
+    logger.error("past_given_up", packed=packed, boundary=boundary)
+    past.forget()
+    return boundary
 
 
 def _trim_events(now: datetime) -> int:

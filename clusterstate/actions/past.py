@@ -138,6 +138,12 @@ def pack_up_to(revision: int, *, now: datetime, seconds: float = 10.0) -> int:
             return done.revision
 
 
+def packed() -> int:
+    """Return up to which revision the past is packed, 0 where there is none. Queries once."""
+    row = sql.fetch_one(_HEAD)
+    return 0 if row is None else int(row[0])
+
+
 def _begin(now: datetime) -> int:
     """Return the revision after which to pack; the past begins where the log does."""
     row = sql.fetch_one(_HEAD)

@@ -243,6 +243,26 @@ def test_without_a_past_nothing_is_packed_and_what_there_was_is_dropped(
     assert state_at(story.seen[-1][0]) == story.seen[-1][2]
 
 
+def test_a_log_that_cannot_be_packed_grows_for_a_day_and_no_longer(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past.pack(now=story.now)
+    packed = past._read_chunk
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("a change that nobody foresaw")
+
+    monkeypatch.setattr(past, "_read_chunk", broken)
+    assert history.trim(now=story.now + timedelta(hours=2)).changes == 0
+    monkeypatch.setattr(past, "_read_chunk", packed)
+    for revision, _, was in story.seen:
+        assert state_at(revision) == was
+    monkeypatch.setattr(past, "_read_chunk", broken)
+    assert history.trim(now=story.now + timedelta(days=2)).changes > 10
+    with pytest.raises(Expired):
+        state_at(story.seen[3][0])
+
+
 def test_a_chunk_that_another_process_packs_meanwhile_is_written_once(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
