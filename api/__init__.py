@@ -54,6 +54,6 @@ Objects of our own (``stowage.dev``)
 ------------------------------------
 
 They are viewsets of their own modules (``evictions``, ``permits``, ``simulations``, ``decisions``,
-``selections``, ``audit_view``, ``trail``). msgspec checks what is sent to them, and ``openapi3``
-describes them from the router.
+``selections``, ``audit_view``, ``trail``, ``decision_search``, ``webhooks``). msgspec checks what
+is sent to them, and ``openapi3`` describes them from the router.
 """

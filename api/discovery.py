@@ -121,6 +121,27 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["get", "list"],
         },
         {
+            "name": "webhooks",
+            "singularName": "webhook",
+            "namespaced": False,
+            "kind": "Webhook",
+            "verbs": ["create", "delete", "get", "list", "update"],
+        },
+        {
+            "name": "webhooks/deliveries",
+            "singularName": "",
+            "namespaced": False,
+            "kind": "DeliveryList",
+            "verbs": ["get"],
+        },
+        {
+            "name": "webhooks/replay",
+            "singularName": "",
+            "namespaced": False,
+            "kind": "Replay",
+            "verbs": ["create"],
+        },
+        {
             "name": "waitingpods/permit",
             "singularName": "",
             "namespaced": True,

@@ -322,12 +322,13 @@ class _Operations:
             _GVK: [about],
         }
         one = self._schemas.reference(name)
-        verb = {"get": "read", "post": "create", "put": "replace"}[method]
+        verbs = {"get": "read", "post": "create", "put": "replace", "delete": "delete"}
+        verb = verbs[method]
         place = re.sub(r"\W+", " ", path.removeprefix("/apis/stowage.dev/v1")).title()
         item = self.paths.setdefault(path, {"parameters": [*_in_path(path), _PRETTY]})
         item[method] = self._operation(
             method, f"{verb}StowageDevV1{place.replace(' ', '')}", about, one, *parameters,
-            body=None if method == "get" else one,
+            body=None if method in ("get", "delete") else one,
             codes=(200, 201) if method == "post" else (200,),
         )  # fmt: skip
 
@@ -364,11 +365,13 @@ _OWN_KINDS: Final = {
     "Headroom": "How many more pods of a sort the cluster can take.",
     "NodeUsage": "What an agent measured on its node.",
     "Permit": "Allows or rejects a pod that waits for permission.",
+    "Replay": "From where on a webhook's events are to be delivered again.",
     "SchedulerConfiguration": "What the scheduler decides by.",
     "Selection": "What an object selects, how much of it, and what it shares with others.",
     "Simulation": "Where pods would go in a cluster that is described.",
     "WaitingGroup": "Pods that wait for the same reasons, and what would let them in.",
     "WaitingPod": "A pod that waits for permission.",
+    "Webhook": "Who is to be told of events over HTTP.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }
 _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {

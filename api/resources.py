@@ -11,6 +11,7 @@ from api import (
     selections,
     simulations,
     trail,
+    webhooks,
     why,
 )
 from api.routers import KubernetesRouter
@@ -56,6 +57,7 @@ for _prefix, _viewset in (
     (f"{_OWN}/audit", audit_view.AuditViewSet),
     (f"{_OWN}/decisions", decision_search.DecisionSearchViewSet),
     (f"{_OWN}/changes", trail.ChangesViewSet),
+    (f"{_OWN}/webhooks", webhooks.WebhooksViewSet),
     (f"{_OWN}/schedulerconfiguration", decisions.ConfigurationViewSet),
     (
         "apis/node.k8s.io/v1/runtimeclasses/{runtimeclass}/nodes",

@@ -64,6 +64,11 @@ def binding_cycle(pod_id: int) -> int:
     return (LAST_TAG << 48) + pod_id
 
 
+def webhook(number: int) -> int:
+    """Return the key of the session that delivers for a webhook."""
+    return (_TAG << 48) + (1 << 47) + number
+
+
 @contextmanager
 def alone(lock: int) -> Iterator[bool]:
     """Hold a session's advisory lock; False, and no lock, if another session holds it.

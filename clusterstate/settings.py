@@ -47,6 +47,8 @@ DECISION_SECONDS = environment.integer(
 )
 # How long the past can be read after the change log has forgotten it; 0: not at all.
 PAST_HOURS = environment.integer("STOWAGE_PAST_HOURS", 168, at_least=0, at_most=10 * 365 * 24)
+# Where webhooks may send to: host names, addresses, networks, or "public"; without any: nowhere.
+WEBHOOK_TARGETS = environment.words("STOWAGE_WEBHOOK_TARGETS", "")
 WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
 # Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.

@@ -59,6 +59,11 @@ app.conf.beat_schedule = {
         "schedule": 5.0,
         "options": {"expires": 5},
     },
+    "deliver-webhooks": {
+        "task": "scheduling.tasks.deliver_webhooks",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
     "trim-history": {
         "task": "scheduling.tasks.trim_history",
         "schedule": 60.0,

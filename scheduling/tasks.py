@@ -77,6 +77,14 @@ def foresee_landings(**_: object) -> None:
     questions.foresee(steady_clock.now())
 
 
+@shared_task(name="scheduling.tasks.deliver_webhooks", ignore_result=True)
+def deliver_webhooks(**_: object) -> int:
+    """Tell programs of events; see ``controllers.webhooks``."""
+    from scheduling.controllers.webhooks import delivery
+
+    return delivery.deliver_due(steady_clock.now(), stopping=_stopping)
+
+
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
     """Drop changes, documents, events and decisions that are older than what is kept."""

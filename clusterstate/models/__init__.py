@@ -51,6 +51,7 @@ from clusterstate.models.progress import LoopProgress
 from clusterstate.models.reservations import Reservation
 from clusterstate.models.seals import DecisionSeal, SealHead
 from clusterstate.models.tokens import ApiToken, SigningKey
+from clusterstate.models.webhooks import Webhook, WebhookDelivery
 from clusterstate.models.workloads import (
     DaemonSet,
     Deployment,
@@ -113,4 +114,6 @@ __all__ = [
     "Taint",
     "TerminatingPod",
     "UsageChange",
+    "Webhook",
+    "WebhookDelivery",
 ]

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -39,12 +40,22 @@ from clusterstate import (
     steady_clock,
     tracing,
 )
-from clusterstate.actions import audit_log, decisions, history, housekeeping, past, progress, seals
+from clusterstate.actions import (
+    audit_log,
+    decisions,
+    history,
+    housekeeping,
+    past,
+    progress,
+    seals,
+    webhooks,
+)
 from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
 from scheduling.controllers import manager
 from scheduling.controllers.evictions import timekeeper
 from scheduling.controllers.nodes import lifecycle
+from scheduling.controllers.webhooks import delivery
 from scheduling.worker import binding_cycle
 
 logger = structlog.get_logger(__name__)
@@ -64,6 +75,8 @@ _PASS_SECONDS = 300.0
 """What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
 _REST = 4.0
 """How many times as long as packing a chunk took, the next one waits."""
+_TELLING_AT_ONCE = 4
+"""Webhooks that are delivered for at the same time."""
 _NOTHING_TO_KEEP_SECONDS = 15.0
 _FORESEE_AHEAD = timedelta(seconds=30)
 
@@ -167,11 +180,14 @@ def _controllers(loop: Loop) -> None:
     reporter = progress.Reporter(loop.name)
     threads = ThreadPoolExecutor(binding_cycle.AT_ONCE + 1, thread_name_prefix="worker")
     foreseeing = threading.Lock()
+    telling = ThreadPoolExecutor(_TELLING_AT_ONCE, thread_name_prefix="webhook")
+    told: set[int] = set()
     duties = (
         _Duty(_LOOK_SECONDS, lambda: manager.run(steady_clock.now(), progress=loop.busy)),
         _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(steady_clock.now())),
         _Duty(_LOOK_SECONDS, lambda: _bind(loop, threads)),
         _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
+        _Duty(_LOOK_SECONDS, lambda: _tell(telling, told)),
         _Duty(_TRIM_SECONDS, trim),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
@@ -184,6 +200,7 @@ def _controllers(loop: Loop) -> None:
             loop.pause(pause)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # a plugin may take its time
+        telling.shutdown(wait=False, cancel_futures=True)  # and so may a receiver
 
 
 class _Duty:
@@ -236,6 +253,16 @@ def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:
         threads.submit(_on_thread, lambda: binding_cycle.run(stopping=loop.stopping))
 
 
+def _tell(threads: ThreadPoolExecutor, busy: set[int]) -> None:
+    """Have threads deliver for the webhooks that have something to do; one for each at a time."""
+    for number in delivery.due(steady_clock.now()):
+        if number not in busy:
+            busy.add(number)
+            threads.submit(
+                _on_thread, partial(delivery.deliver, number), partial(busy.discard, number)
+            )
+
+
 def _foresee(threads: ThreadPoolExecutor, busy: threading.Lock) -> None:
     """Have a thread work out where pods will go that leave soon for node labels."""
     if unforeseen(steady_clock.now() + _FORESEE_AHEAD, limit=1) and busy.acquire(blocking=False):
@@ -274,6 +301,7 @@ def trim() -> None:
     decisions.trim(now=steady_clock.now())
     housekeeping.drop_old_access(now=steady_clock.now())
     audit_log.trim(now=steady_clock.now())
+    webhooks.trim(now=steady_clock.now())
     housekeeping.drop_old_actors(now=steady_clock.now())
     housekeeping.drop_leftovers(now=steady_clock.now())
     if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions

@@ -81,6 +81,8 @@ TABLES = {
     "superseded_document": "HISTORY_SECONDS: history.trim",
     "taint": "those of the nodes that there are",
     "terminating_pod": "one for each pod that terminates, and goes with it",
+    "webhook": PEOPLE,
+    "webhook_delivery": "seven days, and 10,000 of each webhook: webhooks.trim",
     "usage_change": "goes when it is counted, within a second: scheduling.controllers.quotas",
 }
 

@@ -1,0 +1,64 @@
+"""Who is to be told of events over HTTP, how far that went, and what came back."""
+
+from django.db import models
+
+from clusterstate.models.base import name_field
+
+
+class Webhook(models.Model):
+    """A subscription (`clusterstate.actions.webhooks`).
+
+    ``spec`` is what its owner wrote, without ``secret``, by which deliveries are signed. Everything
+    up to the revision ``cursor`` was delivered. After ``failures`` tries in a row that failed the
+    next one is at ``next_at``. ``delivered``, ``refused`` and ``lost`` count events: accepted,
+    refused for good by the receiver, and gone from the log before they could be delivered.
+    """
+
+    name = name_field()
+    uid = models.UUIDField()
+    created_at = models.DateTimeField()
+    version = models.BigIntegerField(default=1)
+    spec = models.JSONField()
+    secret = models.TextField()
+    cursor = models.BigIntegerField()
+    failures = models.IntegerField(default=0)
+    next_at = models.DateTimeField(null=True)
+    moved_at = models.DateTimeField()
+    delivered = models.BigIntegerField(default=0)
+    refused = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "webhook"
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["name"], name="webhook_name_unique")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WebhookDelivery(models.Model):
+    """One try to deliver events: the first and the last, and what came back.
+
+    ``outcome`` is ``delivered``, ``failed`` (it is tried again) or ``refused`` (it is not).
+    ``code`` is the receiver's status, 0 where there was none; ``error`` says why there was none.
+    """
+
+    webhook_id = models.BigIntegerField()
+    at = models.DateTimeField()
+    first_event = models.TextField()
+    last_event = models.TextField()
+    events = models.IntegerField()
+    attempt = models.IntegerField()
+    outcome = models.TextField()
+    code = models.IntegerField()
+    error = models.TextField()
+    milliseconds = models.IntegerField()
+
+    class Meta:
+        db_table = "webhook_delivery"
+        default_permissions = ()
+        indexes = [models.Index(fields=["webhook_id", "-id"], name="webhook_delivery_webhook")]
+
+    def __str__(self) -> str:
+        return f"{self.first_event}: {self.outcome}"

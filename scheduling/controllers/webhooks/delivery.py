@@ -1,0 +1,209 @@
+"""Delivering what a webhook wants to be told, in order of revision, from its cursor on."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from clusterstate import changes, lineage, locks, steady_clock
+from clusterstate.actions import webhooks as actions
+from clusterstate.actions.webhooks import Try
+from clusterstate.changes import Change
+from clusterstate.objects import labels
+from clusterstate.objects.document import compose
+from clusterstate.objects.errors import Expired
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.webhook_targets import parse
+from clusterstate.queries import notices, webhooks
+from clusterstate.queries.notices import CHANGE, Notice
+from clusterstate.queries.pods import pod_overlay
+from clusterstate.queries.webhooks import Webhook
+from scheduling.controllers.webhooks import client
+
+logger = structlog.get_logger(__name__)
+
+LONGEST: Final = 10.0
+"""Seconds after which others have a turn."""
+_READ: Final = 500
+_ONE: Final = "application/cloudevents+json"
+_MANY: Final = "application/cloudevents-batch+json"
+_AGAIN: Final = (408, 425, 429)
+"""Statuses of 400 and above that say nothing against the events themselves; so do all of 500."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a webhook wants to be told of."""
+
+    types: frozenset[str]
+    kinds: frozenset[str]
+    namespace: str
+    node: str
+    selector: labels.Selector
+
+    @classmethod
+    def of(cls, spec: Manifest) -> "Wanted":
+        """Return what a spec says."""
+        return cls(
+            frozenset(spec["types"]),
+            frozenset(spec.get("kinds") or ()),
+            spec.get("namespace") or "",
+            spec.get("node") or "",
+            labels.parse_selector(spec.get("labelSelector") or ""),
+        )
+
+    def told(self, change: Change) -> list[Notice]:
+        """Return what is told of a change."""
+        if self.namespace and change.namespace != self.namespace:
+            return []
+        if self.node and self.node not in (change.node_name, change.previous_node_name):
+            return []
+        types = self.types
+        if CHANGE in types and change.kind not in self.kinds:
+            types -= {CHANGE}
+        if change.text is None:
+            return []
+        if not self.selector.everything:
+            given = _new(change)["metadata"].get("labels") or {}
+            if not self.selector.matches(given):
+                return []
+        return notices.notices_of(change, types, lambda: _new(change), lambda: _old_text(change))
+
+
+def _new(change: Change) -> Manifest:
+    assert change.text is not None
+    overlay = pod_overlay(
+        change.node_name, change.scheduled_at, change.unschedulable, change.eviction
+    )
+    manifest: Manifest = msgspec.json.decode(compose(change.text, change.revision, overlay))
+    return manifest
+
+
+def _old_text(change: Change) -> str | None:
+    same = change.previous_document_id == change.document_id
+    return change.text if same else change.previous_text
+
+
+def due(now: datetime) -> list[int]:
+    """Return the webhooks that may have something to do. Queries twice; once where there is none.
+
+    Each change of the cluster makes them have.
+    """
+    return webhooks.due(now=now, mark=changes.watermark()) if webhooks.are_there() else []
+
+
+def deliver_due(now: datetime, *, stopping: Callable[[], bool] = lambda: False) -> int:
+    """Deliver for every webhook that has something to do; return how many events were accepted."""
+    done = 0
+    for number in due(now):
+        if stopping():
+            break
+        done += deliver(number, stopping=stopping)
+    return done
+
+
+def deliver(
+    number: int, *, longest: float = LONGEST, stopping: Callable[[], bool] = lambda: False
+) -> int:
+    """Deliver for one webhook until nothing is left, a try fails or time is over.
+
+    Return how many events were accepted. Does nothing where another session delivers for it.
+    """
+    with locks.alone(locks.webhook(number)) as mine:
+        if not mine:
+            return 0
+        done = 0
+        end = time.monotonic() + longest
+        while time.monotonic() < end and not stopping():
+            one = webhooks.by_id(number)
+            now = steady_clock.now()
+            if one is None or one.spec.get("suspended") or (one.next_at or now) > now:
+                break
+            accepted = _some(one, now)
+            if accepted is None:
+                break
+            done += accepted
+        return done
+
+
+def _some(one: Webhook, now: datetime) -> int | None:
+    """Deliver what one look at the log tells; ``None``: there is no more to do for now."""
+    wanted = Wanted.of(one.spec)
+    kinds = notices.kinds_for(wanted.types, sorted(wanted.kinds))
+    try:
+        read = changes.read_since(
+            one.cursor, kinds=kinds, documents=kinds, previous=kinds & {"Pod"}, limit=_READ
+        )
+    except Expired:
+        return _gap(one, now)
+    source = notices.source_of(lineage.identity()["uid"])
+    sent = 0
+    for told in _batches(wanted, read.items, int(one.spec.get("maxBatch") or 1)):
+        answer = _send(one, told, source)
+        done = Try(
+            first_event=told[0].id,
+            last_event=told[-1].id,
+            events=len(told),
+            code=answer.code,
+            error=answer.error,
+            milliseconds=int(answer.seconds * 1000),
+        )
+        if _is_failure(answer.code):
+            actions.failed(one, done, now=steady_clock.now())
+            return None
+        refused = answer.code >= 300
+        cursor = told[-1].revision
+        if not actions.accepted(one, done, cursor, now=steady_clock.now(), refused=refused):
+            return None
+        one = msgspec.structs.replace(one, cursor=cursor, failures=0, next_at=None)
+        sent += 0 if refused else len(told)
+    if read.cursor > one.cursor and not actions.passed(one, read.cursor, now=now):
+        return None
+    return sent if read.more or sent else None
+
+
+def _is_failure(code: int) -> bool:
+    return code < 200 or code >= 500 or code in _AGAIN
+
+
+def _batches(wanted: Wanted, items: Sequence[Change], most: int) -> Iterator[list[Notice]]:
+    """Yield events to send together; those of one change are never parted.
+
+    Where a change means more events than may be sent together, they are sent together all the same:
+    the cursor can stand behind a change only.
+    """
+    waiting: list[Notice] = []
+    for change in items:
+        told = wanted.told(change)
+        if waiting and len(waiting) + len(told) > most:
+            yield waiting
+            waiting = []
+        waiting += told
+    if waiting:
+        yield waiting
+
+
+def _send(one: Webhook, told: Sequence[Notice], source: str) -> client.Answer:
+    events = [each.envelope(source) for each in told]
+    is_batch = int(one.spec.get("maxBatch") or 1) > 1 or len(events) > 1
+    body = b"[%s]" % b",".join(events) if is_batch else events[0]
+    return client.post(
+        parse(one.spec["url"]),
+        body,
+        media_type=_MANY if is_batch else _ONE,
+        message_id=f"{one.uid}-{told[0].id}-{told[-1].id}",
+        secret=one.secret,
+        timestamp=int(steady_clock.now().timestamp()),
+    )
+
+
+def _gap(one: Webhook, now: datetime) -> int | None:
+    """Move on to where the log begins; what was lost is counted, and told in the status."""
+    begins = lineage.kept_after()
+    logger.warning("webhook_lost_events", webhook=one.name, after=one.cursor, until=begins)
+    if begins <= one.cursor:
+        # Another history: nothing before it can be delivered.
+        begins = changes.watermark()
+    return 0 if actions.passed(one, begins, now=now, lost=1) else None

@@ -1,0 +1,306 @@
+"""Webhooks: what receivers are sent, signed how, and what becomes of it when they are away."""
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from clusterstate import sql, steady_clock
+from clusterstate.actions import history, objects, webhooks
+from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.objects.actor import KUBE_SCHEDULER, acting
+from clusterstate.queries import webhooks as queries
+from clusterstate.queries.pods import find_pod_id
+from scheduling.controllers.webhooks import client, delivery
+from tests.clock import NOW
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "whsec_of_the_test"
+
+
+class Receiver:
+    """A program that is told; answers with ``codes`` one after the other, the last for ever."""
+
+    def __init__(self) -> None:
+        self.codes = [200]
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
+                codes = receiver.codes
+                self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
+                self.send_header("location", "http://127.0.0.1:1/elsewhere")
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook?x=1"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+
+    def events(self) -> list[Any]:
+        """Return every event that came, in order."""
+        found = []
+        for headers, body in self.got:
+            decoded = json.loads(body)
+            found += decoded if headers["content-type"].endswith("batch+json") else [decoded]
+        return found
+
+    def subjects(self) -> list[str]:
+        return [one["subject"] for one in self.events()]
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(10)
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    settings.WEBHOOK_TARGETS = ["127.0.0.0/8"]
+    found = Receiver()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def hook(receiver: Receiver) -> Any:
+    objects.create("Node", "", {"metadata": {"name": "n1"}}, now=NOW)
+
+    def make(name: str = "hook", **spec: Any) -> int:
+        spec = {"url": receiver.url, "types": ["bind"], **spec}
+        return webhooks.create(name, spec, SECRET, now=steady_clock.now()).id
+
+    return make
+
+
+def bound(name: str, **labels: str) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "schedulerName": "nobody"}
+    metadata = {"name": name, "labels": labels}
+    objects.create("Pod", "default", {"metadata": metadata, "spec": spec}, now=NOW)
+    pod_id = find_pod_id("default", name)
+    assert pod_id is not None
+    with acting(KUBE_SCHEDULER):
+        bind_pods([Binding(pod_id, "n1")], snapshot_revision=1 << 40, now=NOW)
+
+
+def let_time_pass(number: int) -> None:
+    sql.run("UPDATE webhook SET next_at = NULL WHERE id = %s::bigint", (number,))
+
+
+def test_a_receiver_is_sent_signed_cloud_events(hook: Any, receiver: Receiver) -> None:
+    number = hook()
+    bound("a")
+    assert delivery.deliver(number) == 1
+    headers, body = receiver.got[0]
+    assert headers["content-type"] == "application/cloudevents+json"
+    assert json.loads(body)["type"] == "dev.stowage.pod.bound"
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = hmac.new(SECRET.encode(), signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert abs(int(headers["webhook-timestamp"]) - steady_clock.now().timestamp()) < 60
+    found = queries.by_id(number)
+    assert found is not None
+    assert (found.delivered, found.failures) == (1, 0)
+    assert delivery.deliver(number) == 0
+    assert len(receiver.got) == 1
+
+
+def test_events_come_in_order_and_only_those_that_are_wanted(hook: Any, receiver: Receiver) -> None:
+    number = hook(labelSelector="app=x")
+    for place, app in enumerate("xyx"):
+        bound(f"p{place}", app=app)
+    assert delivery.deliver_due(steady_clock.now()) == 2
+    assert receiver.subjects() == ["default/p0", "default/p2"]
+    assert delivery.deliver(number) == 0
+
+
+def test_several_events_are_sent_together_where_that_is_wanted(
+    hook: Any, receiver: Receiver
+) -> None:
+    number = hook(maxBatch=2, types=["bind", "change"], kinds=["Node"])
+    for place in range(3):
+        bound(f"p{place}")
+    objects.create("Node", "", {"metadata": {"name": "n2"}}, now=NOW)
+    assert delivery.deliver(number) == 4
+    assert receiver.subjects() == ["default/p0", "default/p1", "default/p2", "n2"]
+    assert len(receiver.got) == 2
+    assert receiver.got[0][0]["content-type"] == "application/cloudevents-batch+json"
+
+
+@pytest.mark.parametrize("code", [500, 503, 429, 408])
+def test_what_failed_is_tried_again_later_with_the_same_id(
+    hook: Any, receiver: Receiver, code: int
+) -> None:
+    number = hook()
+    receiver.codes = [code, code, 200]
+    bound("a")
+    bound("b")
+    waits = []
+    for _ in range(2):
+        assert delivery.deliver(number) == 0
+        found = queries.by_id(number)
+        assert found is not None
+        assert found.next_at is not None
+        waits.append(found.next_at - steady_clock.now())
+        assert delivery.deliver(number) == 0, "not before its time"
+        let_time_pass(number)
+    assert timedelta(0) < waits[0] < waits[1]
+    assert delivery.deliver(number) == 2
+    ids = [one["id"] for one in receiver.events()]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+    assert receiver.subjects()[2:] == ["default/a", "default/b"]
+    tries, _ = queries.deliveries(number, limit=10)
+    assert [(one.outcome, one.attempt, one.code) for one in tries] == [
+        ("delivered", 1, 200), ("delivered", 3, 200), ("failed", 2, code), ("failed", 1, code),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [400, 404, 410, 302])
+def test_what_a_receiver_refuses_for_good_holds_up_nothing(
+    hook: Any, receiver: Receiver, code: int
+) -> None:
+    number = hook()
+    receiver.codes = [code, 200]
+    bound("a")
+    bound("b")
+    assert delivery.deliver(number) == 1
+    assert receiver.subjects() == ["default/a", "default/b"], "and no redirect is followed"
+    found = queries.by_id(number)
+    assert found is not None
+    assert (found.delivered, found.refused) == (1, 1)
+
+
+def test_a_kill_after_the_answer_delivers_the_event_again_and_loses_none(
+    hook: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = hook()
+    bound("a")
+    bound("b")
+
+    def killed(*_: Any, **__: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(webhooks, "accepted", killed)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.deliver(number)
+    assert delivery.deliver(number) == 2
+    ids = [one["id"] for one in receiver.events()]
+    assert ids[0] == ids[1]
+    assert receiver.subjects() == ["default/a", "default/a", "default/b"]
+
+
+def test_a_receiver_that_is_not_there_is_told_of_in_the_log(hook: Any, receiver: Receiver) -> None:
+    number = hook(url="http://127.0.0.1:1/")
+    bound("a")
+    assert delivery.deliver(number) == 0
+    ((tried,), _) = queries.deliveries(number, limit=10)
+    assert (tried.outcome, tried.code) == ("failed", 0)
+    assert "refused" in tried.error
+
+
+def test_nothing_is_sent_where_nothing_may_be(hook: Any, receiver: Receiver, settings: Any) -> None:
+    number = hook()
+    bound("a")
+    for targets in ([], ["public"], ["10.0.0.0/8", "hooks.example"]):
+        settings.WEBHOOK_TARGETS = targets
+        let_time_pass(number)
+        assert delivery.deliver(number) == 0
+    assert receiver.got == []
+    tries, _ = queries.deliveries(number, limit=10)
+    assert all("STOWAGE_WEBHOOK_TARGETS" in one.error for one in tries)
+
+
+def test_a_receiver_that_answers_drop_by_drop_is_given_up(
+    hook: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "SECONDS", 0.3)
+    listening, done = threading.Event(), threading.Event()
+    import socket
+
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        listening.set()
+        connection, _ = server.accept()
+        with connection:
+            while not done.wait(0.05):
+                try:
+                    connection.sendall(b"H")
+                except OSError:
+                    return
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    assert listening.wait(10)
+    number = hook(url=f"http://127.0.0.1:{server.getsockname()[1]}/")
+    bound("a")
+    try:
+        assert delivery.deliver(number) == 0
+    finally:
+        done.set()
+        thread.join(10)
+        server.close()
+    ((tried,), _) = queries.deliveries(number, limit=10)
+    assert tried.outcome == "failed"
+    assert tried.milliseconds < 5000
+
+
+def test_what_the_log_lost_is_counted_and_the_rest_is_delivered(
+    hook: Any, receiver: Receiver
+) -> None:
+    number = hook()
+    bound("lost")
+    history.trim(now=NOW, keep_seconds=-3600)
+    bound("kept")
+    delivery.deliver(number)
+    assert receiver.subjects() == ["default/kept"]
+    found = queries.by_id(number)
+    assert found is not None
+    assert found.lost == 1
+
+
+def test_everything_after_a_revision_is_delivered_again(hook: Any, receiver: Receiver) -> None:
+    number = hook()
+    found = queries.by_id(number)
+    assert found is not None
+    bound("a")
+    delivery.deliver(number)
+    webhooks.replay("hook", found.cursor)
+    assert delivery.deliver(number) == 1
+    assert receiver.subjects() == ["default/a", "default/a"]
+
+
+def test_one_that_is_suspended_is_told_later(hook: Any, receiver: Receiver) -> None:
+    number = hook(suspended=True)
+    bound("a")
+    assert delivery.deliver_due(steady_clock.now()) == 0
+    assert delivery.deliver(number) == 0
+    spec = {"url": receiver.url, "types": ["bind"]}
+    webhooks.update("hook", spec, None, version=1)
+    assert delivery.deliver_due(steady_clock.now()) == 1
+
+
+def test_old_tries_go(hook: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = hook()
+    for name in ("a", "b", "c"):
+        bound(name)
+    delivery.deliver(number)
+    monkeypatch.setattr(webhooks, "KEPT_EACH", 2)
+    assert webhooks.trim(now=steady_clock.now()) == 1
+    assert webhooks.trim(now=steady_clock.now() + timedelta(days=8)) == 2
