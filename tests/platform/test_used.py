@@ -23,6 +23,7 @@ CALLED_BY_NOBODY_HERE = {
     "process_exception": "Django calls it on a middleware",
     "get_full_name": "the admin's history asks its entries",
     "get_change_message": "the admin's history asks its entries",
+    "on_body": "the parser of HTTP answers calls it",
     "pending_plugins": "plugins ask a waiting pod (framework.WaitingPod)",
     "ACTS": "the table of fields, which tests hold the code against",
     "AGENTS": "the table of fields",
