@@ -26,7 +26,9 @@ from scheduling.framework.runtime import ConfigurationError
 GROUP: Final = "stowage.plugins"
 
 SHIPPED: Final = (
-    EntryPoint("GPUFragmentation", "scheduling.plugins.gpu_fragmentation:GPUFragmentation", GROUP),
+    EntryPoint(
+        "GPUFragmentation", "scheduling.plugins.shipped.gpu_fragmentation:GPUFragmentation", GROUP
+    ),
 )
 """Plugins that come along, as any package would offer them: no profile uses them by itself."""
 

@@ -4,7 +4,7 @@
 pods of the script: for each of their classes the free amount of the nodes that it does not fit, and
 on the others what is left of a GPU in use, where it asks for more than that or for whole ones;
 weighted by how many pods of the class the script has. The measure is that of Weng et al. (USENIX
-ATC 2023; see ``plugins.gpu_fragmentation``), for any resource.
+ATC 2023; see ``plugins.shipped.gpu_fragmentation``), for any resource.
 """
 
 from collections.abc import Sequence

@@ -5,10 +5,10 @@ columns ``sn, cpu_milli, memory_mib, gpu, model`` and a pod file with ``name, cp
 memory_mib, num_gpu, gpu_milli, gpu_spec, qos, pod_phase, creation_time, deletion_time,
 scheduled_time`` (seconds), comma-separated with a head line, gzipped or not.
 
-As Kubernetes objects: GPUs are counted in thousandths (``RESOURCE``), so that pods share them; a
-node's GPU model is its label ``MODEL``, a pod's ``gpu_spec`` (alternatives with ``|``) a required
-node affinity to that label. A pod comes at its creation; it leaves when it has run as long as in
-the trace, counted from where it is bound, times ``stretch``.
+As Kubernetes objects: GPUs are counted in thousandths (``RESOURCE``), so that pods share them, or
+whole (``WHOLE_RESOURCE``); a node's GPU model is its label ``MODEL``, a pod's ``gpu_spec``
+(alternatives with ``|``) a required node affinity to that label. A pod comes at its creation; it
+leaves when it has run as long as in the trace, counted from where it is bound, times ``stretch``.
 """
 
 import csv
@@ -21,6 +21,7 @@ from clusterstate.objects.meta import Manifest
 from scheduling.scenarios.script import Arrival, Script, Step
 
 RESOURCE: Final = "stowage.dev/gpu-milli"
+WHOLE_RESOURCE: Final = "nvidia.com/gpu"
 MODEL: Final = "gpu-model"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -42,6 +43,7 @@ def read(
     stretch: float = 1.0,
     share_of_nodes: float = 1.0,
     seed: int = 0,
+    shares: bool = True,
 ) -> Script:
     """Return the trace as a script.
 
@@ -51,6 +53,7 @@ def read(
         stretch: every pod runs so many times as long.
         share_of_nodes: so large a part of the nodes is there, evenly over the file.
         seed: for ties.
+        shares: whether pods share GPUs, or each gets whole ones.
 
     Raises:
         TraceError: a file cannot be read or is not such a trace.
@@ -66,23 +69,25 @@ def read(
     for line, row in enumerate(pod_rows, 2):
         came = _number(row, "creation_time", pods, line)
         bound = _number(row, "scheduled_time", pods, line) if row["scheduled_time"] else None
-        ended = _number(row, "deletion_time", pods, line)
-        runs = max(ended - (came if bound is None else bound), 0) * stretch
+        runs: float | None = None
+        if row["deletion_time"]:
+            ended = _number(row, "deletion_time", pods, line)
+            runs = max(ended - (came if bound is None else bound), 0) * stretch
         wait = None if bound is None else float(bound - came)
-        arrival = Arrival(_pod(row, pods, line), runs=runs, recorded_wait=wait)
+        arrival = Arrival(_pod(row, pods, line, shares=shares), runs=runs, recorded_wait=wait)
         coming.append((came, line, arrival))
     coming.sort(key=lambda one: one[:2])
     first = coming[0][0] if coming else 0
     return Script(
         title=pods.name.partition(".")[0],
-        objects=[_node(row, nodes, line) for line, row in enumerate(kept, 2)],
+        objects=[_node(row, nodes, line, shares=shares) for line, row in enumerate(kept, 2)],
         steps=[
             Step(float(at - first), arrivals=tuple(one[2] for one in together))
             for at, together in groupby(coming, key=lambda one: one[0])
         ],
         seed=seed,
         admission=False,
-        scored=(RESOURCE, "cpu", "memory"),
+        scored=(RESOURCE if shares else WHOLE_RESOURCE, "cpu", "memory"),
     )
 
 
@@ -109,7 +114,7 @@ def _number(row: dict[str, str], column: str, path: Path, line: int) -> int:
     return found
 
 
-def _node(row: dict[str, str], path: Path, line: int) -> Manifest:
+def _node(row: dict[str, str], path: Path, line: int, *, shares: bool) -> Manifest:
     gpus = _number(row, "gpu", path, line)
     offer: dict[str, Any] = {
         "cpu": f"{_number(row, 'cpu_milli', path, line)}m",
@@ -118,7 +123,7 @@ def _node(row: dict[str, str], path: Path, line: int) -> Manifest:
     }
     labels = {_HOSTNAME: row["sn"]}
     if gpus:
-        offer[RESOURCE] = str(gpus * 1000)
+        offer[RESOURCE if shares else WHOLE_RESOURCE] = str(gpus * 1000 if shares else gpus)
         labels[MODEL] = row["model"]
     return {
         "apiVersion": "v1",
@@ -132,16 +137,21 @@ def _node(row: dict[str, str], path: Path, line: int) -> Manifest:
     }
 
 
-def _pod(row: dict[str, str], path: Path, line: int) -> Manifest:
+def _pod(row: dict[str, str], path: Path, line: int, *, shares: bool) -> Manifest:
     requests = {
         "cpu": f"{_number(row, 'cpu_milli', path, line)}m",
         "memory": f"{_number(row, 'memory_mib', path, line)}Mi",
     }
     if gpus := _number(row, "num_gpu", path, line):
-        requests[RESOURCE] = str(gpus * _number(row, "gpu_milli", path, line))
+        milli = gpus * _number(row, "gpu_milli", path, line)
+        requests[RESOURCE if shares else WHOLE_RESOURCE] = str(milli if shares else gpus)
     spec: Manifest = {
         "containers": [
-            {"name": "main", "image": "pause", "resources": {"requests": requests}},
+            {
+                "name": "main",
+                "image": "pause",
+                "resources": {"requests": requests, "limits": requests},
+            },
         ],
     }
     if models := sorted({model for model in row["gpu_spec"].split("|") if model}):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduling.scenarios import openb
 from tests.perf import command, engine, trace
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.workloads import Workload
@@ -77,13 +78,13 @@ def test_a_trace_is_read_in_the_order_of_creation(tmp_path: Path, packed: bool) 
     assert names == ["first", "second", "plain", "nowhere", "late"]
     result = engine.run(workload, 500, say=quiet)
     assert (result["nodes"], result["placed"]) == (3, 4)
-    assert result["shares"][trace.WHOLE_GPU] == 1.0
+    assert result["shares"][openb.WHOLE_RESOURCE] == 1.0
 
 
 def test_gpus_in_thousandths_are_shared(tmp_path: Path) -> None:
     result = engine.run(trace.read(*excerpt(tmp_path), shared=True), 500, say=quiet)
     assert result["placed"] == 4
-    assert result["shares"][trace.SHARED_GPU] == round(2000 / 3000, 4)
+    assert result["shares"][openb.RESOURCE] == round(2000 / 3000, 4)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_what_is_no_trace_is_refused_by_file_and_line(
     nodes.write_text(text)
     with pytest.raises(SystemExit, match=message):
         command.main(["--trace", str(nodes), str(pods)])
-    with pytest.raises(trace.TraceError, match="No such file"):
+    with pytest.raises(openb.TraceError, match="No such file"):
         trace.read(tmp_path / "absent.csv", pods)
 
 

@@ -211,6 +211,8 @@ PLANTED = {
     "scheduling/controllers/evictions/planted.py": "",
     "scheduling/controllers/workloads/planted.py": "",
     "scheduling/worker/planted.py": "import scheduling.worker.scheduler\n",
+    "scheduling/scenarios/planted.py": "",
+    "scheduling/plugins/shipped/planted.py": "import scheduling.engine.cycle\n",
     "scheduling/plugins/planted.py": "import scheduling.plugins.node_name\n",
     "api/planted.py": "import clusterstate.models, scheduling.worker.binder, api.planted_too\n",
     "api/planted_too.py": (

@@ -12,7 +12,7 @@ from clusterstate.objects.pod import Pod
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import CycleState
-from scheduling.plugins.gpu_fragmentation import (
+from scheduling.plugins.shipped.gpu_fragmentation import (
     FragmentationArgs,
     GPUFragmentation,
     Task,

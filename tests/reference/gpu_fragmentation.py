@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scheduling.framework.v1 import milli_amount, whole_amount
-from scheduling.plugins.gpu_fragmentation import WHOLE, Task
+from scheduling.plugins.shipped.gpu_fragmentation import WHOLE, Task
 
 
 def fragment_plainly(free: tuple[int, int, int], model: str, tasks: Sequence[Task]) -> int:

@@ -139,8 +139,8 @@ class Live:
             self.loaded = True
         for _ in range(2):
             while self.scheduler.cycle(now.timestamp()):
-                self.scheduler.binder.settle(now.timestamp())
-            self.scheduler.binder.settle(now.timestamp())
+                self.scheduler.binder.finish_batch(now.timestamp())
+            self.scheduler.binder.finish_batch(now.timestamp())
             for (name,) in sql.fetch("SELECT name FROM pod WHERE deletion_at IS NOT NULL"):
                 objects.delete("Pod", "default", name, {"gracePeriodSeconds": 0}, now=now)
 
