@@ -78,7 +78,7 @@ class Constraint(msgspec.Struct, frozen=True):
     honor_taints: bool
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Constraints(msgspec.Struct, frozen=True):
     """The constraints of a class: ``hard`` filter, ``soft`` score.
 
     ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
@@ -115,35 +115,37 @@ class PodTopologySpread:
         self._match_label_keys = match_label_keys
         self._policies = node_inclusion_policy
         self._comparison_operators = comparison_operators
-        # Plans are kept on the pod's class, by plugin instance: two profiles may differ.
+        # They are kept on the pod's class, by plugin instance: two profiles may differ.
         number = next(_instances)
         self._memo_key = (NAME, number)
         self._tables_key = (NAME, number, "tables")
 
     # --- compiling -------------------------------------------------------------------------------
 
-    def _plan(self, pod: PodInfo, snapshot: NodeTable) -> Plan:
+    def _constraints(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
         found = pod.memo.get(self._memo_key)
         stated = pod.pod.spec.topology_spread_constraints
-        if isinstance(found, Plan) and (
+        if isinstance(found, Constraints) and (
             stated or found.workload_version == snapshot.workload_version
         ):
             return found
         if stated:
             hard, hard_problem = self._parsed(pod, stated, HARD)
             soft, soft_problem = self._parsed(pod, stated, SOFT)
-            plan = Plan(hard, soft, True, snapshot.workload_version, hard_problem, soft_problem)
+            wanted = Constraints(
+                hard, soft, True, snapshot.workload_version, hard_problem, soft_problem
+            )
         else:
             selector = snapshot.default_selector(pod) if self._defaults else None
             defaults = self._defaults if selector is not None else ()
-            plan = Plan(
+            wanted = Constraints(
                 self._compile(pod, defaults, HARD, selector),
                 self._compile(pod, defaults, SOFT, selector),
                 not self._system,
                 snapshot.workload_version,
             )
-        pod.memo[self._memo_key] = plan
-        return plan
+        pod.memo[self._memo_key] = wanted
+        return wanted
 
     def _parsed(
         self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str
@@ -255,24 +257,24 @@ class PodTopologySpread:
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
         """Return counters and tables of all constraints, up to date."""
-        plan = self._plan(pod, snapshot)
+        wanted = self._constraints(pod, snapshot)
         versions = (snapshot.node_version, snapshot.peer_version)
         found = pod.memo.get(self._tables_key)
         if (
             isinstance(found, _Tables)
             and found.versions == versions
-            and found.plan is plan
+            and found.wanted is wanted
             and found.snapshot is snapshot
         ):
             return found
-        hard_keys = _keys(plan.hard)
-        soft_keys = _keys(plan.soft) if plan.all_keys else ()
+        hard_keys = _keys(wanted.hard)
+        soft_keys = _keys(wanted.soft) if wanted.all_keys else ()
         tables = _Tables(
             versions,
             snapshot,
-            plan,
-            [self._counted(c, hard_keys, pod, snapshot) for c in plan.hard],
-            [self._counted(c, soft_keys, pod, snapshot) for c in plan.soft],
+            wanted,
+            [self._counted(c, hard_keys, pod, snapshot) for c in wanted.hard],
+            [self._counted(c, soft_keys, pod, snapshot) for c in wanted.soft],
         )
         pod.memo[self._tables_key] = tables
         return tables
@@ -291,16 +293,16 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
         """Skip where nothing is required; a selector that does not parse is an error."""
-        plan = self._plan(pod, snapshot)
-        if plan.hard_problem:
-            return None, error(f"get constraints from pod: {plan.hard_problem}")
-        return None, SUCCESS if plan.hard else SKIP
+        wanted = self._constraints(pod, snapshot)
+        if wanted.hard_problem:
+            return None, error(f"get constraints from pod: {wanted.hard_problem}")
+        return None, SUCCESS if wanted.hard else SKIP
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
         """Reject nodes where the pod would make the skew too large, or that lack a key."""
-        hard = self._plan(pod, snapshot).hard
+        hard = self._constraints(pod, snapshot).hard
         if not hard:
             return None
         tables = self._tables(pod, snapshot).hard
@@ -351,7 +353,7 @@ class PodTopologySpread:
         row: int,
         delta: int,
     ) -> None:
-        hard = self._plan(pod, snapshot).hard
+        hard = self._constraints(pod, snapshot).hard
         if not hard or other.info.namespace != pod.namespace:
             return
         tables = self._tables(pod, snapshot).hard
@@ -379,18 +381,18 @@ class PodTopologySpread:
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
         """Find which nodes take part and how many domains they span; Skip without constraints."""
-        plan = self._plan(pod, snapshot)
-        if plan.soft_problem:
-            return error(f"calculating preScoreState: {plan.soft_problem}")
-        if not plan.soft:
+        wanted = self._constraints(pod, snapshot)
+        if wanted.soft_problem:
+            return error(f"calculating preScoreState: {wanted.soft_problem}")
+        if not wanted.soft:
             return SKIP
         ignored = np.zeros(len(rows), np.bool_)
-        if plan.all_keys:
-            for constraint in plan.soft:
+        if wanted.all_keys:
+            for constraint in wanted.soft:
                 ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
         taking_part = ~ignored
         weights = []
-        for constraint in plan.soft:
+        for constraint in wanted.soft:
             if constraint.topology_key == HOSTNAME:
                 size = int(multiplicity[taking_part].sum())
             else:
@@ -408,17 +410,17 @@ class PodTopologySpread:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return the weighted number of matching pods around each node; fewer is better."""
-        plan = self._plan(pod, snapshot)
+        wanted = self._constraints(pod, snapshot)
         weights = state.read(f"{NAME}/weights", list)
         tables = self._tables(pod, snapshot).soft
         score = np.zeros(len(rows), np.float64)
-        for constraint, weight, (counter, table) in zip(plan.soft, weights, tables, strict=True):
+        for constraint, weight, (counter, table) in zip(wanted.soft, weights, tables, strict=True):
             ids = table.column.ids[rows]
             own = constraint.topology_key == HOSTNAME
             here = counter.rows[rows] if own else table.at(rows)
             credit = here * weight + float(constraint.max_skew - 1)
             score = score + np.where(ids >= 0, credit, 0.0)
-        score[_ignored(plan, snapshot, rows)] = 0.0
+        score[_ignored(wanted, snapshot, rows)] = 0.0
         # Half away from zero, as Go rounds; scores are not negative.
         return np.floor(score + 0.5).astype(np.int64)
 
@@ -426,7 +428,7 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
         """Return 100 for the fewest matching pods; nodes that do not take part get 0."""
-        ignored = _ignored(self._plan(pod, snapshot), snapshot, rows)
+        ignored = _ignored(self._constraints(pod, snapshot), snapshot, rows)
         part = scores[~ignored]
         highest = int(part.max(initial=0))
         if highest == 0:
@@ -446,9 +448,9 @@ class PodTopologySpread:
 
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
         """Return the constraints as terms."""
-        plan, tables = self._plan(pod, snapshot), self._tables(pod, snapshot)
+        wanted, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
         terms = []
-        for constraint, (_, table) in zip(plan.hard, tables.hard, strict=True):
+        for constraint, (_, table) in zip(wanted.hard, tables.hard, strict=True):
             terms.append(
                 Term(
                     kind=Kind.HARD,
@@ -460,7 +462,7 @@ class PodTopologySpread:
                     taken=_taken(constraint, pod.namespace),
                 )
             )
-        for constraint, (_, table) in zip(plan.soft, tables.soft, strict=True):
+        for constraint, (_, table) in zip(wanted.soft, tables.soft, strict=True):
             own = constraint.topology_key == HOSTNAME
             terms.append(
                 Term(
@@ -470,7 +472,7 @@ class PodTopologySpread:
                     whole=own,
                     max_skew=constraint.max_skew,
                     by_size=own,
-                    all_keys=plan.all_keys,
+                    all_keys=wanted.all_keys,
                 )
             )
         return terms
@@ -479,11 +481,11 @@ class PodTopologySpread:
         """Return the counts of hard constraints: others may have raised the lowest."""
         if not pod.pod.spec.topology_spread_constraints and not self._defaults:
             return []
-        return [self._counter(one, pod, snapshot) for one in self._plan(pod, snapshot).hard]
+        return [self._counter(one, pod, snapshot) for one in self._constraints(pod, snapshot).hard]
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
         """Return the names of the counts that hard constraints look at."""
-        hard = self._plan(pod, snapshot).hard
+        hard = self._constraints(pod, snapshot).hard
         return frozenset(counter_id(one.selector, (pod.namespace,)) for one in hard)
 
     # --- caching ---------------------------------------------------------------------------------
@@ -494,8 +496,8 @@ class PodTopologySpread:
             return None
         if not self._defaults or snapshot.default_selector(pod) is None:
             return ()
-        plan = self._plan(pod, snapshot)
-        return None if plan.hard or plan.soft else ()
+        wanted = self._constraints(pod, snapshot)
+        return None if wanted.hard or wanted.soft else ()
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
@@ -515,13 +517,13 @@ class _Tables:
         self,
         versions: tuple[int, int],
         snapshot: NodeTable,
-        plan: Plan,
+        wanted: Constraints,
         hard: list[tuple[Counter, Table]],
         soft: list[tuple[Counter, Table]],
     ) -> None:
         self.versions = versions
         self.snapshot = snapshot
-        self.plan = plan
+        self.wanted = wanted
         self.hard = hard
         self.soft = soft
 
@@ -564,9 +566,9 @@ def _keys(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
     return tuple(sorted({constraint.topology_key for constraint in constraints}))
 
 
-def _ignored(plan: Plan, snapshot: NodeTable, rows: Rows) -> Mask:
+def _ignored(wanted: Constraints, snapshot: NodeTable, rows: Rows) -> Mask:
     ignored = np.zeros(len(rows), np.bool_)
-    if plan.all_keys:
-        for constraint in plan.soft:
+    if wanted.all_keys:
+        for constraint in wanted.soft:
             ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
     return ignored

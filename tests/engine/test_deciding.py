@@ -26,7 +26,7 @@ from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import build_snapshot, kubernetes_framework
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 
 Manifest = dict[str, Any]
 
@@ -41,7 +41,7 @@ def _judged_by(request: pytest.FixtureRequest) -> Iterator[None]:
 def same(snapshot: Snapshot, decider: Decider, pod: PodToPlace, seed: int, draw: int) -> Decision:
     options = Options(seed=seed)
     plain = schedule_pod(snapshot, kubernetes_framework(), pod, options, draw=draw)
-    assert told(decider.decide(pod, options, draw=draw)) == told(plain)
+    assert facts_of(decider.decide(pod, options, draw=draw)) == facts_of(plain)
     return plain
 
 
@@ -131,6 +131,6 @@ def test_the_cache_decides_a_batch_as_the_reference_path() -> None:
         framework = kubernetes_framework()
         decider = Decider(snapshot, framework) if cached else None
         decisions = schedule_batch(snapshot, framework, pods, Options(seed=7), decider=decider)
-        decided.append([told(d) for d in decisions])
+        decided.append([facts_of(d) for d in decisions])
     assert decided[0] == decided[1]
     assert all(d["node_name"] for d in decided[0])

@@ -23,7 +23,7 @@ from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.engine.test_runs import state_of
 from tests.harness import build_snapshot, kubernetes_framework
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 
 Manifest = dict[str, Any]
 
@@ -140,7 +140,7 @@ def test_a_run_of_plain_pods_decides_as_the_reference_path(
                     )
                 )
             for slow, fast in zip(*decided, strict=True):
-                assert told(fast) == told(slow)
+                assert facts_of(fast) == facts_of(slow)
             for part in decided[1].parts:
                 if isinstance(part, Run):
                     assert_bodies_say_the_same(part)
@@ -278,5 +278,5 @@ def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.Monk
             found += schedule_batch(
                 snapshot, framework, pods, Options(seed=9), draw=len(found), decider=decider
             )
-        decided.append([told(decision) for decision in found])
+        decided.append([facts_of(decision) for decision in found])
     assert decided[0] == decided[1]

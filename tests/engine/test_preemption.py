@@ -29,7 +29,7 @@ from scheduling.plugins.default_preemption import DefaultPreemption, potential_r
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.engine import lanes
 from tests.harness import kubernetes_framework, same_victims
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
@@ -182,7 +182,7 @@ def _assert_a_run_decides_as_the_reference(nodes: int) -> None:
             (cached,) = schedule_batch(
                 snapshot, framework, [pod], options, draw=number, decider=decider
             )
-            assert told(cached) == told(fresh)
+            assert facts_of(cached) == facts_of(fresh)
             if cached.nomination is not None:
                 for victim in cached.nomination.victims:
                     snapshot.remove_pod(victim.key)

@@ -29,7 +29,7 @@ from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.engine.test_runs import assert_counts_are_true, read
 from tests.harness import framework_with, kubernetes_framework
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 from tests.strategies import HOSTNAME, ZONE
 
 Manifest = dict[str, Any]
@@ -163,7 +163,7 @@ class Sides:
         self.draw += len(pods)
         slow, fast = list(found[0]), list(found[1])
         for expected, decided in zip(slow, fast, strict=True):
-            assert told(decided) == told(expected)
+            assert facts_of(decided) == facts_of(expected)
         for part in found[1].parts:
             if isinstance(part, Run):
                 self.by_loop += len(part)
@@ -320,7 +320,7 @@ class Quarter:
 def test_another_packages_rule_about_nodes_alone_is_decided_by_the_loop(
     place: int | None,
 ) -> None:
-    """Wherever its filter stands, and told in the order of the filters."""
+    """Wherever its filter stands, and named in the order of the filters."""
     framework = framework_with(Quarter(), place, weight=2)
     sides = Sides([world(66, 3), world(66, 3)], 4, framework)
     base = make_pod("p")

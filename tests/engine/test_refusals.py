@@ -1,4 +1,4 @@
-"""A pod refused by an earlier refusal is told what a fresh look says, whatever happened between."""
+"""A pod refused by an earlier refusal hears what a fresh look says, whatever happened between."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import build_snapshot, kubernetes_framework
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 
 Manifest = dict[str, Any]
 
@@ -41,7 +41,7 @@ def _compiled() -> Iterator[None]:
 
 def everything(decision: Decision, snapshot: Snapshot) -> Manifest:
     """What is written down of a decision: the record, its body, its table."""
-    found = told(decision)
+    found = facts_of(decision)
     if not decision.scheduled and decision.node_count:
         found["body"] = pack(decision)
         found["table"] = unpack_table(pack_table(decision, snapshot)).nodes

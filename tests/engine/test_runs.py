@@ -28,7 +28,7 @@ from tests import strategies
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import build_snapshot, kubernetes_framework
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 
 Manifest = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -275,8 +275,8 @@ def agree(
             wanted = [pods[kind % len(pods)] for kind in which]
             plain, cached, compiled = (w.place(keys, wanted, seed, draw) for w in worlds)
             for slow, middle, fast in zip(plain, cached, compiled, strict=True):
-                assert told(middle) == told(slow)
-                assert told(fast) == told(slow)
+                assert facts_of(middle) == facts_of(slow)
+                assert facts_of(fast) == facts_of(slow)
             for part in compiled.parts:
                 if isinstance(part, Run):
                     assert [read(b) for b in part.bodies()] == [read(pack(d)) for d in part]
@@ -388,7 +388,7 @@ def small_case(pods: int) -> tuple[list[Decision], list[Decision], int]:
 def test_one_run_decides_for_pods_of_all_kinds_while_nodes_fill_up() -> None:
     """The compiled loop really is what decides."""
     plain, compiled, by_runs = small_case(90)
-    assert [told(d) for d in compiled] == [told(d) for d in plain]
+    assert [facts_of(d) for d in compiled] == [facts_of(d) for d in plain]
     assert any(r.status.reasons == ("Too many pods",) for d in plain for r in d.rejections)
     assert by_runs >= 80
 
@@ -398,7 +398,7 @@ def test_classes_that_find_no_room_are_decided_without_runs(
 ) -> None:
     monkeypatch.setattr(counter_columns, "_BYTES", 600)
     plain, others, by_runs = small_case(60)
-    assert [told(d) for d in others] == [told(d) for d in plain]
+    assert [facts_of(d) for d in others] == [facts_of(d) for d in plain]
     assert by_runs < 60
 
 
@@ -430,12 +430,12 @@ def test_without_compilation_the_same_loops_are_plain_python() -> None:
     program = (
         "from types import FunctionType\n"
         "from scheduling.engine import fast_lane as lane\n"
-        "from tests.engine.test_runs import small_case, told\n"
+        "from tests.engine.test_runs import small_case, facts_of\n"
         "assert lane.warm()\n"
         "from scheduling.engine.compiled import loop\n"
         "assert isinstance(loop.decide, FunctionType)\n"
         "plain, others, by_runs = small_case(40)\n"
-        "assert [told(d) for d in others] == [told(d) for d in plain]\n"
+        "assert [facts_of(d) for d in others] == [facts_of(d) for d in plain]\n"
         "assert by_runs >= 35, by_runs\n"
     )
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}

@@ -26,7 +26,7 @@ from scheduling.plugins.catalogue import build_framework
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import kubernetes_profile
-from tests.properties.test_recorded_worlds import told
+from tests.properties.test_recorded_worlds import facts_of
 
 GPU = "example.com/gpu"
 SHAPE = ((0, 10), (40, 3), (100, 7))
@@ -112,6 +112,6 @@ def test_any_strategy_over_any_resources(
         options = Options(seed=3, tie_break=tie_break, preempt=False)
         decided.append(schedule_batch(snapshot, framework, batch, options, decider=decider))
     plain, fast = list(decided[0]), list(decided[1])
-    assert [told(decision) for decision in fast] == [told(decision) for decision in plain]
+    assert [facts_of(decision) for decision in fast] == [facts_of(decision) for decision in plain]
     by_loop = sum(len(part) for part in decided[1].parts if isinstance(part, Run))
     assert by_loop == sum(decision.scheduled for decision in plain) > 60

@@ -174,7 +174,7 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
             plain = schedule_pod(snapshot, framework, pod, options, draw=number)
             if plain.outcome != "error":
                 cached = decider.decide(pod, options, draw=number)
-                assert cached is None or told(cached) == told(plain)
+                assert cached is None or facts_of(cached) == facts_of(plain)
             assume_or_nominate(snapshot, pod, plain)
             if plain.scheduled:
                 keys.append(pod.key)
@@ -187,7 +187,7 @@ def test_the_cache_decides_as_the_plain_path(seed: int) -> None:
             snapshot.remove_node(chance.choice(list(snapshot.node_names())))
 
 
-def told(decision: Decision) -> Manifest:
+def facts_of(decision: Decision) -> Manifest:
     """Everything that a decision says, in values that compare."""
     fields = msgspec.structs.asdict(decision)
     fields.pop("best_scores", None)
