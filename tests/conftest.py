@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 import redis
+from django.conf import settings as django_settings
 from django.core.management import CommandError
 from django.db import connection
 from django.test import TransactionTestCase
@@ -14,6 +16,9 @@ from pytest_django import DjangoDbBlocker
 
 from clusterstate import memory
 from tests.live import Service, state_folder
+
+if TYPE_CHECKING:
+    from tests.api.serve import Server
 
 # A property says nothing about speed, and machines may be slow.
 settings.register_profile(
@@ -81,6 +86,25 @@ def live() -> Iterator[Service]:
             yield service
         finally:
             service.stop()
+
+
+@pytest.fixture(scope="session")
+def web_process(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator["Server"]:
+    """The web process's own server, in a thread of the tests, for the whole run.
+
+    It writes no audit log but in the tests about that, since tables are emptied between tests.
+    """
+    from tests.api.serve import serving
+
+    django_settings.AUDIT_KEEP_HOURS = 0
+    with django_db_blocker.unblock(), serving() as found:
+        yield found
+
+
+@pytest.fixture
+def server(web_process: "Server", transactional_db: None) -> "Server":
+    """The server on an empty database."""
+    return web_process
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 
@@ -144,22 +143,3 @@ def runner(api):
     runner = Runner()
     yield runner
     runner.scheduler.binder.close()
-
-
-@pytest.fixture(scope="session")
-def web_process(django_db_setup, django_db_blocker):
-    """The web process's own server, in a thread of the tests, for the whole run.
-
-    It writes no audit log but in the tests about that, since tables are emptied between tests.
-    """
-    from tests.api.serve import serving
-
-    settings.AUDIT_KEEP_HOURS = 0
-    with django_db_blocker.unblock(), serving() as found:
-        yield found
-
-
-@pytest.fixture
-def server(web_process, transactional_db):
-    """The server on an empty database."""
-    return web_process

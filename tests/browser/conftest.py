@@ -31,7 +31,7 @@ _MOVING = (
     NoSuchElementException,
     StaleElementReferenceException,
 )
-_FLAGS = (
+FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -135,7 +135,7 @@ def browser(live_server: object, tmp_path: Path) -> Iterator[Browser]:
         pytest.skip("no chromium and chromedriver here: make browser-deps installs them (as root)")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (*_FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "WARNING"})
     driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))

@@ -1,0 +1,220 @@
+"""The console in a real browser: a tour by keyboard, live changes, and every page by axe.
+
+``CONSOLE_PICTURES=docs/images make test ARGS=tests/browser/test_console.py`` makes the pictures of
+docs/console.md anew.
+"""
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from clusterstate import catalogue
+from clusterstate.actions import objects
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from tests.api.serve import Server
+from tests.browser.conftest import CHROMIUM, DRIVER, FLAGS, Browser
+from tests.clock import NOW
+from tests.clusterstate.support import bind, create_node, manifest, new_pod
+
+PASSWORD = "pass word 123"
+PICTURES = os.environ.get("CONSOLE_PICTURES")
+ZONE = "topology.kubernetes.io/zone"
+AXE = Path(__file__).parent / "vendor/axe-4.14.1.min.js.gz"
+REFUSAL = "0/60 nodes are available: 60 Insufficient cpu."
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "web",
+    "uid": "6f4e0f86-0000-4000-8000-000000000001",
+    "controller": True,
+}
+PAGES = {
+    "fleet": "/console/",
+    "nodes": "/console/nodes/",
+    "node": "/console/nodes/node-07/",
+    "pods": "/console/pods/",
+    "pod": "/console/pods/default/web-0/",
+    "waiting": "/console/waiting/",
+    "why": "/console/pods/default/big-0/why",
+    "drain": "/console/change?do=drain&node=node-07",
+    "evictions": "/console/evictions/",
+    "policies": "/console/policies/",
+    "objects": "/console/objects/Namespace/",
+    "object": "/console/objects/Namespace/-/default/",
+    "audit": "/console/audit/",
+}
+PICTURED = {"fleet", "fleet-dark", "fleet-phone", "node", "drain"}
+RUN_AXE = """
+const done = arguments[arguments.length - 1];
+axe.run({resultTypes: ['violations']}).then(found => done(found.violations
+  .filter(one => one.impact === 'serious' || one.impact === 'critical')
+  .map(one => [one.id, one.nodes.map(node => node.html.slice(0, 160))])));
+"""
+
+
+def owned(name: str, node: str) -> None:
+    """Create a pod that a controller would make again, on a node."""
+    assert bind(new_pod(name, cpu="700m"), node)
+
+    def own(pod: Any) -> Any:
+        return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [OWNER]}}
+
+    objects.update("Pod", "default", name, own, now=NOW)
+
+
+@pytest.fixture
+def cluster(server: Server) -> None:
+    catalogue.reload()
+    User.objects.create_superuser("anna", password=PASSWORD)
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    pods = 0
+    for number in range(60):
+        parts: dict[str, Any] = {}
+        if number % 17 == 3:
+            parts["taints"] = [taint]
+        if number % 13 == 5:
+            parts["unschedulable"] = True
+        labels = {ZONE: "abc"[number % 3], "disktype": "ssd" if number % 2 else "hdd"}
+        create_node(f"node-{number:02}", labels=labels, **parts)
+        for _ in range(0 if parts else number % 6):
+            owned(f"web-{pods}", f"node-{number:02}")
+            pods += 1
+    for number in range(3):
+        refusal = Unschedulable(
+            pod_id=new_pod(f"big-{number}", cpu="64"),
+            message=REFUSAL,
+            rejected_by=("NodeResourcesFit",),
+        )
+        set_unschedulable([refusal], now=NOW)
+
+
+@pytest.fixture
+def console(server: Server, cluster: None, tmp_path: Path) -> Iterator[Browser]:
+    """A fresh browser in front of the console, signed in."""
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("no chromium and chromedriver here: make browser-deps installs them (as root)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
+    found = Browser(driver, f"http://127.0.0.1:{server.port}")
+    try:
+        found.open("/")
+        found.fill("#id_username", "anna")
+        found.fill("#id_password", PASSWORD)
+        found.click(".sign-in button.primary")
+        found.find("#live[data-state=live]")
+        yield found
+    finally:
+        driver.quit()
+
+
+def emulate(console: Browser, *, dark: bool = False, phone: bool = False) -> None:
+    """Let the browser be in the dark, or a phone."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    console.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    width, height = (390, 844) if phone else (1440, 900)
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
+    console.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def press(console: Browser, *keys: str) -> None:
+    console.driver.switch_to.active_element.send_keys(*keys)
+
+
+def eventually(console: Browser, holds: Callable[[], object]) -> None:
+    console._until(lambda _: holds(), 60)
+
+
+def test_a_node_is_found_drained_and_seen_to_empty_by_keyboard_alone(console: Browser) -> None:
+    console.find("#map[data-drawn='60']")
+    script = "return document.getElementById('map').focus()"
+    console.driver.execute_script(script)
+    press(console, Keys.END, Keys.ARROW_LEFT)
+    console.sees("Enter opens")
+    assert float(console.find("#map").get_attribute("data-milliseconds") or 99) < 16
+
+    press(console, Keys.CONTROL, "k")
+    console.find("#palette-input").send_keys("node-11")
+    eventually(console, lambda: "node-11" in console.find("#palette-found").text)
+    press(console, Keys.ENTER)
+    console.sees("Labels and taints")
+    assert console.driver.current_url.endswith("/console/nodes/node-11/")
+
+    console.driver.find_element(By.TAG_NAME, "body").send_keys("d")
+    console.sees("Cordon and evict 5 pods")
+    assert "unschedulable" not in manifest("Node", "", "node-11")["spec"]
+    console.find("#confirm").send_keys(Keys.ENTER)
+    console.sees("The drain is done")
+    assert manifest("Node", "", "node-11")["spec"]["unschedulable"] is True
+
+    console.driver.find_element(By.TAG_NAME, "body").send_keys("gn")
+    console.find("#q").send_keys("is:cordoned")
+    console.sees("node-11")
+    eventually(console, lambda: "node-07" not in console.text())
+    assert "q=is%3Acordoned" in console.driver.current_url
+    console.driver.find_element(By.TAG_NAME, "body").send_keys(Keys.ESCAPE)
+    console.find("#q").send_keys(Keys.ESCAPE)
+    console.driver.find_element(By.TAG_NAME, "body").send_keys("gw")
+    console.sees(REFUSAL)
+    assert console.complaints() == []
+
+
+def test_a_change_is_seen_without_asking_for_it(console: Browser) -> None:
+    console.open("/console/nodes/?q=node-00")
+    console.find("#live[data-state=live]")
+    console.sees("0 / 4")
+    console.click("td.tick input")
+    console.sees("1 node chosen")
+    assert bind(new_pod("fresh", cpu="1500m"), "node-00")
+    console.sees("1.5 / 4")
+    chosen = console.driver.find_element(By.CSS_SELECTOR, "td.tick input")
+    assert chosen.is_selected()
+    objects.delete("Node", "", "node-00", now=NOW)
+    console.sees("No node matches")
+    assert console.complaints() == []
+
+
+def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser) -> None:
+    axe = gzip.decompress(AXE.read_bytes()).decode()
+    found: list[Any] = []
+    for name, path in PAGES.items():
+        emulate(console)
+        console.open(path)
+        console.find("main")
+        if name == "fleet":
+            console.find("#map[data-drawn='60']")
+            console.sees("Last decisions")
+        console.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+        for look in ("", "-dark", "-phone"):
+            emulate(console, dark=look == "-dark", phone=look == "-phone")
+            keep(console, f"{name}{look}")
+            found += [(name + look, *one) for one in console.driver.execute_async_script(RUN_AXE)]
+            width = console.driver.execute_script("return document.documentElement.scrollWidth")
+            if look == "-phone" and width > 390:
+                found.append((name, "wider than the screen", width))
+        loaded = console.driver.execute_script(
+            "return performance.getEntriesByType('resource').map(one => one.name)"
+        )
+        found += [one for one in loaded if not one.startswith(console._address)]
+    assert found == []
+    assert console.complaints() == []
+
+
+def keep(console: Browser, name: str) -> None:
+    """Take a picture for the documentation, where that is asked for."""
+    if PICTURES and name in PICTURED:
+        console.driver.execute_script("scrollTo(0, 0)")
+        Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        console.driver.save_screenshot(f"{PICTURES}/console-{name}.png")
