@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 
 from clusterstate import sql
-from clusterstate.actions import history, past
+from clusterstate.actions import history, objects, past
 from clusterstate.objects import document
 from clusterstate.objects.kinds import KINDS
 from clusterstate.queries import past as reading
@@ -134,22 +134,13 @@ class _Day:
                 self._pods_go(tick - 4, at)
 
     def _nodes_begin(self) -> None:
-        sql.run(
-            """
-            WITH new AS MATERIALIZED (
-                SELECT n, nextval('change_revision') AS revision,
-                       nextval('document_id_seq') AS doc FROM generate_series(0, %s::int - 1) n),
-            docs AS (INSERT INTO document (id, text)
-                     SELECT doc, replace(%s, '"NAME"', '"node-' || n || '"') FROM new),
-            rows AS (INSERT INTO node (uid, name, document_id, revision, labels, created_at,
-                                       unschedulable, placement_revision)
-                     SELECT gen_random_uuid(), 'node-' || n, doc, revision, '{}', %s::timestamptz,
-                            false, revision FROM new RETURNING id, name, document_id, revision)
-            INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id)
-            SELECT revision, %s::timestamptz, 2, 1, id, '', name, document_id FROM rows
-            """,
-            (self.nodes, self.node_text, self.begin, self.begin),
-        )
+        kind = KINDS["Node"]
+        for first in range(0, self.nodes, 500):
+            manifests = [
+                _named(_reporting(node(number)), f"node-{number}")
+                for number in range(first, min(first + 500, self.nodes))
+            ]
+            objects.create_all([(kind, "", one) for one in manifests], now=self.begin)
 
     def _report(self, at: datetime) -> None:
         text = self.node_text.replace("2026-01-01T00:00:00Z", document.format_time(at))
@@ -226,6 +217,10 @@ def _reporting(manifest: Manifest) -> Manifest:
     status = {**(manifest.get("status") or {}), "images": images, "conditions": conditions}
     metadata = {**manifest["metadata"], "name": "NAME"}
     return {"apiVersion": "v1", "kind": "Node", **manifest, "metadata": metadata, "status": status}
+
+
+def _named(manifest: Manifest, name: str) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "name": name}}
 
 
 def _placed(manifest: Manifest) -> Manifest:
