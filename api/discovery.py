@@ -114,6 +114,13 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "verbs": ["get", "list"],
         },
         {
+            "name": "waitingtimes",
+            "singularName": "waitingtimes",
+            "namespaced": True,
+            "kind": "WaitingTimes",
+            "verbs": ["list"],
+        },
+        {
             "name": "waitingpods",
             "singularName": "waitingpod",
             "namespaced": True,
@@ -154,9 +161,13 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
                 "singularName": kind.lower(),
                 "namespaced": False,
                 "kind": kind,
-                "verbs": ["create"],
+                "verbs": verbs,
             }
-            for plural, kind in (("headroom", "Headroom"), ("simulations", "Simulation"))
+            for plural, kind, verbs in (
+                ("headroom", "Headroom", ["create", "list"]),
+                ("nodeadvice", "NodeAdvice", ["create"]),
+                ("simulations", "Simulation", ["create"]),
+            )
         ),
     ],
     ("node.k8s.io", "v1"): [

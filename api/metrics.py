@@ -19,12 +19,14 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions import metrics as actions
 from clusterstate.metrics import apiserver
 from clusterstate.metrics.families import Counter, Histogram
+from clusterstate.objects.errors import StatusError
 from clusterstate.queries import metrics as queries
 from clusterstate.queries.eviction_timers import LATENESS_BOUNDS, timer_totals
 from clusterstate.queries.queue import oldest_untried, pending_counts, refused_counts
-from scheduling.answers import questions
+from scheduling.answers import advisor, questions
 
 _PATIENCE_SECONDS = 5.0
+_ADVISOR_SECONDS = 1.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER_PATHS = frozenset(
     {
@@ -272,6 +274,29 @@ def _disk() -> Iterator[str]:
         )
 
 
+def _headroom() -> Iterator[str]:
+    try:
+        items = advisor.ask("room", {}, deadline=_ADVISOR_SECONDS)["items"]
+    except StatusError:
+        items = []  # no advisor answers in time: a scrape does not wait for one
+    yield exposition.gauge(
+        "stowage_headroom_pods",
+        "Pods of a shape that would still find room.",
+        {(one["metadata"]["name"],): one["status"]["fits"] for one in items},
+        ["shape"],
+    )
+    yield exposition.gauge(
+        "stowage_headroom_blocked_nodes",
+        "Nodes that the pod after the last of a shape is kept off, by plugin and reason.",
+        {
+            (one["metadata"]["name"], blocker["plugin"], blocker["reason"]): blocker["nodes"]
+            for one in items
+            for blocker in one["status"]["blockers"]
+        },
+        ["shape", "plugin", "reason"],
+    )
+
+
 def text() -> str:
     """Return the text of a scrape. Queries.
 
@@ -283,7 +308,7 @@ def text() -> str:
     """
     actions.add()
     parts = [exposition.totals(queries.totals()), exposition.gauges(queries.gauges())]
-    for ask in (_timers, _followers, _queue, _loops, _disk):
+    for ask in (_timers, _followers, _queue, _loops, _headroom, _disk):
         parts += ask()
     return "".join(parts)
 

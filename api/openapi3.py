@@ -363,6 +363,7 @@ _OWN_KINDS: Final = {
     "Eviction": "A pod that will be evicted, when, and why.",
     "Explanation": "Why a pod waits or is where it is: what every filter says of every node.",
     "Headroom": "How many more pods of a sort the cluster can take.",
+    "NodeAdvice": "Which nodes to add for the pods that wait, from a catalogue with prices.",
     "NodeUsage": "What an agent measured on its node.",
     "Permit": "Allows or rejects a pod that waits for permission.",
     "Replay": "From where on a webhook's events are to be delivered again.",
@@ -372,6 +373,7 @@ _OWN_KINDS: Final = {
     "WaitingGroup": "Pods that wait for the same reasons, and what would let them in.",
     "WaitingPod": "A pod that waits for permission.",
     "Webhook": "Who is to be told of events over HTTP.",
+    "WaitingTimes": "How long pods wait and waited, against a goal, and which of them starve.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }
 _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
@@ -423,6 +425,13 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
     ),
     "waitinggroups": (
         _parameter("remedies", "true: find out what would help the largest groups.", "boolean"),
+    ),
+    "waitingtimes": (
+        _parameter(
+            "by", "reason, namespace, priority, priorityClass, runtimeClass, profile or stage."
+        ),
+        _parameter("goalSeconds", "What is longer is over the goal.", "integer"),
+        _parameter("pastSeconds", "How far back placed pods count.", "integer"),
     ),
     "selections": (_parameter("overlapping", "true: only what shares something with another."),),
 }

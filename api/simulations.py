@@ -4,14 +4,16 @@ The answers to the first two come from an advisor (``scheduling.answers.advisor`
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from rest_framework.response import Response
 
 from api import renderers, replies
-from api.own import OwnViewSet
+from api.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
+from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from scheduling.answers import advisor
@@ -40,15 +42,42 @@ class SimulationsViewSet(QuestionViewSet):
         return _asked("simulation", document)
 
 
-class HeadroomViewSet(QuestionViewSet):
-    """How many more of this pod fit, and what blocks the next one?"""
+KIND: Final = Kind(
+    name="Headroom",
+    group=GROUP,
+    plural="headroom",
+    singular="headroom",
+    wire_type=msgspec.Struct,
+)
 
-    kind = "Headroom"
-    resource = "headroom"
+
+class HeadroomViewSet(QuestionViewSet):
+    """How many more of this pod fit, and what blocks the next one? Of usual shapes by a list."""
+
+    kind = KIND.name
+    resource = KIND.plural
+    renderer_classes = renderers.OF_OBJECTS
+
+    def list(self, request: Request) -> Response:
+        """Return a HeadroomList: the shapes of the settings (``STOWAGE_HEADROOM_SHAPES``)."""
+        found = advisor.ask("room", {})
+        metadata = replies.list_metadata(found["revision"])
+        return replies.reply(replies.Made(KIND, found["items"], metadata))
 
     def ask(self, document: Any) -> Manifest:
         """Return the document with ``status.fits`` and ``status.blockers``."""
         return _asked("headroom", document)
+
+
+class NodeAdviceViewSet(QuestionViewSet):
+    """Which nodes to add for the pods that wait?"""
+
+    kind = "NodeAdvice"
+    resource = "nodeadvice"
+
+    def ask(self, document: Any) -> Manifest:
+        """Return ``status`` with the cheapest nodes found, and the pods that they free."""
+        return _asked("node-advice", document)
 
 
 class RuntimeClassNodesViewSet(OwnViewSet):

@@ -375,6 +375,13 @@ def _selection(item: Manifest, now: datetime) -> Cells:
     ]
 
 
+def _headroom(item: Manifest, now: datetime) -> Cells:
+    status = item["status"]
+    told = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
+    fits = f"{status['fits']}+" if status["limited"] else str(status["fits"])
+    return [name_of(item), fits, status["nodeCount"], "; ".join(told) or NONE]
+
+
 def _waiting_group(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     told = [
@@ -506,6 +513,7 @@ PRINTERS: dict[str, Printer] = {
     "WaitingPod": Printer(
         [NAME, *columns_of("Node", "Waiting For", "Time Left"), AGE], _waiting_pod
     ),
+    "Headroom": Printer([NAME, *columns_of("Fits", "Nodes:integer", "Next Blocked By")], _headroom),
     "WaitingGroup": Printer(
         [NAME, *columns_of("Pods:integer", "State", "Blocked By", "Oldest::1"), AGE],
         _waiting_group,

@@ -15,6 +15,9 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from clusterstate.objects import shapes
+from clusterstate.objects.shapes import Shape
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -81,6 +84,14 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 def words(name: str, default: str) -> list[str]:
     """Return the comma-separated parts, without blanks around them and without empty ones."""
     return [part.strip() for part in text(name, default).split(",") if part.strip()]
+
+
+def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:
+    """Return shapes of pods (``objects.shapes``)."""
+    try:
+        return shapes.parse(text(name, default))
+    except shapes.ShapeError as error:
+        raise ImproperlyConfigured(f"{name}: {error}.") from None
 
 
 def chosen(name: str, known: Sequence[str]) -> frozenset[str]:

@@ -49,6 +49,15 @@ DECISION_SECONDS = environment.integer(
 PAST_HOURS = environment.integer("STOWAGE_PAST_HOURS", 168, at_least=0, at_most=10 * 365 * 24)
 # Where webhooks may send to: host names, addresses, networks, or "public"; without any: nowhere.
 WEBHOOK_TARGETS = environment.words("STOWAGE_WEBHOOK_TARGETS", "")
+# Pods that wait longer than this are over the goal of `waitingtimes`.
+WAITING_GOAL_SECONDS = environment.integer(
+    "STOWAGE_WAITING_GOAL_SECONDS", 300, at_least=1, at_most=30 * 24 * 3600
+)
+# Pods of these sizes are counted by `/metrics`: how many more of each would find room.
+HEADROOM_SHAPES = environment.pod_shapes(
+    "STOWAGE_HEADROOM_SHAPES",
+    "small=cpu:500m memory:1Gi, medium=cpu:2 memory:8Gi, large=cpu:8 memory:32Gi",
+)
 WEB_THREADS = environment.integer("STOWAGE_WEB_THREADS", 4, at_least=1, at_most=64)
 WEB_WORKERS = environment.integer("STOWAGE_WEB_WORKERS", 1, at_least=1, at_most=64)
 # Scheduler processes that `manage.py up` runs: one works, the others follow and can take over.

@@ -213,8 +213,12 @@ _AGGREGATED: Final[dict[str, tuple[str, tuple[Rule, ...]]]] = {
         (
             on("get", "", "pods/decisions"),
             on("get", "stowage.dev", "pods/why"),
-            on(_READ, "stowage.dev", "evictions selections waitinggroups waitingpods"),
-            on("create", "stowage.dev", "headroom simulations"),
+            on(
+                _READ,
+                "stowage.dev",
+                "evictions headroom selections waitinggroups waitingpods waitingtimes",
+            ),
+            on("create", "stowage.dev", "headroom nodeadvice simulations"),
         ),
     ),
 }
@@ -264,7 +268,7 @@ def _reading() -> tuple[Rule, ...]:
         on(_READ, "events.k8s.io", "events"),
         on("get", "node.k8s.io", "runtimeclasses/nodes"),
         on(_READ, "stowage.dev", "*"),
-        on("create", "stowage.dev", "headroom simulations"),
+        on("create", "stowage.dev", "headroom nodeadvice simulations"),
     )
 
 

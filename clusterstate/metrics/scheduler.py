@@ -83,6 +83,12 @@ cached = families.gauge(
     "type",
     source=KUBERNETES,
 )
+waited_refused = families.histogram(
+    "stowage_refused_pod_waiting_seconds",
+    "Time from when a pod came until it was bound, of pods that a plugin refused meanwhile.",
+    "plugin", "namespace", "priority",
+    bounds=families.exponential(0.1, 4, 10),
+)  # fmt: skip
 waited = families.histogram(
     "stowage_pod_waiting_seconds",
     "Time from when a pod came to the queue until it was bound, by profile and priority.",

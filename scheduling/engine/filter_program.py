@@ -4,6 +4,7 @@ A filter takes part by what it states (``framework.terms``, ``Locality.NODE``).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -28,9 +29,9 @@ from scheduling.framework.terms import (
 )
 from scheduling.framework.types import PodInfo
 
+UNLIMITED: Final = 2**62
+"""Stands for any number of pods."""
 _NO_MINIMUM = 2**31 - 1
-
-
 _MOST_CHECKS = 15
 """Two bits for each amount and one for places must fit into ``loop.STEP_BITS``."""
 
@@ -195,6 +196,24 @@ class FilterProgram:
     def stays_in_rows(self) -> bool:
         """Whether the pods of one row do not matter to another row."""
         return all(kind in (loop.STATIC, loop.FIT, loop.COUNT) for kind, _, _ in self._rows)
+
+    def own_limits(self) -> Int64 | None:
+        """Return how many pods of the class each row takes as far as counts say, int64 (capacity,).
+
+        ``UNLIMITED`` where pods of the class do not count, 1 where one keeps the next away from its
+        row. ``None`` where a pod of the class matters to other rows than its own.
+        """
+        limits = np.full(self._snapshot.capacity, UNLIMITED, np.int64)
+        mine = self.terms().seat[self.info.peer]
+        for number in np.flatnonzero(mine).tolist():
+            stated = self._terms[number].stated
+            if stated is None:
+                limits[:] = 1
+            elif stated.kind in (Kind.ANTI, Kind.EXISTING) and stated.single:
+                limits[self._domain[number] >= 0] = 1
+            else:
+                return None
+        return limits
 
     # --- arrays ----------------------------------------------------------------------------------
 

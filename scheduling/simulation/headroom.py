@@ -1,12 +1,15 @@
 """How many more of a pod fit, and what stops the next one, by reason and number of nodes.
 
-The pod is placed again and again in the world of a simulation until it fits nowhere, so that
-overhead, anti-affinity, spreading and whatever else the profile judges count as they would.
+Where pods of the kind matter to their own nodes alone, they are counted at once (``room``). Else
+the pod is placed again and again in the world of a simulation until it fits nowhere, so that
+affinity, spreading and whatever else the profile judges count as they would.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from clusterstate.objects.errors import (
     INVALID,
@@ -22,7 +25,10 @@ from scheduling.engine import deciding
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import ERROR, Decision
+from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
+from scheduling.framework.types import PodInfo
 from scheduling.simulation.document import (
     API_VERSION,
     GROUP,
@@ -33,23 +39,28 @@ from scheduling.simulation.document import (
     type_error,
 )
 from scheduling.simulation.preparing import admitted
+from scheduling.simulation.room import room_for
 from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base
 
 KIND: Final = "Headroom"
 DEFAULT_LIMIT: Final = 10_000
 LARGEST_LIMIT: Final = 1_000_000
+_KEY: Final = "headroom"
 _FIRST_BATCH: Final = 16
 _LARGEST_BATCH: Final = 256
 """Pods decided between two looks at whether the answer takes too long."""
 
 
 class Headroom(msgspec.Struct, frozen=True):
-    """A question: the world and how to decide, the pod, and when to stop counting."""
+    """A question: the world and how to decide, the pod, and when to stop counting.
+
+    ``limit`` ``None``: at ``DEFAULT_LIMIT`` where pods have to be placed one by one, else never.
+    """
 
     simulation: Simulation
     pod: Given
-    limit: int
+    limit: int | None
 
 
 def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
@@ -69,12 +80,12 @@ def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
     errors: list[FieldError] = []
     spec = document.get("spec")
     pod: Any = None
-    limit: Any = DEFAULT_LIMIT
+    limit: Any = None
     world = {key: value for key, value in document.items() if key not in ("kind", "spec")}
     if document.get("kind") not in (None, "", KIND):
         errors.append(FieldError(INVALID, "kind", document["kind"], f'must be "{KIND}"'))
     if isinstance(spec, dict):
-        pod, limit = spec.get("pod"), spec.get("limit", DEFAULT_LIMIT)
+        pod, limit = spec.get("pod"), spec.get("limit")
         inner = {key: value for key, value in spec.items() if key not in ("pod", "limit")}
         for member in ("pods", "mode", "seed", "tieBreak", "explain"):
             if member in inner:
@@ -91,7 +102,7 @@ def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
         problem = type_error("Pod", pod)
         if problem is not None:
             errors.append(below("spec.pod", problem))
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= LARGEST_LIMIT:
+    if limit is not None and not _is_limit(limit):
         detail = f"must be an integer between 1 and {LARGEST_LIMIT}"
         errors.append(FieldError(INVALID, "spec.limit", limit, detail))
     found: Simulation | None = None
@@ -104,10 +115,15 @@ def read_headroom(document: object, *, default_base: str = "live") -> Headroom:
     return Headroom(found, Given(pod, "spec.pod"), limit)
 
 
+def _is_limit(given: object) -> bool:
+    return isinstance(given, int) and given is not True and 1 <= given <= LARGEST_LIMIT
+
+
 def run_headroom(question: Headroom, base: Base) -> Manifest:
     """Return the answer: ``status`` with ``fits``, ``nodes`` (how many on each) and ``blockers``.
 
-    ``limited`` says that counting stopped at the limit; then nothing blocks the next one.
+    ``limited`` says that counting stopped at the limit; then nothing blocks the next one. Without a
+    limit pods that can be counted at once are all counted.
 
     Raises:
         Invalid: the pod or the world is wrong, with every wrong field.
@@ -131,21 +147,75 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
         path = f"{question.pod.path}.spec.schedulerName"
         detail = "no profile has this name"
         raise Invalid(KIND, "", [FieldError(INVALID, path, info.scheduler_name, detail)], GROUP)
-    snapshot = world.snapshot
-    decider = Decider(snapshot, framework)
-    options = Options(seed=simulation.seed, tie_break="first", preempt=False)
-    counts: dict[str, int] = {}
-    fits, start = 0, 0
     try:
-        gate = framework.pre_enqueue(info)
+        status = headroom_of(
+            world.snapshot, framework, info,
+            limit=question.limit, seed=simulation.seed, go_on=base.go_on,
+        )  # fmt: skip
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
+    if warnings:
+        status["warnings"] = warnings
+    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
+
+
+def headroom_of(
+    snapshot: Snapshot,
+    framework: Framework,
+    info: PodInfo,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    go_on: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Return ``fits``, ``limited``, ``nodes``, ``message`` and ``blockers`` of a class of pods.
+
+    The snapshot may have the pods placed in it afterwards: it must be a copy of one's own.
+
+    Raises:
+        PluginFailed: a plugin failed.
+        StatusError: a plugin failed while it was asked about the pod after the last.
+    """
+    gate = framework.pre_enqueue(info)
+    if not gate.ok:
+        blockers = [_blocker(gate.plugin, gate.message, 0)]
+        return {
+            "fits": 0, "limited": False, "nodes": {}, "message": gate.message, "blockers": blockers,
+        }  # fmt: skip
+    room = room_for(snapshot, framework, PodToPlace(_KEY, info))
+    if room is not None and (limit is None or room.total < limit):
+        if room.next.outcome == ERROR:
+            raise StatusError(room.next.message)
+        taken = np.flatnonzero(room.counts)
+        names = [snapshot.node_name(row) for row in room.rows[taken].tolist()]
+        return {
+            "fits": room.total,
+            "limited": False,
+            "nodes": dict(sorted(zip(names, room.counts[taken].tolist(), strict=True))),
+            "message": room.next.message,
+            "blockers": _blockers(room.next),
+        }
+    return _placed(snapshot, framework, info, limit or DEFAULT_LIMIT, seed, go_on)
+
+
+def _placed(
+    snapshot: Snapshot,
+    framework: Framework,
+    info: PodInfo,
+    limit: int,
+    seed: int,
+    go_on: Callable[[], None],
+) -> Manifest:
+    """Return the same by placing one pod after the other, in the snapshot."""
+    decider = Decider(snapshot, framework)
+    options = Options(seed=seed, tie_break="first", preempt=False)
+    counts: dict[str, int] = {}
+    fits, start = 0, 0
     batch = _FIRST_BATCH
-    while fits < question.limit and gate.ok:
-        base.go_on()
+    while fits < limit:
+        go_on()
         deciding.warm_for(fits, snapshot.node_count)
-        numbers = range(fits, min(fits + batch, question.limit))
-        pods = [PodToPlace(("headroom", number), info) for number in numbers]
+        pods = [PodToPlace((_KEY, n), info) for n in range(fits, min(fits + batch, limit))]
         decisions = schedule_batch(
             snapshot, framework, pods, options, start=start, draw=fits, decider=decider
         )
@@ -159,22 +229,16 @@ def run_headroom(question: Headroom, base: Base) -> Manifest:
             break
         start = decisions.next_start
         batch = min(2 * batch, _LARGEST_BATCH)
-    status: Manifest = {"fits": fits, "limited": fits >= question.limit}
+    status: Manifest = {"fits": fits, "limited": fits >= limit}
     status["nodes"] = dict(sorted(counts.items()))
-    if not gate.ok:
-        status |= {"message": gate.message, "blockers": [_blocker(gate.plugin, gate.message, 0)]}
-    elif not status["limited"]:
-        next_one = PodToPlace(("headroom", fits), info)
-        full = msgspec.structs.replace(options, full=True)
-        decision = schedule_pod(snapshot, framework, next_one, full, draw=fits, start=start)
-        if decision.outcome == ERROR:
-            raise StatusError(decision.message)
-        status |= {"message": decision.message, "blockers": _blockers(decision)}
-    else:
-        status |= {"message": "", "blockers": []}
-    if warnings:
-        status["warnings"] = warnings
-    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
+    if status["limited"]:
+        return {**status, "message": "", "blockers": []}
+    decision = schedule_pod(
+        snapshot, framework, PodToPlace((_KEY, fits), info), options, draw=fits, start=start
+    )
+    if decision.outcome == ERROR:
+        raise StatusError(decision.message)
+    return {**status, "message": decision.message, "blockers": _blockers(decision)}
 
 
 def _template(pod: Manifest) -> Manifest:
@@ -190,15 +254,17 @@ def _template(pod: Manifest) -> Manifest:
 def _blockers(decision: Decision) -> list[Manifest]:
     """Return what rejects the next pod, on how many nodes; a node may have several reasons."""
     counts: dict[tuple[str, str], int] = {}
-    for verdict in decision.full.nodes.values() if decision.full is not None else ():
-        if verdict.rejected is not None:
-            for reason in verdict.rejected.reasons:
-                key = (verdict.rejected.plugin, reason)
-                counts[key] = counts.get(key, 0) + 1
+    told = [(one.status, one.nodes) for one in decision.rejections]
+    if not decision.absent.ok:
+        told.append((decision.absent, decision.node_count - decision.evaluated))
+    for status, nodes in told:
+        for reason in status.reasons:
+            key = (status.plugin, reason)
+            counts[key] = counts.get(key, 0) + nodes
     if not counts:
         return [_blocker("", decision.message, 0)]
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    return [_blocker(plugin, reason, nodes) for (plugin, reason), nodes in ordered]
+    return [_blocker(plugin, reason, nodes) for (plugin, reason), nodes in ordered if nodes]
 
 
 def _blocker(plugin: str, reason: str, nodes: int) -> Manifest:

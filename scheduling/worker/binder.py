@@ -204,6 +204,9 @@ class Binder:
         queue, seconds = self._mirror.queue, time.perf_counter() - self._began
         popped_at = self._decided_at[1].timestamp()
         measuring.bound(queue.waited(one.pod_id for one in bound), popped_at, seconds)
+        measuring.bound_in_the_end(
+            queue.refused_before(one.pod_id for one in bound), popped_at + seconds
+        )
         if tracing.is_on():
             decided_at = popped_at + self._submitted - self._began
             for one in bound:

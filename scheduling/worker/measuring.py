@@ -77,6 +77,17 @@ def bound(pods: Sequence[Waited], popped_at: float, seconds: float) -> None:
         _observe_all(scheduler.waited, (profile, str(priority)), waits)
 
 
+def bound_in_the_end(
+    pods: Sequence[tuple[frozenset[str], str, int, float]], bound_at: float
+) -> None:
+    """Count pods that were refused before they were bound (``PriorityQueue.refused_before``)."""
+    for plugins, namespace, priority, since in pods:
+        for plugin in plugins:
+            scheduler.waited_refused.of(plugin, namespace, str(priority)).observe(
+                max(bound_at - since, 0.0)
+            )
+
+
 def came_back(pods: Sequence[Waited], seconds: float) -> None:
     """Count pods whose binding was refused: their node changed, or they are gone."""
     for profile, count in Counter(profile for profile, *_ in pods).items():

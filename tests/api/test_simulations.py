@@ -1,8 +1,14 @@
 """Questions over HTTP: simulations of the live world, headroom, nodes of a RuntimeClass."""
 
+import json
+from io import StringIO
+
 import msgspec
 import pytest
+from django.core.management import CommandError, call_command
 
+from api import metrics
+from clusterstate.objects import shapes
 from scheduling.answers import registry
 from tests.api.conftest import Api, make_token
 from tests.builders import make_node, make_pod
@@ -109,6 +115,41 @@ def test_headroom_counts_and_says_what_blocks_the_next(cluster):
     ]
     limited = {"kind": "Headroom", "spec": {"pod": pod, "limit": 3}}
     assert cluster.post(HEADROOM, limited).ok(201)["status"]["fits"] == 3
+
+
+def test_headroom_of_the_usual_shapes_is_listed_measured_and_printed(cluster, settings):
+    settings.HEADROOM_SHAPES = shapes.parse("small=cpu:500m, half=cpu:2 memory:1Gi")
+    items = cluster.get(HEADROOM).ok()["items"]
+    told = [(one["metadata"]["name"], one["status"]["fits"]) for one in items]
+    assert told == [("small", 10), ("half", 2)]
+    blocked = {"reason": "Insufficient cpu", "plugin": "NodeResourcesFit", "nodes": 2}
+    assert items[0]["status"]["blockers"] == [blocked]
+    scraped = metrics.text()
+    assert 'stowage_headroom_pods{shape="small"} 10' in scraped
+    assert (
+        'stowage_headroom_blocked_nodes{shape="half",plugin="NodeResourcesFit",'
+        'reason="Insufficient cpu"} 2'
+    ) in scraped
+    printed = StringIO()
+    call_command("headroom", stdout=printed)
+    assert printed.getvalue().splitlines()[1].split() == [
+        "small", "10", "2", "Insufficient", "cpu", "(2)",
+    ]  # fmt: skip
+    large = make_node("large").offers(cpu="8").manifest
+    cluster.post("/api/v1/nodes", large).ok(201)
+    assert cluster.get(HEADROOM).ok()["items"][0]["status"]["fits"] == 26
+
+
+def test_headroom_of_pods_in_a_file(cluster, tmp_path):
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(make_pod("web").in_namespace("ns").asks(cpu="2").manifest))
+    printed = StringIO()
+    call_command("headroom", str(file), "-o", "json", stdout=printed)
+    (found,) = json.loads(printed.getvalue())
+    assert (found["metadata"]["name"], found["status"]["fits"]) == ("web", 2)
+    file.write_text("kind: Node")
+    with pytest.raises(CommandError, match="hold no Pod"):
+        call_command("headroom", str(file))
 
 
 def test_the_nodes_of_a_runtime_class(cluster):

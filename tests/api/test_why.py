@@ -216,3 +216,25 @@ def test_groups_are_printed_by_kubectl(crowd):
         "node(s) had untolerated taint(s) (3)",
         "node(s) were unschedulable (1)",
     ]
+
+
+def test_the_nodes_to_add_are_the_cheapest_that_take_the_waiting_pods(closed, runner):
+    capacity = {"cpu": "4", "memory": "8Gi"}
+    catalogue = [
+        {"name": "usual", "price": 2.5, "node": {"status": {"capacity": capacity}}},
+        {"name": "tiny", "price": 1, "node": {"status": {"capacity": {"cpu": "1"}}}},
+    ]
+    add(closed, *(make_pod(f"more-{n}").asks(cpu="2") for n in range(2)))
+    runner.turn()
+    path = "/apis/stowage.dev/v1/nodeadvice"
+    status = closed.post(path, {"spec": {"catalogue": catalogue}}).ok(201)["status"]
+    assert status["nodes"] == [{"name": "usual", "count": 2, "price": 5.0}]
+    assert (status["frees"], status["of"], status["price"]) == (3, 3, 5.0)
+    assert sorted(status["pods"]) == ["ns/more-0", "ns/more-1", "ns/p"]
+    assert sum(status["podsByNode"].values()) == 3
+    wrong = {"spec": {"catalogue": [{"name": "x", "price": -1}], "mostNodes": 0}}
+    causes = closed.post(path, wrong).fails(422, "Invalid")["details"]["causes"]
+    assert {one["field"] for one in causes} == {
+        "spec.catalogue[0].price", "spec.catalogue[0].node", "spec.mostNodes",
+    }  # fmt: skip
+    closed.post(path, {"spec": {}}).fails(422, "Invalid")

@@ -25,6 +25,7 @@ from tests.perf import (
     storm,
     timers,
     trace,
+    why,
 )
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.database import throw_away
@@ -70,6 +71,11 @@ def _parser() -> ArgumentParser:
         "--simulation",
         action="store_true",
         help="a simulation of 10,000 pods, nodes included, without a database",
+    )
+    mode.add_argument(
+        "--why",
+        action="store_true",
+        help="why pods wait, remedies, groups, headroom and nodes to add, without a database",
     )
     mode.add_argument(
         "--fairness",
@@ -174,6 +180,8 @@ def main(arguments: Sequence[str]) -> None:
             for name in [workload.name for workload in chosen] or ["HundredKinds"]:
                 with throw_away():
                     _print(backlog.run(name, nodes=nodes, waiting=waiting, say=_say))
+        elif options.why:
+            _print(why.run(nodes=nodes, say=_say))
         elif options.simulation:
             _print(simulation.run(nodes=nodes, pods=options.waiting or 10_000, say=_say))
         elif options.fairness:

@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 
 from scheduling.scenarios import openb
-from tests.perf import command, engine, trace
+from tests.perf import command, engine, trace, why
 from tests.perf.catalogue import WORKLOADS, by_name
 from tests.perf.workloads import Workload
 
 NODES = 24
+
+
+def test_why_is_answered_in_full() -> None:
+    told = {one["question"]: one for one in why.run(nodes=NODES, say=quiet)}
+    assert told["remedies"]["remedies"] > 0
+    assert told["groups"]["groups"] < told["groups"]["classes"]
+    assert told["headroom"]["fits"] > 0
+    assert told["node advice"]["placed"] > 0
 
 
 def quiet(line: str) -> None:

@@ -218,7 +218,7 @@ class PriorityQueue:
         entry.attempts = place.attempts
         entry.not_before = place.not_before
         self._limit_times(entry, now)
-        entry.rejected_by = frozenset(place.rejected_by)
+        entry.rejected_by = entry.refused_by = frozenset(place.rejected_by)
         entry.refused = place.attempts > 0
         self._entries[pod.pod_id] = entry
         if place.stage is Stage.UNSCHEDULABLE and entry.rejected_by:
@@ -311,6 +311,20 @@ class PriorityQueue:
             if (entry := entries.get(pod_id)) is not None
         ]
 
+    def refused_before(
+        self, pod_ids: Iterable[int]
+    ) -> list[tuple[frozenset[str], str, int, float]]:
+        """Return plugins, namespace, priority and time of coming of those pods that were refused.
+
+        The plugins are those of the last refusal.
+        """
+        entries = self._entries
+        return [
+            (entry.refused_by, entry.pod.spec.metadata.namespace, entry.pod.priority, entry.since)
+            for pod_id in pod_ids
+            if (entry := entries.get(pod_id)) is not None and entry.refused_by
+        ]
+
     def done(self, pod_id: int) -> None:
         """Forget a pod that was placed."""
         entry = self._entries.get(pod_id)
@@ -394,6 +408,7 @@ class PriorityQueue:
             entry.changed_in_flight = True
         entry.pending_by = frozenset(pending_by)
         entry.rejected_by = by | entry.pending_by
+        entry.refused_by = entry.rejected_by or entry.refused_by
         entry.refused = True
         entry.queued_at = now
         entry.not_before = now + self._backoff.after(entry.attempts)

@@ -87,7 +87,8 @@ class Entry:
     """What the queue knows of a pod.
 
     ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it is now and
-    came back. ``first_event`` is the number of the first event that its decision has not seen; of a
+    came back. ``refused_by``: the plugins of its last refusal, also while it is tried again.
+    ``first_event`` is the number of the first event that its decision has not seen; of a
     parked pod, how many events there had been when it was parked.
     """
 
@@ -100,6 +101,7 @@ class Entry:
         "pod",
         "queued_at",
         "refused",
+        "refused_by",
         "rejected_by",
         "since",
         "stage",
@@ -119,6 +121,7 @@ class Entry:
         self.changed_in_flight = False
         self.token = 0
         self.refused = False
+        self.refused_by: frozenset[str] = frozenset()
 
 
 Entries = Mapping[int, Entry]

@@ -1,0 +1,95 @@
+"""`manage.py waitingtimes`: how long pods wait and waited, against a goal, and who starves."""
+
+import time
+from argparse import ArgumentParser
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import waiting_times
+
+
+class Command(BaseCommand):
+    """Prints the report."""
+
+    help = "Say how long pods wait and waited for a node, and which of them starve."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "--by", choices=waiting_times.DIMENSIONS, default="reason", help="what tells them apart"
+        )
+        parser.add_argument("--namespace", default="", help="only its pods")
+        parser.add_argument(
+            "--goal", type=int, default=settings.WAITING_GOAL_SECONDS, help="seconds"
+        )
+        parser.add_argument("--past", type=int, default=3600, help="seconds that placed pods count")
+        parser.add_argument(
+            "-o", "--output", choices=("table", "json"), default="table", help="how to answer"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Answer."""
+        try:
+            found = waiting_times.report(
+                options["by"],
+                now=datetime.fromtimestamp(time.time(), UTC),
+                past=timedelta(seconds=options["past"]),
+                goal=timedelta(seconds=options["goal"]),
+                namespace=options["namespace"],
+            )
+        except OperationalError as error:
+            raise CommandError(f"The database does not answer: {error}") from error
+        if options["output"] == "json":
+            text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+            self.stdout.write(text)
+            return
+        self.stdout.write(table(found))
+
+
+def table(found: Manifest) -> str:
+    """Return a report as tables for people: who waits, who was placed, who starves."""
+    by = found["spec"]["by"].upper()
+    head = [by, "PODS", "MEDIAN", "P95", "LONGEST", "OVER GOAL"]
+    parts = []
+    for title, member in (("Waiting now", "waiting"), ("Placed", "placed")):
+        rows = found["status"].get(member)
+        if rows is None:
+            continue
+        lines = [
+            [
+                row["value"] or "-",
+                str(row["pods"]),
+                *(f"{row[key]:.1f}s" for key in ("medianSeconds", "p95Seconds", "longestSeconds")),
+                str(row["overGoal"]),
+            ]
+            for row in rows
+        ]
+        parts.append(f"{title}\n{_columns([head, *lines])}" if lines else f"{title}: nobody")
+    starved = [
+        [
+            f"{one['namespace']}/{one['name']}",
+            str(one["priority"]),
+            f"{one['seconds']:.0f}s",
+            str(one["overtakenBy"]),
+            ", ".join(one["rejectedBy"]) or "-",
+        ]
+        for one in found["status"]["starved"]
+    ]
+    of_starved = ["POD", "PRIORITY", "WAITS", "OVERTAKEN BY", "REJECTED BY"]
+    parts.append(f"Starved\n{_columns([of_starved, *starved])}" if starved else "Starved: nobody")
+    return "\n\n".join(parts)
+
+
+def _columns(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,205 @@
+"""Which nodes to add for pods that wait: the cheapest found, proved by placing the pods.
+
+A catalogue has shapes of nodes with prices. One node of each shape is put into the snapshot, the
+waiting pods are placed by the scheduler's own loop, and the shape of the lowest price for each pod
+that this frees is taken, as often as it goes on freeing as many; then the next is sought for the
+pods that are left. The same is done with each shape alone, and the cheapest outcome that frees the
+most pods is kept; nodes without which as many pods find room are left out again. That is greedy: a
+cheaper set may exist. What is told is proved: with just these nodes just so many pods were placed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.node import Node
+from scheduling.engine import deciding
+from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.deciding import Decider
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.runtime import Framework
+
+MOST_PODS: Final = 1_000
+"""Waiting pods that nodes are sought for, in the order of the queue."""
+MOST_SHAPES: Final = 32
+DEFAULT_NODES: Final = 50
+LARGEST_NODES: Final = 200
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A shape of nodes with the price of one; ``node`` is what one would be, but for its name."""
+
+    name: str
+    price: float
+    node: Node
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """Nodes to add: how many of each offer, what they cost, and who finds room with them.
+
+    ``counts``: by position of the offer. ``placed``: keys of pods with the names of their nodes, of
+    ``waiting`` that were tried. ``before``: that find room without any new node.
+    """
+
+    counts: tuple[int, ...]
+    price: float
+    placed: tuple[tuple[object, str], ...]
+    waiting: int
+    before: int
+
+
+class _Set(msgspec.Struct, frozen=True):
+    """Offers taken, by position, and how many pods find room with them."""
+
+    taken: tuple[int, ...]
+    placed: int
+
+
+def advise(
+    snapshot: Snapshot,
+    framework: Framework,
+    pods: Sequence[PodToPlace],
+    offers: Sequence[Offer],
+    *,
+    most: int = DEFAULT_NODES,
+    go_on: Callable[[], None] = lambda: None,
+) -> Advice:
+    """Return which nodes to add; none where none of them helps.
+
+    Args:
+        snapshot: a copy of one's own; nodes come and go in it.
+        framework: the profile of all of the pods.
+        pods: those that wait, in the order of the queue.
+        offers: the catalogue.
+        most: nodes to add at most.
+        go_on: raises when it takes too long.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
+    trial = _Trial(snapshot, framework, pods[:MOST_PODS], offers, go_on)
+    before = trial.placed(())
+    everything = range(len(offers))
+    found = [trial.grown(everything, before, most)]
+    found += [trial.grown([number], before, most) for number in everything if len(offers) > 1]
+    best = min(found, key=lambda one: (-one.placed, trial.price(one.taken), len(one.taken)))
+    taken = trial.trimmed(best)
+    return Advice(
+        counts=tuple(taken.count(number) for number in everything),
+        price=trial.price(taken),
+        placed=tuple(trial.placements(taken)),
+        waiting=len(pods[:MOST_PODS]),
+        before=before,
+    )
+
+
+class _Trial:
+    """Places the pods with nodes added, and takes all of it back."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        framework: Framework,
+        pods: Sequence[PodToPlace],
+        offers: Sequence[Offer],
+        go_on: Callable[[], None],
+    ) -> None:
+        self._snapshot = snapshot
+        self._framework = framework
+        self._pods = pods
+        self._offers = offers
+        self._go_on = go_on
+        self._known: dict[tuple[int, ...], int] = {}
+        deciding.warm_for(len(pods), snapshot.node_count)
+        self._decider = Decider(snapshot, framework)
+
+    def price(self, taken: Sequence[int]) -> float:
+        """Return what so many nodes cost."""
+        return round(sum(self._offers[number].price for number in taken), 6)
+
+    def placed(self, taken: tuple[int, ...]) -> int:
+        """Return how many of the pods find room with these nodes added."""
+        key = tuple(sorted(taken))
+        if key not in self._known:
+            self._known[key] = len(self.placements(key))
+        return self._known[key]
+
+    def placements(self, taken: Sequence[int]) -> list[tuple[object, str]]:
+        """Return the pods that find room with these nodes added, and where."""
+        self._go_on()
+        names = []
+        for at, number in enumerate(sorted(taken)):
+            node = self._node(number, at)
+            names.append(node.metadata.name)
+            self._snapshot.set_node(node)
+        try:
+            decided = schedule_batch(
+                self._snapshot,
+                self._framework,
+                self._pods,
+                Options(preempt=False, tie_break="first"),
+                decider=self._decider,
+            )
+            found = [(key, name) for key, name in decided.placed()]
+            for key, _ in found:
+                self._snapshot.forget(key)
+            return found
+        finally:
+            for name in names:
+                self._snapshot.remove_node(name)
+
+    def grown(self, allowed: Sequence[int], before: int, most: int) -> _Set:
+        """Return a set that grew by the offer of the lowest price for each pod that it frees."""
+        taken: tuple[int, ...] = ()
+        now = before
+        while len(taken) < most and now < len(self._pods):
+            best: tuple[float, int, int] | None = None
+            for number in allowed:
+                gained = self.placed((*taken, number)) - now
+                if gained > 0:
+                    cost = (self._offers[number].price / gained, -gained, number)
+                    best = cost if best is None else min(best, cost)
+            if best is None:
+                break
+            gained, number = -best[1], best[2]
+            taken, now = (*taken, number), now + gained
+            taken, now = self._repeated(taken, number, now, gained, most)
+        return _Set(taken, now)
+
+    def _repeated(
+        self, taken: tuple[int, ...], number: int, now: int, gained: int, most: int
+    ) -> tuple[tuple[int, ...], int]:
+        """Add the same offer again as often as each adds as many pods, in growing steps."""
+        step = 1
+        while step and len(taken) + step <= most:
+            more = (*taken, *[number] * step)
+            placed = self.placed(more)
+            if placed - now >= gained * step:
+                taken, now, step = more, placed, 2 * step
+            else:
+                step //= 2
+        return taken, now
+
+    def trimmed(self, found: _Set) -> tuple[int, ...]:
+        """Return the set without nodes that it does as well without, the dearest first."""
+        taken = list(found.taken)
+        for number in sorted(set(taken), key=lambda one: (-self._offers[one].price, one)):
+            while number in taken:
+                fewer = taken.copy()
+                fewer.remove(number)
+                if self.placed(tuple(fewer)) < found.placed:
+                    break
+                taken = fewer
+        return tuple(taken)
+
+    def _node(self, number: int, at: int) -> Node:
+        """Return a new node of an offer, by a name of its own."""
+        offer = self._offers[number]
+        name = f"new-{offer.name}-{at + 1}"
+        while self._snapshot.row_of(name) is not None:
+            name += "-new"
+        labels = {**offer.node.metadata.labels, _HOSTNAME: name}
+        metadata = msgspec.structs.replace(offer.node.metadata, name=name, labels=labels)
+        return msgspec.structs.replace(offer.node, metadata=metadata)

@@ -1,0 +1,87 @@
+"""How long pods wait and waited, against a goal, and which of them starve."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+
+from clusterstate import sql
+from clusterstate.metrics import families
+from tests.api.conftest import Api, make_token
+from tests.builders import make_node, make_pod
+
+TIMES = "/apis/stowage.dev/v1/waitingtimes"
+
+
+@pytest.fixture
+def queue(api, runner):
+    """Two pods too large for the node, of different namespaces; later a small one is placed."""
+    api.post("/api/v1/namespaces", {"metadata": {"name": "other"}}).ok(201)
+    api.post("/api/v1/nodes", make_node("node").offers(cpu="2").manifest).ok(201)
+    for namespace in ("ns", "other"):
+        pod = make_pod("large").in_namespace(namespace).asks(cpu="8").manifest
+        api.post(f"/api/v1/namespaces/{namespace}/pods", pod).ok(201)
+    runner.turn()
+    sql.run("UPDATE pending_pod SET since = since - interval '10 minutes'")
+    sql.run("UPDATE pod SET created_at = created_at - interval '10 minutes'")
+    small = make_pod("small").in_namespace("ns").asks(cpu="1").manifest
+    api.post("/api/v1/namespaces/ns/pods", small).ok(201)
+    runner.turn()
+    return api
+
+
+def asked(api, path=TIMES, **query):
+    text = "&".join(f"{key}={value}" for key, value in query.items())
+    return api.get(f"{path}?{text}").ok()
+
+
+def test_pods_that_wait_are_told_by_reason_and_by_namespace(queue):
+    found = asked(queue)
+    assert found["spec"] == {
+        "by": "reason", "namespace": "", "goalSeconds": 300, "pastSeconds": 3600,
+    }  # fmt: skip
+    (row,) = found["status"]["waiting"]
+    assert (row["value"], row["pods"], row["overGoal"]) == ("NodeResourcesFit", 2, 2)
+    assert 590 <= row["medianSeconds"] <= row["p95Seconds"] <= row["longestSeconds"]
+    assert "placed" not in found["status"]
+    found = asked(queue, by="namespace", goalSeconds=30000)["status"]
+    assert [(one["value"], one["pods"], one["overGoal"]) for one in found["waiting"]] == [
+        ("ns", 1, 0), ("other", 1, 0),
+    ]  # fmt: skip
+    assert [(one["value"], one["pods"]) for one in found["placed"]] == [("ns", 1)]
+    for by in ("priority", "priorityClass", "runtimeClass", "profile", "stage"):
+        assert sum(one["pods"] for one in asked(queue, by=by)["status"]["waiting"]) == 2
+    mine = asked(queue, "/apis/stowage.dev/v1/namespaces/other/waitingtimes")
+    assert mine["status"]["waiting"][0]["pods"] == 1
+
+
+def test_a_pod_over_the_goal_that_was_overtaken_starves(queue):
+    starved = asked(queue)["status"]["starved"]
+    assert [(one["namespace"], one["name"], one["overtakenBy"]) for one in starved] == [
+        ("ns", "large", 1), ("other", "large", 1),
+    ]  # fmt: skip
+    assert starved[0]["rejectedBy"] == ["NodeResourcesFit"]
+    assert starved[0]["seconds"] >= 590
+    assert asked(queue, goalSeconds=50000)["status"]["starved"] == []
+
+
+def test_a_refused_pod_that_is_placed_in_the_end_is_measured(queue, runner):
+    families.take_all()
+    queue.post("/api/v1/nodes", make_node("large").offers(cpu="8").manifest).ok(201)
+    runner.turn(20)
+    name = "stowage_refused_pod_waiting_seconds"
+    (one,) = [taken for taken in families.take_all() if taken.name == name]
+    assert 'plugin="NodeResourcesFit"' in one.labels
+    assert sum(one.figures[:-1]) == 1
+
+
+def test_the_report_is_printed_and_bad_questions_are_refused(queue):
+    printed = StringIO()
+    call_command("waitingtimes", "--by", "namespace", stdout=printed)
+    text = printed.getvalue()
+    assert text.startswith("Waiting now\nNAMESPACE   PODS")
+    assert "Starved" in text
+    queue.get(f"{TIMES}?by=colour").fails(400, "BadRequest")
+    queue.get(f"{TIMES}?goalSeconds=x").fails(400, "BadRequest")
+    stranger = Api(make_token("stranger", ["team"]))
+    stranger.get(TIMES).fails(403, "Forbidden")
