@@ -39,6 +39,8 @@ MOST_TRIED: Final = 64
 """Nodes that are changed at once to try a remedy."""
 MOST_WAITING: Final = 1_000
 """Waiting pods that are placed to count how many a remedy frees."""
+MOST_CLASSES: Final = 16
+"""Classes of waiting pods that are placed for this, the first of the queue and the pod's own."""
 _MOST_NAMED: Final = 10
 _MOST_PRIORITIES: Final = 4
 _ON_POD, _ON_NODE = "Pod", "Node"
@@ -124,12 +126,11 @@ class _Trial:
         self._framework = framework
         self._question = question
         self._info = question.pod.info
-        self._waiting = [*question.waiting[:MOST_WAITING]] or [question.pod]
+        self._waiting = _some(question) or [question.pod]
         self._mine = [one for one in self._waiting if one.info is self._info] or [question.pod]
         deciding.warm_for(len(self._waiting), snapshot.node_count)
         self._decider = Decider(snapshot, framework)
-        self._before = self._placed(self._waiting)
-        self._mine_before = self._placed(self._mine)
+        self._found_room: dict[int, bool] = {}
 
     def of_group(self, group: Group) -> Iterator[Remedy]:
         """Yield what opens nodes of a group, on the pod's side and on the nodes'."""
@@ -199,7 +200,7 @@ class _Trial:
             tried=self._snapshot.node_count,
             nodes=len(rows),
             names=self._names(rows),
-            frees=max(self._placed(changed) - self._mine_before, 0),
+            frees=max(self._placed(changed) - self._placed_anyway(self._mine), 0),
             of=len(changed),
             patch=edits.patch(self._info.pod, pod),
         )
@@ -219,9 +220,12 @@ class _Trial:
                 _set(snapshot, before)
                 row = int(opened[0])
                 _set(snapshot, [after[chosen.tolist().index(row)]])
-            frees = max(self._placed(self._waiting) - self._before, 0)
+            helped = self._helped(chosen)
+            frees = self._placed(helped)
         finally:
             _set(snapshot, before)
+        if frees:
+            frees = max(frees - self._placed_anyway(helped), 0)
         count = len(rows) if len(opened) == len(chosen) else len(opened)
         names = self._names(opened)
         first = [one.metadata.name for one in before].index(names[0])
@@ -237,6 +241,30 @@ class _Trial:
             of=len(self._waiting),
             patch=edits.patch(before[first], after[first]),
         )
+
+    def _helped(self, changed: Rows) -> list[PodToPlace]:
+        """Return the waiting pods that a changed node takes, or that go where other pods go.
+
+        The others found no room on the nodes that are as they were.
+        """
+        takes: dict[int, bool] = {}
+        for pod in self._waiting:
+            info = pod.info
+            if info.index not in takes:
+                takes[info.index] = bool(info.affinity) or bool(len(self._feasible(pod, changed)))
+        return [pod for pod in self._waiting if takes[pod.info.index]]
+
+    def _placed_anyway(self, pods: Sequence[PodToPlace]) -> int:
+        """Return how many of the pods find room without any change."""
+        open_now = []
+        for pod in pods:
+            known = self._found_room.get(pod.info.index)
+            if known is None:
+                known = bool(pod.info.affinity) or bool(len(self._feasible(pod)))
+                self._found_room[pod.info.index] = known
+            if known:
+                open_now.append(pod)
+        return self._placed(open_now) if open_now else 0
 
     def _interned(self, pod: Pod) -> PodInfo | None:
         try:
@@ -269,6 +297,15 @@ class _Trial:
     def _names(self, rows: Rows) -> tuple[str, ...]:
         names = sorted(self._snapshot.node_name(row) for row in rows.tolist())
         return tuple(names[:_MOST_NAMED])
+
+
+def _some(question: Question) -> list[PodToPlace]:
+    """Return the waiting pods that are tried, of few enough classes, in their order."""
+    chosen = {question.pod.info.index}
+    for pod in question.waiting:
+        if len(chosen) < MOST_CLASSES:
+            chosen.add(pod.info.index)
+    return [pod for pod in question.waiting if pod.info.index in chosen][:MOST_WAITING]
 
 
 def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...]]:
