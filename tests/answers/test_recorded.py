@@ -1,8 +1,10 @@
 """The recent past of the service as a script, and what it comes to under another configuration."""
 
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import call_command
 
 from clusterstate.actions import objects
 from clusterstate.objects.errors import Expired
@@ -60,3 +62,14 @@ def test_another_configuration_decides_the_same_past_anew() -> None:
 def test_a_past_without_nodes_is_none() -> None:
     with pytest.raises(Expired, match="no node"):
         recorded.script(hours=1, now=NOW)
+
+
+def test_the_command_compares_what_happened_with_other_policies() -> None:
+    _past()
+    out, err = StringIO(), StringIO()
+    call_command("replay", hours=1.0, policy=["default", "packing"], stdout=out, stderr=err)
+    head, *lines = out.getvalue().splitlines()
+    assert head.split() == ["recorded", "default", "packing"]
+    figures = {line[:14].strip(): line.split()[-3:] for line in lines}
+    assert figures["pods that came"] == ["3", "3", "3"]
+    assert figures["bound"] == ["2", "2", "2"]
