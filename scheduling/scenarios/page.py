@@ -16,6 +16,7 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1180
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); }
+td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } td.best { font-weight: 700; }
 thead th { border-bottom-width: 2px; vertical-align: bottom; }
 figure { margin: 0; padding: .6rem; background: var(--soft); border-radius: 8px; }
