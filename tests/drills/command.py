@@ -43,6 +43,7 @@ def _parser() -> ArgumentParser:
     one.add_argument("--replicas", type=int, default=300, help="of the Deployment")
     one.add_argument("--completions", type=int, default=200, help="of the Job")
     one.add_argument("--lost", type=int, default=5, help="agents that fall silent for a while")
+    one.add_argument("--grace", type=float, default=20, help="seconds until they are missed")
     one = chosen.add_parser("soak", help="faults of every kind until the minutes are over")
     one.add_argument("--minutes", type=float, default=90)
     one.add_argument("--seed", default="")

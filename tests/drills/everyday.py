@@ -7,7 +7,7 @@ that there are. A broken promise is a ``ServiceError``.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.drills.drills import NAMESPACE, Result, Say, fleet
@@ -23,16 +23,21 @@ _LONGEST = 600.0
 _STATEFUL = 5
 
 
-def everyday(*, nodes: int, replicas: int, completions: int, lost: int, say: Say) -> Result:
-    """Let every kind of workload do its work on so many nodes, and lose some of these."""
+def everyday(
+    *, nodes: int, replicas: int, completions: int, lost: int, grace: float, say: Say
+) -> Result:
+    """Let every kind of workload do its work on so many nodes, and lose some of these.
+
+    ``grace`` is after how many seconds of silence a node is missed.
+    """
     environment = {
-        "STOWAGE_NODE_MONITOR_GRACE": "20",
-        "STOWAGE_NODE_MONITOR_PERIOD": "2",
+        "STOWAGE_NODE_MONITOR_GRACE": str(grace),
+        "STOWAGE_NODE_MONITOR_PERIOD": "1",
         "STOWAGE_LOG_LEVEL": "WARNING",
     }
     with (
         running(environment, say) as scratch,
-        fleet(scratch, nodes, say, period=8) as agents,
+        fleet(scratch, nodes, say, period=min(10, grace / 4)) as agents,
     ):
         days = _Days(scratch, nodes, replicas, completions, say)
         days.prepare()
@@ -143,11 +148,12 @@ class _Days:
         """Wait until the lost nodes are missed and nothing that can move is there any more."""
 
         def moved() -> bool:
-            there = [pod for pod in self._live() if pod["spec"].get("nodeName") in lost]
+            there = [pod for pod in self._live(self._pods()) if pod["spec"].get("nodeName") in lost]
             return all(_app(pod) in ("everywhere", "one-zone") for pod in there)
 
         self._step("pods of lost nodes are elsewhere", moved)
-        left = Counter(_app(pod) for pod in self._live() if pod["spec"].get("nodeName") in lost)
+        live = self._live(self._pods())
+        left = Counter(_app(pod) for pod in live if pod["spec"].get("nodeName") in lost)
         _require(left["everywhere"] == len(lost), "daemons stay on nodes that are lost")
 
     def regained(self) -> None:
@@ -178,11 +184,19 @@ class _Days:
             "PATCH", f"{_APPS}/deployments/web", body, content_type="application/json-patch+json"
         )
         self._step("the rollout is undone", lambda: self._is_rolled_out("one"))
-        after = {one["metadata"]["uid"]: one for one in self._replica_sets()}
-        _require(len(after) == len(before), "undoing takes the old ReplicaSet, and makes none")
-        again = after[first["metadata"]["uid"]]
-        _require(again["status"].get("readyReplicas") == self._replicas, "it has all the pods")
-        _require(_revision(again) == 3, "it is revision 3 now")
+        uid = first["metadata"]["uid"]
+
+        def again() -> Result:
+            after = {one["metadata"]["uid"]: one for one in self._replica_sets()}
+            _require(len(after) == len(before), "undoing takes the old ReplicaSet, and makes none")
+            found: Result = after[uid]
+            return found
+
+        self._step(
+            "the first ReplicaSet has all the pods",
+            lambda: again()["status"].get("readyReplicas") == self._replicas,
+        )
+        _require(_revision(again()) == 3, "it is revision 3 now")
 
     def quota_holds(self) -> None:
         """Ask for a second Service and for more pods than the quota has."""
@@ -196,24 +210,28 @@ class _Days:
 
     def audit(self, lost: int) -> Result:
         """Compare what statuses and the quota say with the pods that there are."""
-        calm = "nobody leaves"
-        self._step(calm, lambda: not any(_leaves(pod) for pod in self._pods()))
-        pods, live = self._pods(), self._live()
-        apps = Counter(_app(pod) for pod in live)
-        _require(apps["web"] == self._replicas, f"{self._replicas} pods serve: {apps}")
-        _require(apps["everywhere"] == self._nodes, f"a daemon on each node: {apps}")
-        _require(
-            len({pod["spec"]["nodeName"] for pod in live if _app(pod) == "everywhere"})
-            == self._nodes,
-            "no node has two",
-        )
-        addresses = [pod["status"]["podIP"] for pod in live]
+        expected = {
+            "everywhere": self._nodes, "one-zone": (self._nodes + 2) // 3, "web": self._replicas,
+            "db": _STATEFUL,
+        }  # fmt: skip
+
+        def whole() -> bool:
+            pods = self._pods()
+            return Counter(map(_app, self._live(pods))) == expected and not any(map(_leaves, pods))
+
+        self._step("every owner has its pods, and nobody leaves", whole)
+        pods = self._pods()
+        live = self._live(pods)
+        places = {pod["spec"].get("nodeName") for pod in live if _app(pod) == "everywhere"}
+        _require(len(places) == self._nodes, "a daemon on each node")
+        addresses = [one for pod in live if (one := pod["status"].get("podIP"))]
         _require(len(set(addresses)) == len(addresses), "no two pods share an address")
 
         def agrees() -> bool:
             used = self._get(f"{_CORE}/resourcequotas/all")["status"]["used"]
-            counted = {"count/pods": str(len(pods)), "pods": str(len(live)), "services": "1"}
-            return all(used[name] == count for name, count in counted.items())
+            pods = self._pods()
+            counted = {"count/pods": len(pods), "pods": len(self._live(pods)), "services": 1}
+            return all(used[name] == str(count) for name, count in counted.items())
 
         self._step("the quota shows what there is", agrees)
         aside = self._scratch.query("SELECT follower, kind, name, error FROM set_aside")
@@ -223,7 +241,7 @@ class _Days:
             "drill": "everyday",
             "nodes": self._nodes,
             "lost_nodes": lost,
-            "pods": dict(apps),
+            "pods": expected,
             "completed": len(pods) - len(live),
             "slices": len(self._slices()),
             "refused_creations": len(refused),
@@ -262,11 +280,11 @@ class _Days:
         found: list[Result] = self._get(f"{_APPS}/replicasets?labelSelector=app=web")["items"]
         return found
 
-    def _live(self) -> list[Result]:
-        """Return the pods that neither ended nor leave."""
+    def _live(self, pods: Sequence[Result]) -> list[Result]:
+        """Return those of the pods that neither ended nor leave."""
         return [
             pod
-            for pod in self._pods()
+            for pod in pods
             if not _leaves(pod) and pod["status"]["phase"] not in ("Succeeded", "Failed")
         ]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import faults
-from tests.drills import drills, everyday
+from tests.drills import drills
 
 pytestmark = faults.MARKS
 
@@ -35,12 +35,3 @@ def test_timers_outlive_redis_workers_and_beat(say: Callable[[str], None]) -> No
     """R122, R123: nothing lost, nothing twice, nothing early."""
     found = drills.faults(nodes=6, pods=60, say=say)
     assert found["evicted"] == 60
-
-
-def test_every_kind_of_workload_on_nodes_that_are_lost_and_regained(
-    say: Callable[[str], None],
-) -> None:
-    """R132, R134: two DaemonSets, a Deployment rolled and undone, a StatefulSet, a Job, a quota."""
-    found = everyday.everyday(nodes=15, replicas=12, completions=12, lost=1, say=say)
-    assert found["pods"] == {"everywhere": 15, "one-zone": 5, "web": 12, "db": 5}
-    assert found["completed"] >= 12
