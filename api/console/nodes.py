@@ -15,7 +15,7 @@ from api.console import frame, kept, language, words
 from api.console.fleet import ZONE
 from clusterstate.queries.fleet import FleetNode
 
-PER_PAGE: Final = 100
+PER_PAGE: Final = 60
 _DEFAULT: Final = ("status", "zone", "cpu", "memory", "pods", "taints", "age")
 _TITLES: Final = {
     "status": "Status",

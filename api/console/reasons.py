@@ -7,24 +7,115 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api.console import frame
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import overview
 from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
+_ADVISOR_SECONDS: Final = 10.0
 
 
 @frame.shown
 def waiting(request: HttpRequest) -> HttpResponse:
     """Return the waiting pods in groups: how many, since when, what stands in the way."""
     frame.require(request, "list", "pods")
-    groups = overview.waiting_groups(limit=_MOST_GROUPS)
-    context = {"groups": groups, "pods": overview.pending()}
+    context: dict[str, Any] = {"pods": overview.pending()}
+    try:
+        asked = {"remedies": True}
+        found = advisor.ask("waiting-groups", asked, deadline=_ADVISOR_SECONDS)
+        context["items"] = [_group(one) for one in found["items"][:_MOST_GROUPS]]
+    except StatusError as error:
+        # Without an advisor the queue's own words are shown: who refused, and the sentence.
+        context["problem"] = error.message
+        context["groups"] = overview.waiting_groups(limit=_MOST_GROUPS)
     if frame.is_part(request):
         return frame.part(request, "waiting_part.html", context)
     return frame.page(request, "waiting.html", "Waiting", context)
+
+
+class Help(msgspec.Struct, frozen=True):
+    """A remedy in words, and where its preview is; empty where it is no change of nodes."""
+
+    text: str
+    frees: int
+    of: int
+    opens: int
+    preempts: int
+    preview: str
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A group of waiting pods as the page shows it; ``oldest`` is (namespace, name)."""
+
+    pods: int
+    state: str
+    since: str
+    oldest: tuple[str, str]
+    whose: list[str]
+    examples: list[str]
+    blockers: list[Manifest]
+    remedies: list[Help]
+
+
+def _group(item: Manifest) -> Waiting:
+    status = item["status"]
+    namespace, _, name = status["oldest"].partition("/")
+    return Waiting(
+        pods=status["pods"],
+        state=status["state"],
+        since=status["since"],
+        oldest=(namespace, name),
+        whose=list(status["owners"])[:3],
+        examples=status["examples"],
+        blockers=[_blocker(one) for one in status["blockers"][:4]],
+        remedies=[_help(one) for one in (status.get("remedies") or ())[:3]],
+    )
+
+
+def _blocker(one: Manifest) -> Manifest:
+    fewest, most = one["fewest"], one["most"]
+    nodes = str(most) if fewest == most else f"{fewest} to {most}"
+    return {"nodes": nodes, "text": "; ".join(one["reasons"]) or one["plugin"], **one}
+
+
+def _help(one: Manifest) -> Help:
+    return Help(
+        text=one["text"],
+        frees=one["frees"],
+        of=one["of"],
+        opens=one["opens"],
+        preempts=one.get("preempts", 0),
+        preview=preview_of(one),
+    )
+
+
+def preview_of(remedy: Manifest) -> str:
+    """Return the parameters of the preview that carries a remedy out on its first node, or nothing.
+
+    Only changes of nodes have one; a pod's owner changes the pod.
+    """
+    edits = remedy["edits"]
+    if remedy["target"] != "Node" or len(edits) != 1 or not remedy["names"]:
+        return ""
+    (edit,) = edits
+    node = [("node", remedy["names"][0])]
+    if edit.get("action") == "Uncordon":
+        return urlencode([("do", "uncordon"), *node])
+    if edit.get("action") == "Untaint":
+        taint = edit["taint"]
+        had = [(f"had_taint_{part}", taint.get(part, "")) for part in ("key", "value", "effect")]
+        return urlencode([("do", "edit"), *node, *had])
+    if edit.get("action") == "Label":
+        rows: list[tuple[str, str]] = []
+        for key, value in edit["labels"].items():
+            if value is None:
+                rows += [("had_label_key", key), ("had_label_value", "")]
+            else:
+                rows += [("label_key", key), ("label_value", value)]
+        return urlencode([("do", "edit"), *node, *rows])
+    return ""
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -30,6 +30,11 @@ class _DocumentAdmin(ReadOnlyAdmin[Stored]):
         return look.document(find_object(type(stored).__name__, "", stored.name))
 
 
+# Django adds an s. Not in the models' Meta: the wording of a screen is no matter for a migration.
+RuntimeClass._meta.verbose_name_plural = "runtime classes"
+PriorityClass._meta.verbose_name_plural = "priority classes"
+
+
 @admin.register(RuntimeClass)
 class RuntimeClassAdmin(_DocumentAdmin[RuntimeClass]):
     """RuntimeClasses."""

@@ -213,3 +213,10 @@ def test_the_sidebar_has_what_the_person_may_see(administrator: Client, viewer: 
     seen = viewer.get("/admin/").content.decode()
     assert "/admin/clusterstate/node/" in seen
     assert "/admin/auth/user/" not in seen
+
+
+def test_lists_of_classes_are_called_classes(administrator: Client) -> None:
+    for path in ("/admin/clusterstate/runtimeclass/", "/admin/clusterstate/priorityclass/"):
+        page = text(administrator.get(path))
+        assert "classs" not in page
+        assert "classes" in page

@@ -1,12 +1,18 @@
 """Every page answers, to those who may see it, with a bounded number of queries."""
 
+import html
+import re
+from typing import Any
+
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from api.console.reasons import preview_of
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.kinds import ALL_KINDS
+from scheduling.answers import advisor
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
 from tests.console.conftest import signed_in, text
@@ -22,7 +28,7 @@ PAGES = {
     "/console/pods/default/web-1/": "3.5 cpu",
     "/console/pods/default/big/": REFUSAL,
     "/console/pods/default/big/why": "Insufficient cpu",
-    "/console/waiting/": REFUSAL,
+    "/console/waiting/": "Insufficient cpu",
     "/console/evictions/": "No pod has to leave",
     "/console/audit/": "No request is like that",
     "/console/policies/": "KubeSchedulerConfiguration",
@@ -49,6 +55,47 @@ def test_a_page_shows_what_it_is_for(operator: Client, waiting: None, path: str)
     assert PAGES[path] in text(answer)
     assert "unsafe" not in answer["Content-Security-Policy"]
     assert len(captured) <= MOST_QUERIES
+
+
+def test_what_helps_a_group_leads_to_its_preview(operator: Client, cluster: None) -> None:
+    pod = new_pod("picky", nodeSelector={"disktype": "nvme"})
+    refusal = Unschedulable(pod_id=pod, message="no", rejected_by=("NodeAffinity",))
+    set_unschedulable([refusal], now=NOW)
+    page = text(operator.get("/console/waiting/"))
+    assert "frees 1 of 1" in page
+    found = re.search(r'href="(/console/change\?do=edit[^"]*label_value=nvme[^"]*)"', page)
+    assert found, page
+    preview = text(operator.get(html.unescape(found.group(1))))
+    assert "disktype=nvme" in preview
+
+
+def test_without_an_advisor_the_queues_own_words_are_shown(
+    operator: Client,
+    waiting: None,
+    redis_client: object,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.SERVES = True  # a process that serves asks an advisor, and there is none
+    monkeypatch.setattr(advisor, "START_SECONDS", 0.1)
+    page = text(operator.get("/console/waiting/"))
+    assert REFUSAL in page
+    assert "no advisor is running" in page
+
+
+def test_a_remedy_of_a_pod_has_no_preview_and_those_of_nodes_have_one() -> None:
+    def of(target: str, **edit: object) -> str:
+        return preview_of({"target": target, "edits": [edit], "names": ["n1", "n2"]})
+
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    assert of("Pod", action="Tolerate", toleration=taint) == ""
+    assert of("Node", action="Uncordon") == "do=uncordon&node=n1"
+    assert of("Node", action="Untaint", taint=taint) == (
+        "do=edit&node=n1&had_taint_key=dedicated&had_taint_value=gpu&had_taint_effect=NoSchedule"
+    )
+    assert of("Node", action="Label", labels={"a": "1", "b": None}) == (
+        "do=edit&node=n1&label_key=a&label_value=1&had_label_key=b&had_label_value="
+    )
 
 
 @pytest.mark.parametrize("path", PAGES)
