@@ -32,8 +32,11 @@ versioning         ``versioning.PathVersioning``: ``/api/v1``, ``/apis/GROUP/VER
 pagination         ``pagination.ContinuePagination``: ``limit`` and ``continue``
 =================  ==============================================================================
 
-There are no throttle classes: ``lanes`` and ``shares`` see that one flow does not take all threads
-before a thread is given away, and answer 429 with Retry-After where a client asks for too much.
+There are no throttle classes. DRF asks one on a thread, when the request has a thread already, and
+it can only refuse. Fairness is about who gets the next thread, and about waiting rather than being
+refused: ``lanes`` and ``shares`` give each flow its turn before a thread is given away, ``budget``
+bounds the bytes that a flow holds, and ``room`` the disk. They answer 429 (507 for the disk) with
+Retry-After where a client asks for too much. A throttle class would count the same once more.
 
 Views answer with *contents* (``replies``): a stored object, a list of them, or a document. Stored
 objects are text and stay text; only a renderer that needs more looks inside.

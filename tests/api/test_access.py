@@ -3,6 +3,7 @@
 import pytest
 
 from clusterstate.actions import default_roles
+from clusterstate.objects.protobuf import decode, encode
 from tests.api.builders import binding as bind_body
 from tests.api.builders import node, pod
 from tests.api.conftest import APPLY, Api, make_token
@@ -364,6 +365,20 @@ def test_reviews_say_what_requests_do(api, ann):
     place = f"{REVIEWS}/namespaces/ns/localsubjectaccessreviews"
     assert api.post(place, local).ok(201)["status"]["allowed"]
     api.post(place.replace("/ns/", "/default/"), local).fails(422, "Invalid")
+
+
+def test_a_review_has_no_table_and_comes_as_json_where_that_is_taken(api, ann):
+    body = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
+    path = f"{REVIEWS}/selfsubjectaccessreviews"
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    made = ann.post(path, body, accept=f"{table},application/json").ok(201)
+    assert made["kind"] == "SelfSubjectAccessReview"
+    assert made["status"] == {"allowed": False}
+    ann.post(path, body, accept=table).fails(406, "NotAcceptable")
+    kind = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
+    protobuf = "application/vnd.kubernetes.protobuf"
+    found = ann.post(path, encode({**kind, **body}), content_type=protobuf, accept=protobuf)
+    assert (found.status, decode(found.raw)["kind"]) == (201, "SelfSubjectAccessReview")
 
 
 def test_rules_of_oneself_are_those_that_hold_there(api, ann):
