@@ -19,6 +19,7 @@ from tests.perf import (
     endurance,
     engine,
     fairness,
+    forms,
     past,
     service,
     simulation,
@@ -83,6 +84,11 @@ def _parser() -> ArgumentParser:
         help="a user beside another user's flood, on a whole service of its own",
     )
     mode.add_argument(
+        "--forms",
+        action="store_true",
+        help="the same requests in JSON and in protobuf, on a whole service of its own",
+    )
+    mode.add_argument(
         "--endurance",
         action="store_true",
         help="pods that come and go for a long while: how each process's memory grows",
@@ -91,7 +97,7 @@ def _parser() -> ArgumentParser:
         "--connections",
         type=int,
         default=16,
-        help="with --fairness: of the one who floods; with --endurance: of all clients",
+        help="with --fairness: of the one who floods; with --endurance, --forms: of all clients",
     )
     parser.add_argument(
         "--seconds",
@@ -105,7 +111,7 @@ def _parser() -> ArgumentParser:
         type=int,
         default=0,
         help="how many pods: with --backlog 10,000, --storm 5,000, --aftermath 50,000,"
-        " --timers 1,000,000",
+        " --timers 1,000,000, --forms 2,000",
     )
     parser.add_argument("--classes", type=int, default=50, help="with --storm: of how many classes")
     parser.add_argument(
@@ -187,6 +193,16 @@ def main(arguments: Sequence[str]) -> None:
         elif options.fairness:
             many, seconds = options.connections, options.seconds
             _print(fairness.run(nodes=nodes, connections=many, seconds=seconds, say=_say))
+        elif options.forms:
+            _print(
+                forms.run(
+                    nodes=nodes,
+                    pods=options.waiting or 2000,
+                    connections=options.connections,
+                    rounds=5,
+                    say=_say,
+                )
+            )
         elif options.endurance:
             _print(
                 endurance.run(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.perf import endurance, scratch, storm
+from tests.perf import endurance, forms, scratch, storm
 from tests.perf.scratch import Scratch
 
 pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock, pytest.mark.timeout(300)]
@@ -40,6 +40,15 @@ def test_a_burst_and_a_storm_are_answered_in_full(service: Scratch) -> None:
     assert by_name["a node for one class"]["pods"] == WAITING // CLASSES
     assert storm._on(service, "bench-fitting") == WAITING // CLASSES
     assert storm._unbound(service) == WAITING - WAITING // CLASSES
+
+
+def test_both_forms_are_measured(service: Scratch) -> None:
+    found = forms.compare(service, pods=20, connections=2, rounds=1, say=quiet)
+    assert [(one["form"], one["what"]) for one in found[:-1]] == [
+        (form, what) for form in (forms.JSON, forms.PROTOBUF) for what in ("create", "get", "list")
+    ]
+    assert set(found[-1]) == {"what", "create", "get", "list"}
+    assert all(one["answer_bytes"] > 100 for one in found[:-1])
 
 
 def test_churn_is_measured_for_every_process(service: Scratch) -> None:
