@@ -19,7 +19,7 @@ from api import auth, descriptions, errors, failures
 from clusterstate.access.rules import Attributes
 from clusterstate.objects import wire_types
 from clusterstate.objects.kind import Kind
-from clusterstate.objects.kinds import ALL_KINDS, VIEWS
+from clusterstate.objects.kinds import ALL_KINDS, KINDS, VIEWS
 
 Json = dict[str, Any]
 
@@ -190,6 +190,21 @@ def _patch_operation(kind: Kind) -> Json:
     }
 
 
+def _nameless() -> tuple[str, Json]:
+    """Return the path and the ``patch`` of a pod's status, under a kind without a name.
+
+    kubectl 1.20 looks here whether a pod that it drains can be tried dry, by the kind that the
+    items of a PodList name; and items name none.
+    """
+    pod = KINDS["Pod"]
+    operation = {
+        **_patch_operation(pod),
+        "operationId": "patchPodStatus",
+        "x-kubernetes-group-version-kind": gvk("", "", ""),
+    }
+    return f"{_collection_path(pod)}/{{name}}/status", {"patch": operation}
+
+
 @cache
 def document() -> Json:
     """Return the document as JSON."""
@@ -205,7 +220,8 @@ def document() -> Json:
         "paths": {
             f"{_collection_path(kind)}/{{name}}": {"patch": _patch_operation(kind)}
             for kind in (*ALL_KINDS, *VIEWS.values())
-        },
+        }
+        | dict([_nameless()]),
         "definitions": definitions.found,
     }
 

@@ -254,6 +254,18 @@ def test_openapi_names_every_kind_and_that_it_can_be_tried_dry():
         assert [parameter["name"] for parameter in parameters] == ["dryRun"]
 
 
+def test_openapi_lets_items_of_lists_be_tried_dry_which_name_no_kind():
+    """``kubectl drain --dry-run=server`` of 1.20 asks by the kind of an item."""
+    nameless = {"group": "", "version": "", "kind": ""}
+    ((path, patch),) = (
+        (path, item["patch"])
+        for path, item in openapi.document()["paths"].items()
+        if item["patch"]["x-kubernetes-group-version-kind"] == nameless
+    )
+    assert path == "/api/v1/namespaces/{namespace}/pods/{name}/status"
+    assert [parameter["name"] for parameter in patch["parameters"]] == ["dryRun"]
+
+
 def test_openapi_references_are_all_defined():
     document = openapi.document()
     text = json.dumps(document)
