@@ -155,6 +155,37 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "kind": "Permit",
             "verbs": ["create"],
         },
+        {
+            "name": "brakes",
+            "singularName": "brake",
+            "namespaced": False,
+            "kind": "Brake",
+            "verbs": ["list"],
+        },
+        {
+            "name": "brakes/approve",
+            "singularName": "",
+            "namespaced": False,
+            "kind": "Brake",
+            "verbs": ["create"],
+        },
+        {
+            "name": "plans",
+            "singularName": "plan",
+            "namespaced": False,
+            "kind": "Plan",
+            "verbs": ["create", "get", "list"],
+        },
+        *(
+            {
+                "name": f"plans/{what}",
+                "singularName": "",
+                "namespaced": False,
+                "kind": "Plan",
+                "verbs": ["create"],
+            }
+            for what in ("apply", "cancel", "pause", "resume", "undo")
+        ),
         *(
             {
                 "name": plural,

@@ -357,6 +357,7 @@ def _in_path(path: str) -> list[Json]:
 _OWN: Final = "/apis/stowage.dev/v1"
 _OWN_KINDS: Final = {
     "AuditEvent": "A request that was answered, from the audit log (audit.k8s.io/v1 Event).",
+    "Brake": "A zone or namespace whose pods are held back, since too many would leave.",
     "Change": "A change of an object, and who made it.",
     "Decision": "A decision of the scheduler about a pod, without its scores.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
@@ -365,6 +366,7 @@ _OWN_KINDS: Final = {
     "Headroom": "How many more pods of a sort the cluster can take.",
     "NodeAdvice": "Which nodes to add for the pods that wait, from a catalogue with prices.",
     "NodeUsage": "What an agent measured on its node.",
+    "Plan": "What a change of the cluster will do, and how far it is carried out.",
     "Permit": "Allows or rejects a pod that waits for permission.",
     "Replay": "From where on a webhook's events are to be delivered again.",
     "SchedulerConfiguration": "What the scheduler decides by.",

@@ -19,6 +19,7 @@ from api import (
     batches,
     clock,
     errors,
+    foretelling,
     options,
     other_forms,
     parsers,
@@ -227,6 +228,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if batch is not None and objects.is_batched(kind):
             return batch.create(kind, target.namespace, manifest, self.user, created)
         stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
+        if kind.name == "Pod" and self.is_dry_run(request):
+            answer = foretelling.placed(stored.manifest, warnings)
+            return self._object(answer, 201, [*warnings, *stored.warnings])
         return created(stored)
 
     def _create_all(self, request: Request, value: Manifest) -> Response:

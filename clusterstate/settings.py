@@ -118,6 +118,12 @@ NODE_MONITOR_GRACE_SECONDS = environment.number(
 NODE_MONITOR_PERIOD_SECONDS = environment.number(
     "STOWAGE_NODE_MONITOR_PERIOD", 2, at_least=0.1, at_most=600
 )
+# The share of the pods of a zone, of a namespace, beyond which evictions wait for approval.
+BRAKE_ZONE_PERCENT = environment.number("STOWAGE_BRAKE_ZONE", 100, at_least=0, at_most=100)
+BRAKE_NAMESPACE_PERCENT = environment.number(
+    "STOWAGE_BRAKE_NAMESPACE", 100, at_least=0, at_most=100
+)
+BRAKE_LEAST = environment.integer("STOWAGE_BRAKE_LEAST", 10, at_least=1, at_most=10**6)
 NODE_EVICTION_RATE = environment.number("STOWAGE_NODE_EVICTION_RATE", 0.1, at_least=0, at_most=1e6)
 SECONDARY_NODE_EVICTION_RATE = environment.number(
     "STOWAGE_SECONDARY_NODE_EVICTION_RATE", 0.01, at_least=0, at_most=1e6

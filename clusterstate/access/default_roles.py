@@ -268,7 +268,7 @@ def _reading() -> tuple[Rule, ...]:
         on(_READ, "events.k8s.io", "events"),
         on("get", "node.k8s.io", "runtimeclasses/nodes"),
         on(_READ, "stowage.dev", "*"),
-        on("create", "stowage.dev", "headroom nodeadvice simulations"),
+        on("create", "stowage.dev", "headroom nodeadvice plans simulations"),
     )
 
 
@@ -284,6 +284,8 @@ def _operating() -> tuple[Rule, ...]:
         ),
         on("patch update", "", "nodes"),
         on("create", "stowage.dev", "waitingpods/permit"),
+        on("create", "stowage.dev", "brakes/approve"),
+        on("create", "stowage.dev", "plans/apply plans/cancel plans/pause plans/resume plans/undo"),
     )  # fmt: skip
 
 

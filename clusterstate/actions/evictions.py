@@ -25,8 +25,17 @@ from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects import document, moments
 from clusterstate.objects.errors import NotFound, StatusError
 from clusterstate.objects.meta import Manifest
+from clusterstate.queries.brakes import NOTHING as NOTHING_HELD
+from clusterstate.queries.brakes import HeldBack
 from clusterstate.queries.controllers import stored_state
-from clusterstate.queries.eviction_timers import DURING_EXECUTION, FIGURES, TAINT, DueTaint, Figures
+from clusterstate.queries.eviction_timers import (
+    DURING_EXECUTION,
+    FIGURES,
+    TAINT,
+    DueTaint,
+    Figures,
+    unless_held,
+)
 from clusterstate.queries.stays import BOUND_AT, Place, Stay
 
 FOLLOWER: Final = "evictions"
@@ -207,9 +216,9 @@ def drop_other_nodes(node_names: Sequence[str]) -> int:
 
 # The cause is part of the statement: the few timers for labels have an index of their own.
 _CLAIM = f"""
-    SELECT pod_id, due_at, node_name FROM eviction_timer
-    WHERE due_at <= %s::timestamptz AND cause = '{DURING_EXECUTION}'
-    ORDER BY due_at, pod_id LIMIT %s::bigint FOR UPDATE SKIP LOCKED
+    SELECT pod_id, due_at, node_name FROM eviction_timer t
+    WHERE due_at <= %s::timestamptz AND cause = '{DURING_EXECUTION}' AND {{condition}}
+    ORDER BY due_at, pod_id LIMIT %s::bigint FOR UPDATE OF t SKIP LOCKED
 """
 _CONDEMNED = f"""
     SELECT p.id, p.uid::text, p.namespace, p.name, p.class_id, p.node_name,
@@ -368,6 +377,7 @@ def fire_executions(
     now: datetime,
     limit: int,
     judge: Callable[[Sequence[Place]], Collection[Place]],
+    held: HeldBack = NOTHING_HELD,
 ) -> Fired:
     """Evict up to ``limit`` pods whose node no longer matches, one by one, budgets respected.
 
@@ -378,9 +388,11 @@ def fire_executions(
     news: list[Occurrence] = []
     due: list[datetime] = []
     changed = busy = 0
+    condition, holding = unless_held(held)
+    claim = _CLAIM.format(condition=condition)
     for _ in range(limit):
         with transaction.atomic():
-            claimed = sql.fetch(_CLAIM, (now, 1))
+            claimed = sql.fetch(claim, (now, *holding, 1))
             if not claimed:
                 break
             pod_id, due_at, node_name = claimed[0]
@@ -475,7 +487,7 @@ def spread_executions(*, now: datetime, rate: float) -> int:
     Clients can read when each pod leaves, and no controller asks again before then.
     """
     with transaction.atomic():
-        claimed = sql.fetch(_CLAIM, (now, 1_000_000))
+        claimed = sql.fetch(_CLAIM.format(condition="true"), (now, 1_000_000))
         turns = [now + timedelta(seconds=(place + 1) / rate) for place in range(len(claimed))]
         if claimed:
             _postpone([row[0] for row in claimed], turns, "eviction rate limit")

@@ -37,6 +37,7 @@ from clusterstate.models.generic import GenericObject
 from clusterstate.models.metrics import MetricTotal, ProcessMetric
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.past import PastBlock, PastChunk, PastHead
+from clusterstate.models.plans import Brake, Plan
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
     LimitRange,
@@ -68,6 +69,7 @@ __all__ = [
     "AuditHead",
     "AuditLine",
     "Binder",
+    "Brake",
     "Change",
     "ControllerCursor",
     "DaemonSet",
@@ -93,6 +95,7 @@ __all__ = [
     "PastChunk",
     "PastHead",
     "PendingPod",
+    "Plan",
     "Pod",
     "PodDisruptionBudget",
     "PriorityClass",

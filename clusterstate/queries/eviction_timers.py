@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate import sql
+from clusterstate.queries.brakes import NOTHING, ZONE_LABEL, HeldBack
 from clusterstate.queries.controllers import stored_state
 
 TAINT: Final = "taint"
@@ -71,9 +72,26 @@ def waiting_timers(
     return [Timer(**dict(zip(Timer.__struct_fields__, row, strict=True))) for row in rows]
 
 
-def next_due() -> datetime | None:
+_NOT_HELD = f"""NOT EXISTS (
+    SELECT 1 FROM pod p LEFT JOIN node n ON n.name = p.node_name
+    WHERE p.id = t.pod_id
+      AND (p.namespace = ANY(%s) OR n.labels ->> '{ZONE_LABEL}' = ANY(%s)))"""
+
+
+def unless_held(held: HeldBack) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition on timers, and its parameters, that leaves out what is held back."""
+    if not held:
+        return "true", ()
+    return _NOT_HELD, (sql.Texts(held.namespaces), sql.Texts(held.zones))
+
+
+def next_due(held: HeldBack = NOTHING) -> datetime | None:
     """Return when the next timer is due, ``None`` if none waits. Queries once, by index."""
-    row = sql.fetch_one("SELECT due_at FROM eviction_timer ORDER BY due_at, pod_id LIMIT 1")
+    condition, parameters = unless_held(held)
+    row = sql.fetch_one(
+        f"SELECT due_at FROM eviction_timer t WHERE {condition} ORDER BY due_at, pod_id LIMIT 1",
+        parameters,
+    )
     return None if row is None else row[0]
 
 
@@ -82,19 +100,24 @@ DueTaint = tuple[int, datetime, int | None]
 
 
 def due_taints(
-    now: datetime, *, after: tuple[datetime, int] | None = None, limit: int
+    now: datetime,
+    *,
+    after: tuple[datetime, int] | None = None,
+    limit: int,
+    held: HeldBack = NOTHING,
 ) -> list[DueTaint]:
-    """Return the taints' timers that are due. Queries once, by index.
+    """Return the taints' timers that are due, but for those held back. Queries once, by index.
 
     The earliest first; those of the same moment by pod. ``after`` is the due time and pod at which
     the batch before ended.
     """
     begin = "AND (due_at, pod_id) > (%s::timestamptz, %s::bigint) " if after else ""
+    condition, parameters = unless_held(held)
     rows = sql.fetch(
-        f"SELECT pod_id, due_at, grace_seconds FROM eviction_timer"
-        f" WHERE due_at <= %s::timestamptz AND cause = '{TAINT}' {begin}"
+        f"SELECT pod_id, due_at, grace_seconds FROM eviction_timer t"
+        f" WHERE due_at <= %s::timestamptz AND cause = '{TAINT}' {begin} AND {condition} "
         "ORDER BY due_at, pod_id LIMIT %s::bigint",
-        (now, *(after or ()), limit),
+        (now, *(after or ()), *parameters, limit),
     )
     return [(pod_id, due_at, grace) for pod_id, due_at, grace in rows]
 

@@ -16,6 +16,12 @@ UNION ALL SELECT h.node_name FROM node_heartbeat h WHERE h.heard_at IS NOT NULL
 """
 """The nodes that have an agent: it renews a lease, or the node's status."""
 
+
+def nodes_with_agents() -> frozenset[str]:
+    """Return the names of the nodes that have an agent. Queries once."""
+    return frozenset(row[0] for row in sql.fetch(WITH_AGENT))
+
+
 # NOT IN, so that the names are hashed once: many pods may be on their way from few nodes.
 # Who deletes a pod and asks for another period than the pod's own means to wait for so long.
 _ASKED_TO_WAIT = """(

@@ -36,6 +36,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "landings": Question("scheduling.answers.questions:landings_of", seconds=20.0),
     "why": Question("scheduling.answers.why:why", long=True),
     "waiting-groups": Question("scheduling.answers.waiting_groups:waiting_groups", long=True),
+    "plan": Question("scheduling.answers.plans:plan", long=True),
     "decision": Question("scheduling.answers.questions:decision_explained", long=True),
 }
 

@@ -13,6 +13,7 @@
     cluster_roles      the rules of ClusterRoles that aggregate others
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
+    operations         plans that were applied, carried out step by step
     manager            runs those that need a look once a second
 
 A ``rules`` module is pure: state and time in, verdict out, with the Kubernetes file that it

@@ -46,13 +46,14 @@ from clusterstate.actions import (
     history,
     housekeeping,
     past,
+    plans,
     progress,
     seals,
     webhooks,
 )
 from clusterstate.actions.metrics import Adder
 from clusterstate.queries.eviction_timers import unforeseen
-from scheduling.controllers import manager
+from scheduling.controllers import manager, operations
 from scheduling.controllers.evictions import timekeeper
 from scheduling.controllers.nodes import lifecycle
 from scheduling.controllers.webhooks import delivery
@@ -188,6 +189,7 @@ def _controllers(loop: Loop) -> None:
         _Duty(_LOOK_SECONDS, lambda: _bind(loop, threads)),
         _Duty(_LOOK_SECONDS, lambda: _foresee(threads, foreseeing)),
         _Duty(_LOOK_SECONDS, lambda: _tell(telling, told)),
+        _Duty(_LOOK_SECONDS, lambda: operations.run(steady_clock.now, stopping=loop.stopping)),
         _Duty(_TRIM_SECONDS, trim),
     )
     pause = min(_LOOK_SECONDS, settings.NODE_MONITOR_PERIOD_SECONDS)
@@ -300,6 +302,7 @@ def trim() -> None:
     past.trim(now=steady_clock.now())
     decisions.trim(now=steady_clock.now())
     housekeeping.drop_old_access(now=steady_clock.now())
+    plans.trim(now=steady_clock.now())
     audit_log.trim(now=steady_clock.now())
     webhooks.trim(now=steady_clock.now())
     housekeeping.drop_old_actors(now=steady_clock.now())

@@ -9,6 +9,8 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
     headroom         how many more of a pod fit, and what stops the next one
     simulate         all of it, on an empty world
+    plan_document    a ``Plan``: changes that are asked about
+    foresight        the future of a snapshot, from moment to moment
 
 Nothing here queries, reads a clock or keeps anything: a ``Base`` gives the snapshot to start from,
 which then belongs to the run, and the lookups of admission. ``Base`` itself is the empty world; the
@@ -19,13 +21,14 @@ from clusterstate.objects.meta import Manifest
 from scheduling.simulation.document import Given, Simulation, read
 from scheduling.simulation.headroom import Headroom, read_headroom, run_headroom
 from scheduling.simulation.running import described_error, explain_table, refused, run
-from scheduling.simulation.world import Base
+from scheduling.simulation.world import Base, World
 
 __all__ = [
     "Base",
     "Given",
     "Headroom",
     "Simulation",
+    "World",
     "described_error",
     "explain_table",
     "read",

@@ -108,6 +108,7 @@ REVIEWS = [
 ]  # fmt: skip
 PRESSED = {"usage": {"memory": {"available": 1, "threshold": 2}}}
 SIMULATION = {"spec": {"base": "live", "pods": [pod("imagined")]}}
+PLAN = {"spec": {"changes": [{"cordon": {"nodes": ["n"]}}]}}
 HEADROOM = {"spec": {"base": "live", "pod": pod("imagined")}}
 OWN: dict[str, list[Call]] = {
     "BindingsViewSet": [
@@ -140,6 +141,8 @@ OWN: dict[str, list[Call]] = {
         ("PUT", f"{STOWAGE}/schedulerconfiguration", CONFIGURATION, "application/json")
     ],
     "HeadroomViewSet": [("POST", f"{STOWAGE}/headroom", HEADROOM, "application/json")],
+    "BrakesViewSet": [],  # needs one that is set; ``approve`` is one statement
+    "PlansViewSet": [("POST", f"{STOWAGE}/plans", PLAN, "application/json")],
     "SimulationsViewSet": [("POST", f"{STOWAGE}/simulations", SIMULATION, "application/json")],
 }  # fmt: skip
 READ_ONLY = {"HeadroomViewSet", "SimulationsViewSet", *(f"{kind}ViewSet" for kind, _, _ in REVIEWS)}

@@ -4,6 +4,7 @@
 
     judgement     which pods must leave a node by when, from their class and the node
     timers        follows the log and states a timer for each such pod
+    brake         holds them back where they would empty too much of a zone or namespace
     firing        judges what is due once more, and evicts it: condition, deletion, event
     workers       fires on several connections when much is due at once
     timekeeper    the loop of the timers worker, which calls all of these

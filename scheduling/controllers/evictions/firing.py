@@ -8,6 +8,7 @@ from django.db import transaction
 
 from clusterstate.actions import aside, controller_state, evictions
 from clusterstate.actions.evictions import Fired
+from clusterstate.queries.brakes import NOTHING, HeldBack
 from clusterstate.queries.controllers import stored_state
 from clusterstate.queries.eviction_timers import DueTaint, is_execution_due
 from scheduling.controllers.evictions.judgement import broken, plans
@@ -33,7 +34,7 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
     return done[0] if len(done) == 1 else evictions.together(done)
 
 
-def fire_executions(now: datetime) -> Fired:
+def fire_executions(now: datetime, held: HeldBack = NOTHING) -> Fired:
     """Evict pods whose node labels no longer match, as fast as the rate limit allows.
 
     The timers of the other pods are moved to when the limit will allow them.
@@ -43,7 +44,7 @@ def fire_executions(now: datetime) -> Fired:
     evictions.await_landings(now=now)
     rate = settings.REQUIRED_DURING_EXECUTION_RATE
     if rate <= 0:
-        return evictions.fire_executions(now=now, limit=BATCH, judge=broken)
+        return evictions.fire_executions(now=now, limit=BATCH, judge=broken, held=held)
     with transaction.atomic():
         # The token bucket is a row, so that the limit survives a restart.
         kept = stored_state(NAME)
@@ -51,7 +52,7 @@ def fire_executions(now: datetime) -> Fired:
         elapsed = now.timestamp() - kept.get("at", 0.0)
         tokens = min(burst, kept.get("tokens", burst) + max(0.0, elapsed) * rate)
         controller_state.set_state(NAME, {"tokens": tokens, "at": now.timestamp()})
-    fired = evictions.fire_executions(now=now, limit=int(tokens + 1e-6), judge=broken)
+    fired = evictions.fire_executions(now=now, limit=int(tokens + 1e-6), judge=broken, held=held)
     spent = len(fired.evicted)
     controller_state.set_state(NAME, {"tokens": tokens - spent, "at": now.timestamp()})
     evictions.spread_executions(now=now, rate=rate)

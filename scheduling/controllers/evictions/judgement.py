@@ -1,5 +1,7 @@
 """Which pods must leave their node, and by when: the rules applied to many pods at once.
 
+``plans_under`` and ``broken_under`` say so of taints and labels that are given: those of the rows
+for the timers, those that a change would bring for its plan (``scheduling.answers.plans``).
 The rules are applied once for each pair of node and scheduling class, not for each pod.
 """
 
@@ -14,6 +16,7 @@ from clusterstate import memory
 from clusterstate.actions.evictions import Plan
 from clusterstate.objects import eviction
 from clusterstate.objects.eviction import Countdown, Rules
+from clusterstate.objects.node import Taint
 from clusterstate.objects.pod import Pod
 from clusterstate.queries.nodes import no_execute_taints, node_labels
 from clusterstate.queries.stays import (
@@ -58,6 +61,21 @@ def plans(stays: Sequence[Stay]) -> list[Plan]:
         return []
     taints = no_execute_taints(sorted({stay.node_name for stay in stays}))
     known = rules_by_class(stay.class_id for stay in stays if stay.node_name in taints)
+    return plans_under(stays, taints, known)
+
+
+def plans_under(
+    stays: Sequence[Stay],
+    taints: Mapping[str, Sequence[Taint]],
+    known: Mapping[int, Rules],
+) -> list[Plan]:
+    """Return by when the pods that stay there must leave if these are the nodes' taints.
+
+    Args:
+        stays: pods at their places.
+        taints: of the nodes that have some, those without NoExecute are passed over.
+        known: the rules by class; pods of other classes are passed over.
+    """
     counted: dict[Place, tuple[Countdown, ...]] = {}
     result = []
     for stay in stays:
@@ -98,7 +116,15 @@ def broken(places: Sequence[Place]) -> set[Place]:
     if not places:
         return set()
     labels = node_labels(sorted({place.node_name for place in places}))
-    known = rules_by_class(place.class_id for place in places)
+    return broken_under(places, labels, rules_by_class(place.class_id for place in places))
+
+
+def broken_under(
+    places: Iterable[Place],
+    labels: Mapping[str, Mapping[str, str]],
+    known: Mapping[int, Rules],
+) -> set[Place]:
+    """Return the places whose terms do not match if these are the labels of the nodes there are."""
     return {
         place
         for place in places

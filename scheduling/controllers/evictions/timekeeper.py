@@ -28,7 +28,7 @@ from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.objects.actor import TAINT_EVICTION, acts_as
 from clusterstate.queries.eviction_timers import next_due
-from scheduling.controllers.evictions import timers, workers
+from scheduling.controllers.evictions import brake, timers, workers
 from scheduling.controllers.pods import deletion
 
 logger = structlog.get_logger(__name__)
@@ -82,7 +82,8 @@ def run(
                 if time.monotonic() - marked_at >= _MARK_SECONDS:
                     changes.keep_mark()
                     marked_at = time.monotonic()
-                timers.follow(now)
+                changed = timers.follow(now) > 0
+                brake.judge(now, changed=changed)  # before any of them is fired
                 deletion.finish(now)
                 if news:
                     # A few at a time: something may be due.
@@ -120,7 +121,7 @@ def _report(done: workers.Round) -> None:
 def _wait_for(seconds: float, end: float) -> float:
     """Return how long nothing is due, at most ``_LONGEST_WAIT``."""
     wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
-    due = next_due()
+    due = next_due(brake.held())
     return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))
 
 

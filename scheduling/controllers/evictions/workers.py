@@ -20,8 +20,9 @@ from clusterstate.actions import evictions as actions
 from clusterstate.actions.events import Occurrence
 from clusterstate.actions.evictions import Fired
 from clusterstate.objects.actor import TAINT_EVICTION, acts_as
+from clusterstate.queries.brakes import HeldBack
 from clusterstate.queries.eviction_timers import DueTaint, due_taints
-from scheduling.controllers.evictions import firing
+from scheduling.controllers.evictions import brake, firing
 
 MOST = 20_000
 """Pods after which a round ends, so that the timers can be brought up to date with the log."""
@@ -83,10 +84,11 @@ class Workers:
         """Evict what is due, on several connections if that is more than a batch."""
         now = _moment(clock)
         total = Round()
-        labels = firing.fire_executions(now)
+        held = brake.held()
+        labels = firing.fire_executions(now, held)
         if labels.evicted or labels.busy:
             total._add(labels, clock())
-        due = _Due(now)
+        due = _Due(now, held)
         first = due.take()
         waiting = [one.submit(_drain, due, clock) for one in self._helpers] if due.more else []
         total._join(_drain(due, clock, first))
@@ -104,9 +106,10 @@ class _Due:
     thread has locked or removed. ``more``: there may be another batch.
     """
 
-    def __init__(self, now: datetime) -> None:
+    def __init__(self, now: datetime, held: HeldBack) -> None:
         self.more = True
         self._now = now
+        self._held = held
         self._handed_out = 0
         self._last: tuple[datetime, int] | None = None
         self._lock = Lock()
@@ -117,7 +120,7 @@ class _Due:
             if not self.more or self._handed_out >= MOST:
                 return None
             size = firing.BATCH
-            batch = due_taints(self._now, after=self._last, limit=size)
+            batch = due_taints(self._now, after=self._last, limit=size, held=self._held)
             self.more = len(batch) == size
             if not batch:
                 return None

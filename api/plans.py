@@ -1,0 +1,305 @@
+"""Plans: what a change will do, and the operation that makes it (``/apis/stowage.dev/v1/plans``).
+
+POST a ``Plan`` and an advisor foretells its outcome; the answer is kept under a name for a week.
+``POST plans/NAME/apply`` foretells it again and begins to carry it out if the outcome is the same;
+otherwise it answers 409 with the new plan and with what differs.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from api import clock, own, replies, wire
+from api.own import GROUP, OwnViewSet
+from api.requests import Request
+from clusterstate.access.rules import Attributes
+from clusterstate.actions import brakes as approvals
+from clusterstate.actions import plans as actions
+from clusterstate.objects.document import format_time
+from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import brakes
+from clusterstate.queries.brakes import Brake
+from clusterstate.queries.plans import (
+    HAS_FAILED,
+    HELD,
+    IS_DONE,
+    PLURAL,
+    StoredPlan,
+    find_plan,
+    latest_plans,
+)
+from scheduling.answers import advisor
+
+_MANY = 100
+_MOST_TOLD = 100
+LANDINGS, LEAVING, NOTHING = "landings", "leaving", "nothing"
+"""What must be as foretold to apply a plan: all of it, who leaves and why, or nothing."""
+_OPERATIONS = ("apply", "pause", "resume", "cancel", "undo")
+
+
+class PlansViewSet(OwnViewSet):
+    """Plans and their operations."""
+
+    kind = "Plan"
+    resource = PLURAL
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to plans; to foretell also to read; to apply to make each change."""
+        name = self.kwargs.get(self.lookup_url_kwarg, "")
+        if self.action in _OPERATIONS:
+            yield Attributes(
+                verb="create", group=GROUP, resource=PLURAL, subresource=self.action, name=name
+            )
+            if self.action in ("apply", "resume"):
+                yield from rights(find_plan(name))
+            return
+        yield from super().wants(request)
+        if self.action == "create":
+            yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
+
+    def list(self, request: Request) -> Response:
+        """Return the latest plans, without what they foretold in detail."""
+        limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
+        items = [manifest(one, brief=True) for one in latest_plans(limit=min(limit, _MANY))]
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "PlanList", "metadata": {}, "items": items}
+        )
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """Return a plan, and how far it is carried out."""
+        return replies.reply(manifest(find_plan(name)))
+
+    def create(self, request: Request) -> Response:
+        """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
+        document = request.data
+        found: Manifest = advisor.ask("plan", document)
+        if request.query_params.get("dryRun"):
+            return replies.reply({**found, "spec": document.get("spec")}, status=201)
+        stored = actions.store(document, found["status"], by=self.user.name, now=clock.now())
+        return replies.reply(manifest(stored), status=201)
+
+    @action(detail=True, methods=["post"])
+    def apply(self, request: Request, name: str) -> Response:
+        """Carry a plan out if what it foretold still holds (``?holding=leaving``: who leaves)."""
+        holding = request.query_params.get("holding") or LANDINGS
+        if holding not in (LANDINGS, LEAVING, NOTHING):
+            text = f"supported values: {LANDINGS}, {LEAVING}, {NOTHING}"
+            raise BadRequest(f'invalid value "{holding}" for holding: {text}')
+        plan = find_plan(name)
+        if holding != NOTHING:
+            again: Manifest = advisor.ask("plan", plan.asked())
+            before = {**plan.foretold(), "steps": plan.to_do()}
+            found = list(differences(before, again["status"], holding))
+            if found:
+                stored = actions.store(
+                    plan.asked(), again["status"], by=self.user.name, now=clock.now()
+                )
+                raise _changed(plan, stored, found)
+        begun = actions.begin(
+            name, by=self.user.name, impersonator=self.user.impersonator, now=clock.now()
+        )
+        return replies.reply(manifest(begun, brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def pause(self, request: Request, name: str) -> Response:
+        """Let the operation rest."""
+        return replies.reply(manifest(actions.pause(name, now=clock.now()), brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, name: str) -> Response:
+        """Let it go on."""
+        found = actions.resume(name, now=clock.now())
+        return replies.reply(manifest(found, brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, name: str) -> Response:
+        """End it; what is done stays done."""
+        found = actions.cancel(name, now=clock.now())
+        return replies.reply(manifest(found, brief=True), status=201)
+
+    @action(detail=True, methods=["post"])
+    def undo(self, request: Request, name: str) -> Response:
+        """Return a new plan that takes the changes of nodes back; pods that left do not return."""
+        plan = find_plan(name)
+        changes = plan.foretold().get("undo") or []
+        if not changes:
+            raise Conflict(
+                f'plan "{name}" has nothing that can be taken back',
+                {"name": name, "group": GROUP, "kind": PLURAL},
+            )
+        document = {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
+        found: Manifest = advisor.ask("plan", document)
+        stored = actions.store(document, found["status"], by=self.user.name, now=clock.now())
+        return replies.reply(manifest(stored), status=201)
+
+
+def rights(plan: StoredPlan) -> Iterator[Attributes]:
+    """Yield the right to each change that carrying the plan out makes, once."""
+    seen: set[Attributes] = set()
+    for step in plan.to_do():
+        one = _right(step)
+        if one not in seen:
+            seen.add(one)
+            yield one
+
+
+def _right(step: dict[str, Any]) -> Attributes:
+    what = step["do"]
+    if what == "evict":
+        return Attributes(
+            verb="create", resource="pods", subresource="eviction", namespace=step["namespace"]
+        )
+    if what == "create":
+        plural = "nodes" if step["kind"] == "Node" else "pods"
+        return Attributes(verb="create", resource=plural, namespace=step.get("namespace", ""))
+    if what == "delete":
+        return Attributes(verb="delete", resource="nodes", name=step["name"])
+    if what == "configuration":
+        return Attributes(verb="update", group=GROUP, resource="schedulerconfiguration")
+    subresource = "status" if "resize" in step["change"] else ""
+    return Attributes(verb="patch", resource="nodes", subresource=subresource, name=step["name"])
+
+
+def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Manifest]:
+    """Yield what two outcomes of a plan differ in: the pod, and what was and is foretold of it."""
+    for part in ("leaving", "placed"):
+        if part == "placed" and holding == LEAVING:
+            continue
+        then = {one["pod"]: one for one in before.get(part) or ()}
+        now = {one["pod"]: one for one in after.get(part) or ()}
+        for pod in dict.fromkeys([*then, *now]):
+            was, is_ = (_essence(part, found.get(pod), holding) for found in (then, now))
+            if was != is_:
+                yield {"pod": pod, "part": part, "before": was, "after": is_}
+    steps = [
+        [step["subject"] for step in found["steps"] if step["do"] != "evict"]
+        for found in (before, after)
+    ]
+    if steps[0] != steps[1]:
+        yield {"part": "steps", "before": steps[0], "after": steps[1]}
+
+
+def _essence(part: str, told: Manifest | None, holding: str) -> Manifest | None:
+    """Return of what is told about a pod what must not change."""
+    if told is None:
+        return None
+    if part == "placed":
+        return {"nodeName": told.get("nodeName")}
+    found = {key: told.get(key) for key in ("uid", "nodeName", "cause", "rule", "blockedBy")}
+    if holding == LANDINGS:
+        found["landing"] = (told.get("landing") or {}).get("nodeName")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest]) -> Conflict:
+    causes = [
+        {
+            "reason": "PlanChanged",
+            "field": one["part"],
+            "message": f"{one.get('pod', '')}: {_text(one['before'])}, now {_text(one['after'])}",
+        }
+        for one in found[:_MOST_TOLD]
+    ]
+    return Conflict(
+        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": what it foretold does'
+        f" not hold any more; the new plan is {new.name}",
+        {
+            "name": plan.name,
+            "group": GROUP,
+            "kind": PLURAL,
+            "causes": causes,
+            "plan": manifest(new),
+        },
+    )
+
+
+def _text(told: object) -> str:
+    return "nothing" if told is None else msgspec.json.encode(told).decode()
+
+
+def manifest(plan: StoredPlan, *, brief: bool = False) -> Manifest:
+    """Return a plan as clients read it; ``brief``: without who leaves and where each lands."""
+    asked, outcome = plan.asked(), plan.foretold()
+    metadata: Manifest = {"name": plan.name, "creationTimestamp": format_time(plan.created_at)}
+    if plan.created_by:
+        metadata["annotations"] = {f"{GROUP}/created-by": plan.created_by}
+    status = dict(outcome)
+    if brief:
+        kept = ("revision", "at", "summary", "warnings")
+        status = {key: outcome[key] for key in kept if key in outcome}
+    operation: Manifest = {
+        "state": plan.state,
+        "steps": len(plan.progress),
+        "done": plan.progress.count(IS_DONE),
+        "held": plan.progress.count(HELD),
+        "failed": plan.progress.count(HAS_FAILED),
+    }
+    if plan.applied_at is not None:
+        operation |= {
+            "appliedBy": plan.applied_by,
+            "appliedAt": format_time(plan.applied_at),
+            "updatedAt": format_time(plan.updated_at),
+        }
+    if plan.message:
+        operation["message"] = plan.message
+    if plan.failures:
+        operation["failures"] = list(plan.failures.values())
+    return {
+        "apiVersion": own.API_VERSION,
+        "kind": "Plan",
+        "metadata": metadata,
+        "spec": asked.get("spec") or {},
+        "status": {**status, "operation": operation},
+    }
+
+
+class BrakesViewSet(OwnViewSet):
+    """Zones and namespaces whose pods are held back, because too many would leave."""
+
+    kind = "Brake"
+    resource = "brakes"
+
+    def wants(self, request: Request) -> Iterable[Attributes]:
+        """Return the right to read them, or to approve one."""
+        if self.action == "approve":
+            name = self.kwargs[self.lookup_url_kwarg]
+            return (
+                Attributes(
+                    verb="create", group=GROUP, resource="brakes", subresource="approve", name=name
+                ),
+            )
+        return super().wants(request)
+
+    def list(self, request: Request) -> Response:
+        """Return a BrakeList."""
+        items = [_brake(one) for one in brakes.brakes()]
+        return replies.reply(
+            {"apiVersion": own.API_VERSION, "kind": "BrakeList", "metadata": {}, "items": items}
+        )
+
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, name: str) -> Response:
+        """Let the pods go, for an hour."""
+        found = approvals.approve(name, by=self.user.name, now=clock.now())
+        return replies.reply(_brake(found), status=201)
+
+
+def _brake(one: Brake) -> Manifest:
+    status: Manifest = {"state": one.state, "leaving": one.leaving, "total": one.total}
+    if one.approved_at is not None and one.until is not None:
+        status |= {
+            "approvedBy": one.approved_by,
+            "approvedAt": format_time(one.approved_at),
+            "until": format_time(one.until),
+        }
+    return {
+        "apiVersion": own.API_VERSION,
+        "kind": "Brake",
+        "metadata": {"name": one.key, "creationTimestamp": format_time(one.created_at)},
+        "spec": {"scope": one.scope, "name": one.name, "limitPercent": one.limit_percent},
+        "status": status,
+    }

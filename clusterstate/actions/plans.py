@@ -1,0 +1,216 @@
+"""Plans: stored when they are made, applied, paused, cancelled, and carried out step by step."""
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from django.db import transaction
+
+from clusterstate import sql
+from clusterstate.objects.errors import Conflict
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.plans import (
+    CANCELLED,
+    COLUMNS,
+    DONE,
+    DROPPED,
+    FAILED,
+    GROUP,
+    HAS_FAILED,
+    HELD,
+    PAUSED,
+    PLANNED,
+    PLURAL,
+    RUNNING,
+    TO_DO,
+    StoredPlan,
+    find_plan,
+    stored,
+)
+
+KEPT: Final = timedelta(days=7)
+_MOST_FAILURES: Final = 100
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def store(document: Manifest, outcome: Manifest, *, by: str, now: datetime) -> StoredPlan:
+    """Store a plan that was made; return it with its name. One statement."""
+    name = f"plan-{secrets.token_hex(4)}"
+    steps = outcome.get("steps") or []
+    rest = {key: value for key, value in outcome.items() if key != "steps"}
+    row = sql.fetch_one(
+        "INSERT INTO plan (name, document, outcome, state, steps, progress, failures, message,"
+        " created_at, created_by, applied_by, impersonator, updated_at)"
+        f" VALUES (%s, %s, %s, '{PLANNED}', %s, %s, '{{}}', '', %s::timestamptz, %s, '', '',"
+        f" %s::timestamptz) RETURNING {COLUMNS}",
+        (
+            name,
+            _encode(document).decode(),
+            _encode(rest).decode(),
+            _encode(steps).decode(),
+            TO_DO * len(steps),
+            now,
+            by,
+            now,
+        ),
+    )
+    assert row is not None
+    return stored(row)
+
+
+def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan:
+    """Have a plan carried out from now on, on behalf of who applies it.
+
+    Raises:
+        NotFound: there is no such plan.
+        Conflict: it was applied already.
+    """
+    return _change(
+        name,
+        (PLANNED,),
+        f"state = '{RUNNING}', applied_by = %s, impersonator = %s, applied_at = %s::timestamptz",
+        (by, impersonator, now),
+        now=now,
+    )
+
+
+def pause(name: str, *, now: datetime) -> StoredPlan:
+    """Let the operation rest: the batch at work is finished, no other one begins."""
+    return _change(name, (RUNNING,), f"state = '{PAUSED}'", (), now=now)
+
+
+def resume(name: str, *, now: datetime) -> StoredPlan:
+    """Let a paused operation go on."""
+    return _change(name, (PAUSED,), f"state = '{RUNNING}', retry_at = NULL", (), now=now)
+
+
+def cancel(name: str, *, now: datetime) -> StoredPlan:
+    """End the operation: what is done stays done, what is not is not done any more."""
+    return _change(
+        name,
+        (PLANNED, RUNNING, PAUSED),
+        f"state = '{CANCELLED}', progress = translate(progress, '{TO_DO}{HELD}', '{DROPPED * 2}')",
+        (),
+        now=now,
+    )
+
+
+def _change(
+    name: str,
+    states: Collection[str],
+    clause: str,
+    parameters: Sequence[Any],
+    *,
+    now: datetime,
+) -> StoredPlan:
+    """Change a plan that is in one of these states.
+
+    Raises:
+        NotFound: there is no such plan.
+        Conflict: it is in another state.
+    """
+    row = sql.fetch_one(
+        f"UPDATE plan SET {clause}, updated_at = %s::timestamptz"
+        f" WHERE name = %s AND state = ANY(%s) RETURNING {COLUMNS}",
+        (*parameters, now, name, sql.Texts(sorted(states))),
+    )
+    if row is None:
+        present = find_plan(name)
+        raise Conflict(
+            f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{name}": it is {present.state}',
+            {"name": name, "group": GROUP, "kind": PLURAL},
+        )
+    return stored(row)
+
+
+# Carrying out -----------------------------------------------------------------------------------
+
+
+def running() -> list[int]:
+    """Return the operations at work, by id. Queries once, by index."""
+    rows = sql.fetch(f"SELECT id FROM plan WHERE state = '{RUNNING}' ORDER BY id")
+    return [row[0] for row in rows]
+
+
+class Batch:
+    """Some steps of an operation, in the transaction that does them; ``plan`` is locked.
+
+    ``numbers``: of the steps that are next. Each must be given its outcome by ``note``.
+    """
+
+    def __init__(self, plan: StoredPlan, numbers: Sequence[int]) -> None:
+        self.plan = plan
+        self.numbers = numbers
+        self._progress = list(plan.progress)
+        self._failures: dict[str, str] = dict(plan.failures)
+        self._message = plan.message
+
+    def note(self, number: int, outcome: str, message: str = "") -> None:
+        """Note what became of a step."""
+        self._progress[number] = outcome
+        if outcome == HAS_FAILED and len(self._failures) < _MOST_FAILURES:
+            self._failures[str(number)] = message
+        if message:
+            self._message = message
+
+    def _write(self, retry: timedelta, now: datetime) -> None:
+        progress = "".join(self._progress)
+        left, held = TO_DO in progress, HELD in progress
+        state = RUNNING if left or held else FAILED if HAS_FAILED in progress else DONE
+        sql.run(
+            "UPDATE plan SET progress = %s, failures = %s::jsonb, message = %s, state = %s,"
+            " retry_at = %s::timestamptz, updated_at = %s::timestamptz WHERE id = %s::bigint",
+            (
+                progress,
+                _encode(self._failures).decode(),
+                "" if state == DONE else self._message,
+                state,
+                now + retry if held and not left else self.plan.retry_at,
+                now,
+                self.plan.id,
+            ),
+        )
+
+
+@contextmanager
+def batch(plan_id: int, *, most: int, retry: timedelta, now: datetime) -> Iterator[Batch | None]:
+    """Lock an operation and give its next steps; ``None`` when there is nothing to do now.
+
+    What is done inside, and that it is done, is stored together or not at all. Steps that are held
+    back come again after ``retry``, when no other step is left to do.
+    """
+    with transaction.atomic():
+        row = sql.fetch_one(
+            f"SELECT {COLUMNS} FROM plan WHERE id = %s::bigint AND state = '{RUNNING}'"
+            " FOR NO KEY UPDATE SKIP LOCKED",
+            (plan_id,),
+        )
+        plan = None if row is None else stored(row)
+        numbers = [] if plan is None else _next(plan, most, now)
+        if plan is None or (not numbers and (TO_DO in plan.progress or HELD in plan.progress)):
+            yield None
+            return
+        found = Batch(plan, numbers)
+        yield found
+        found._write(retry, now)
+
+
+def _next(plan: StoredPlan, most: int, now: datetime) -> list[int]:
+    wanted = TO_DO
+    if TO_DO not in plan.progress:
+        if plan.retry_at is not None and now < plan.retry_at:
+            return []
+        wanted = HELD
+    found = [number for number, state in enumerate(plan.progress) if state == wanted]
+    return found[:most] if wanted == TO_DO else found
+
+
+def trim(*, now: datetime) -> int:
+    """Drop plans that nobody applied, and operations that ended, after a week; return how many."""
+    return sql.run(
+        "DELETE FROM plan WHERE updated_at < %s::timestamptz AND state <> ALL(%s)",
+        (now - KEPT, sql.Texts([RUNNING, PAUSED])),
+    )

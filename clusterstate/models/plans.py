@@ -1,0 +1,81 @@
+"""Plans: what was asked, what was foretold, and how far carrying it out has come."""
+
+from django.db import models
+
+
+class Plan(models.Model):
+    """A plan, and the operation that carries it out once it is applied.
+
+    ``document`` is the ``Plan`` as it was posted and ``outcome`` what was foretold, both JSON text.
+    ``steps`` is a JSON list of what is to be done, in order, and ``progress`` has one character for
+    each: ``.`` to do, ``d`` done, ``h`` held back for now, ``f`` failed, ``-`` not done any more.
+    Steps and their characters are written in the transaction that does them, so that whoever goes
+    on after a crash knows what is done. ``failures`` says why steps failed, by number.
+    ``retry_at``: when the steps held back are tried again. ``applied_by`` is the actor of every
+    change that is made.
+    """
+
+    name = models.TextField(unique=True, db_collation="C")
+    document = models.TextField()
+    outcome = models.TextField()
+    state = models.TextField(default="Planned")
+    steps = models.TextField(default="[]")
+    progress = models.TextField(default="")
+    failures = models.JSONField(default=dict)
+    message = models.TextField(default="")
+    created_at = models.DateTimeField()
+    created_by = models.TextField(default="")
+    applied_at = models.DateTimeField(null=True)
+    applied_by = models.TextField(default="")
+    impersonator = models.TextField(default="")
+    retry_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "plan"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(
+                    state__in=["Planned", "Running", "Paused", "Cancelled", "Done", "Failed"]
+                ),
+                name="plan_state_known",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["id"], condition=models.Q(state="Running"), name="plan_running"),
+            models.Index(fields=["created_at"], name="plan_created_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.state}"
+
+
+class Brake(models.Model):
+    """A zone or a namespace whose pods are held back, or were approved to go (``queries.brakes``).
+
+    ``leaving`` of its ``total`` pods leave or are about to, more than ``limit_percent``. Approved,
+    nothing is held back ``until`` a moment, or until the cause is gone.
+    """
+
+    scope = models.TextField()
+    name = models.TextField(db_collation="C")
+    state = models.TextField(default="Held")
+    leaving = models.BigIntegerField()
+    total = models.BigIntegerField()
+    limit_percent = models.FloatField()
+    created_at = models.DateTimeField()
+    approved_by = models.TextField(default="")
+    approved_at = models.DateTimeField(null=True)
+    until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "brake"
+        constraints = [
+            models.UniqueConstraint(fields=("scope", "name"), name="brake_unique"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=["Held", "Approved"]), name="brake_state_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name}: {self.state}"

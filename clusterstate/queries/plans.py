@@ -1,0 +1,86 @@
+"""Reading plans and how far their operations have come."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from clusterstate import sql
+from clusterstate.objects.errors import NotFound
+from clusterstate.objects.meta import Manifest
+
+GROUP: Final = "stowage.dev"
+PLURAL: Final = "plans"
+PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
+CANCELLED, DONE, FAILED = "Cancelled", "Done", "Failed"
+TO_DO, IS_DONE, HELD, HAS_FAILED, DROPPED = ".dhf-"
+
+
+class StoredPlan(msgspec.Struct, frozen=True):
+    """A plan's row; ``document``, ``outcome`` and ``steps`` are JSON text."""
+
+    id: int
+    name: str
+    document: str
+    outcome: str
+    state: str
+    steps: str
+    progress: str
+    failures: dict[str, str]
+    message: str
+    created_at: datetime
+    created_by: str
+    applied_at: datetime | None
+    applied_by: str
+    impersonator: str
+    retry_at: datetime | None
+    updated_at: datetime
+
+    def asked(self) -> Manifest:
+        """Return the document as it was posted."""
+        found: Manifest = msgspec.json.decode(self.document)
+        return found
+
+    def foretold(self) -> Manifest:
+        """Return the status that was foretold."""
+        found: Manifest = msgspec.json.decode(self.outcome)
+        return found
+
+    def to_do(self) -> list[dict[str, Any]]:
+        """Return the steps."""
+        found: list[dict[str, Any]] = msgspec.json.decode(self.steps)
+        return found
+
+
+COLUMNS: Final = (
+    "id, name, document, outcome, state, steps, progress, failures::text, message, created_at,"
+    " created_by, applied_at, applied_by, impersonator, retry_at, updated_at"
+)
+
+
+def stored(row: sql.Row) -> StoredPlan:
+    """Return a row of ``COLUMNS`` as a value."""
+    found = list(row)
+    found[7] = msgspec.json.decode(row[7])
+    return StoredPlan(*found)
+
+
+def find_plan(name: str) -> StoredPlan:
+    """Return a plan. Queries once.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = sql.fetch_one(f"SELECT {COLUMNS} FROM plan WHERE name = %s", (name,))
+    if row is None:
+        details = {"name": name, "group": GROUP, "kind": PLURAL}
+        raise NotFound(f'{PLURAL}.{GROUP} "{name}" not found', details)
+    return stored(row)
+
+
+def latest_plans(*, limit: int) -> list[StoredPlan]:
+    """Return plans, the latest first. Queries once."""
+    rows = sql.fetch(
+        f"SELECT {COLUMNS} FROM plan ORDER BY created_at DESC, id DESC LIMIT %s", (limit,)
+    )
+    return [stored(row) for row in rows]

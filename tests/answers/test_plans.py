@@ -1,0 +1,262 @@
+"""Plans: who leaves, by which rule, where each lands; asked in this process."""
+
+import pytest
+
+from clusterstate.actions import objects
+from clusterstate.objects.errors import Invalid
+from scheduling.answers import advisor
+from tests.clock import NOW, after
+from tests.controllers.support import make_node, make_pod, taint, tolerates
+
+pytestmark = pytest.mark.django_db
+
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "web",
+    "uid": "u",
+    "controller": True,
+}
+
+
+def ask(*changes, **spec):
+    spec["changes"] = list(changes)
+    document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": spec}
+    return advisor.ask("plan", document)["status"]
+
+
+def owned(name, node="", *, app="web", now=NOW, **spec):
+    """A pod that a ReplicaSet would make again."""
+    metadata = {"labels": {"app": app}, "ownerReferences": [OWNER]}
+    return make_pod(name, node, now=now, metadata=metadata, **spec)
+
+
+def leaving(status):
+    return {
+        one["pod"].removeprefix("default/"): (
+            one["cause"],
+            one.get("afterSeconds"),
+            one.get("landing", {}).get("nodeName"),
+        )
+        for one in status["leaving"]
+    }
+
+
+def renew(name):
+    """Give a node an agent, which lets pods have their grace period."""
+    spec = {"holderIdentity": name}
+    lease = {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
+    objects.create("Lease", "kube-node-lease", lease, now=NOW)
+
+
+def asking(cpu):
+    return {"containers": [{"name": "a", "image": "b", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+def test_a_taint_sends_away_those_who_do_not_bear_it_when_their_time_is_over():
+    make_node("n1")
+    make_node("n2")
+    owned("at-once", "n1")
+    owned("later", "n1", tolerations=[tolerates(seconds=60)])
+    owned("never", "n1", tolerations=[tolerates()])
+    make_pod("alone", "n1")
+    status = ask({"taint": {"nodes": ["n1"], "taints": [taint()]}})
+    found = leaving(status)
+    cause, seconds, node = found.pop("later")
+    assert (cause, node) == ("Taint", "n2")
+    assert 59 <= seconds <= 60, "from the whole second at which the taint is added"
+    assert found == {"at-once": ("Taint", 0.0, "n2"), "alone": ("Taint", 0.0, None)}
+    (rule,) = {one["rule"] for one in status["leaving"] if one["pod"] == "default/later"}
+    assert rule == "taint key:NoExecute of node n1, tolerated for 60 s"
+    assert status["summary"]["leaving"] == 3
+    assert status["room"]["before"]["open"] == status["room"]["after"]["open"] == 2
+    assert int(status["revision"]) > 0
+
+
+def test_a_pod_that_fits_nowhere_else_is_stuck():
+    make_node("n1")
+    make_node("n2")
+    owned("large", "n1", **asking("60"))
+    make_pod("taken", "n2", **asking("60"))
+    status = ask({"drain": {"nodes": ["n1"]}})
+    (told,) = status["leaving"]
+    assert told["landing"]["nodeName"] == ""
+    assert "Insufficient cpu" in told["landing"]["message"]
+    assert [one["pod"] for one in status["stuck"]] == ["default/large"]
+
+
+def test_a_drain_leaves_what_kubectl_leaves_and_closes_the_node():
+    make_node("n1")
+    make_node("n2")
+    owned("web", "n1")
+    make_pod("alone", "n1")
+    daemon = [{**OWNER, "kind": "DaemonSet"}]
+    make_pod("daemon", "n1", metadata={"ownerReferences": daemon})
+    local = {"volumes": [{"name": "v", "emptyDir": {}}]}
+    owned("scratch", "n1", **local)
+    status = ask({"drain": {"nodes": ["n1"]}})
+    assert leaving(status) == {"web": ("Drain", 0.0, "n2")}
+    assert {one["pod"].rpartition("/")[2] for one in status["staying"]} == {
+        "alone",
+        "daemon",
+        "scratch",
+    }
+    forced = ask({"drain": {"nodes": ["n1"], "force": True, "deleteEmptyDirData": True}})
+    assert set(leaving(forced)) == {"web", "alone", "scratch"}
+    assert [step["do"] for step in status["steps"]] == ["edit", "evict"]
+    assert status["undo"] == [{"uncordon": {"nodes": ["n1"]}}]
+    assert status["room"]["after"]["open"] == 1
+
+
+def test_labels_that_pods_require_during_execution():
+    make_node("n1", labels={"disk": "ssd"})
+    make_node("n2", labels={"disk": "ssd"})
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingRequiredDuringExecution": terms}}
+    owned("needs", "n1", affinity=affinity)
+    owned("does-not", "n1")
+    status = ask({"label": {"nodes": ["n1"], "remove": ["disk"]}})
+    assert leaving(status) == {"needs": ("NodeLabels", 0.0, "n2")}
+    assert status["undo"] == [{"label": {"nodes": ["n1"], "set": {"disk": "ssd"}}}]
+    assert ask({"label": {"nodes": ["n1"], "set": {"other": "x"}}})["leaving"] == []
+
+
+def test_a_deleted_node_loses_its_pods_after_the_quarantine(settings):
+    make_node("n1")
+    make_node("n2")
+    owned("web", "n1")
+    status = ask({"delete": {"nodes": ["n1"]}})
+    assert leaving(status) == {"web": ("NodeDeleted", settings.POD_GC_QUARANTINE_SECONDS, "n2")}
+    assert status["room"]["after"]["nodes"] == 1
+
+
+def test_waiting_pods_land_on_a_node_that_is_added_or_opened():
+    make_node("n1")
+    waiting = make_pod("waits", nodeSelector={"kubernetes.io/hostname": "n2"})
+    assert waiting
+    before = ask({"uncordon": {"nodes": ["n1"]}})
+    assert [one["pod"] for one in before["waiting"]] == ["default/waits"]
+    node = {
+        "metadata": {"name": "n2", "labels": {"kubernetes.io/hostname": "n2"}},
+        "status": {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+    }
+    status = ask({"add": {"objects": [node]}})
+    (placed,) = status["placed"]
+    assert (placed["pod"], placed["nodeName"], placed["ties"]) == ("default/waits", "n2", 1)
+    assert status["room"]["after"]["nodes"] == 2
+    assert status["undo"] == [{"delete": {"nodes": ["n2"]}}]
+
+
+def test_a_smaller_node_keeps_its_pods_and_takes_no_more():
+    make_node("n1")
+    owned("web", "n1", **asking("8"))
+    pod = {"metadata": {"name": "new"}, "spec": asking("8")}
+    resized = {"resize": {"nodes": ["n1"], "amounts": {"cpu": "9"}}}
+    grown = ask(resized, {"pods": {"objects": [pod]}})
+    assert grown["leaving"] == []
+    assert "Insufficient cpu" in grown["waiting"][0]["message"]
+    assert ask({"pods": {"objects": [pod]}})["placed"][0]["nodeName"] == "n1"
+
+
+def test_new_pods_make_room_and_whoever_leaves_is_named():
+    make_node("n1")
+    renew("n1")
+    owned("small", "n1", **asking("60"), terminationGracePeriodSeconds=5)
+    vip = {
+        "metadata": {"name": "vip", "namespace": "kube-system"},
+        "spec": {**asking("60"), "priorityClassName": "system-node-critical"},
+    }
+    status = ask({"pods": {"objects": [vip]}})
+    (told,) = status["leaving"]
+    assert (told["cause"], told["preemptedBy"]) == ("Preempted", "kube-system/vip")
+    assert told["goneAfterSeconds"] == 5.0
+    (placed,) = status["placed"]
+    assert (placed["nodeName"], placed["afterSeconds"]) == ("n1", 5.0)
+    assert [one["pod"] for one in status["stuck"]] == ["default/small"]
+
+
+def test_a_budget_holds_pods_back():
+    make_node("n1")
+    make_node("n2")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    objects.create("PodDisruptionBudget", "default", budget, now=NOW)
+    numbers = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
+    status = {**numbers, "observedGeneration": 1}
+    objects.update(
+        "PodDisruptionBudget",
+        "default",
+        "web",
+        lambda one: {**one, "status": status},
+        now=NOW,
+        subresource="status",
+    )
+    for name in ("a", "b"):
+        owned(name, "n1")
+        objects.update(
+            "Pod", "default", name,
+            lambda one: {**one, "status": {**one["status"], "phase": "Running"}},
+            now=after(1), subresource="status",
+        )  # fmt: skip
+    status = ask({"drain": {"nodes": ["n1"]}})
+    assert leaving(status) == {"a": ("Drain", 0.0, "n2"), "b": ("Drain", None, None)}
+    assert status["budgets"] == [
+        {"name": "PodDisruptionBudget default/web", "holds": ["default/b"]}
+    ]
+    assert status["summary"]["held"] == 1
+
+
+def test_another_configuration_is_tried_on_who_waits():
+    make_node("n1")
+    make_pod("other", schedulerName="other")
+    profile = {"schedulerName": "other"}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler"}, profile],
+    }
+    status = ask({"configuration": document})
+    assert [step["do"] for step in status["steps"]] == ["configuration"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ([], "spec.changes"),
+        ([{}], "spec.changes[0]"),
+        ([{"cordon": {"nodes": ["a"]}, "drain": {"nodes": ["a"]}}], "spec.changes[0]"),
+        ([{"cordon": {}}], "spec.changes[0].cordon.nodes"),
+        ([{"cordon": {"nodes": ["a"], "x": 1}}], "spec.changes[0].cordon.x"),
+        ([{"cordon": {"nodes": ["nobody"]}}], "spec.changes[0].cordon.nodes"),
+        ([{"taint": {"nodes": ["n1"]}}], "spec.changes[0].taint.taints"),
+        ([{"taint": {"nodes": ["n1"], "taints": [{"key": "a", "effect": "b"}]}}],
+         "spec.changes[0].taint.taints[0].effect"),
+        ([{"resize": {"nodes": ["n1"], "amounts": {"cpu": "much"}}}],
+         "spec.changes[0].resize.amounts[cpu]"),
+        ([{"scale": {}}], "spec.changes[0].scale"),
+        ([{"add": {"objects": [{"metadata": {"name": "n1"}}]}}],
+         "spec.changes[0].add.objects[0].metadata.name"),
+        ([{"drain": {"nodes": ["n1"]}}, {"delete": {"nodes": ["n1"]}}],
+         "spec.changes[0].drain.nodes"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(changes, field):
+    make_node("n1")
+    with pytest.raises(Invalid) as found:
+        ask(*changes)
+    assert field in {error.field for error in found.value.errors}
+
+
+def test_the_same_plan_foretells_the_same():
+    make_node("n1")
+    for number in range(2, 6):
+        make_node(f"n{number}")
+    for number in range(8):
+        owned(f"pod-{number}", "n1")
+    first = ask({"drain": {"nodes": ["n1"]}}, seed=7)
+    assert ask({"drain": {"nodes": ["n1"]}}, seed=7)["leaving"] == first["leaving"]
+    assert all(one["landing"]["nodeName"] != "n1" for one in first["leaving"])

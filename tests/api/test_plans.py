@@ -1,0 +1,289 @@
+"""Plans over HTTP: foretold, applied, paused, cancelled, taken back, finished after a kill."""
+
+import pytest
+from django.db import transaction
+
+from clusterstate.actions import plans
+from clusterstate.queries.plans import find_plan
+from scheduling.controllers import operations
+from tests.api.conftest import Api, make_token
+from tests.builders import make_node, make_pod
+from tests.clock import after
+
+PLANS = "/apis/stowage.dev/v1/plans"
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "web",
+    "uid": "u",
+    "controller": True,
+}
+
+
+@pytest.fixture
+def cluster(api):
+    """Two nodes; forty pods of a ReplicaSet on the first."""
+    for name in ("n1", "n2"):
+        api.post("/api/v1/nodes", make_node(name).offers(cpu="64", pods="110").manifest).ok(201)
+    for number in range(40):
+        pod = make_pod(f"pod-{number:02}").in_namespace("ns").on("n1").manifest
+        pod["metadata"]["ownerReferences"] = [OWNER]
+        api.post("/api/v1/namespaces/ns/pods", pod).ok(201)
+    return api
+
+
+def post(api, *changes, **query):
+    path = PLANS + "".join(f"?{key}={value}" for key, value in query.items())
+    document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": {"changes": list(changes)}}
+    return api.post(path, document).ok(201)
+
+
+def act(api, plan, what, **query):
+    suffix = "".join(f"?{key}={value}" for key, value in query.items())
+    return api.post(f"{PLANS}/{plan['metadata']['name']}/{what}{suffix}", {})
+
+
+def operation(api, plan):
+    return api.get(f"{PLANS}/{plan['metadata']['name']}").ok()["status"]["operation"]
+
+
+def leaving(api):
+    items = api.get("/api/v1/namespaces/ns/pods").ok()["items"]
+    return sorted(i["metadata"]["name"] for i in items if "deletionTimestamp" in i["metadata"])
+
+
+DRAIN = {"drain": {"nodes": ["n1"]}}
+
+
+def carry_out(name, batches=1000):
+    done = 0
+    while batches and (count := operations.carry_out(find_plan(name).id, after(1))):
+        done += count
+        batches -= 1
+    return done
+
+
+def _kill_in_the_middle(name):
+    """Do a batch whose transaction is never committed."""
+    with transaction.atomic():
+        assert operations.carry_out(find_plan(name).id, after(1))
+        raise KeyboardInterrupt
+
+
+def test_a_drain_is_foretold_and_changes_nothing(cluster):
+    plan = post(cluster, DRAIN)
+    assert plan["status"]["summary"]["leaving"] == 40
+    assert {one["landing"]["nodeName"] for one in plan["status"]["leaving"]} == {"n2"}
+    assert plan["status"]["operation"] == {
+        "state": "Planned", "steps": 41, "done": 0, "held": 0, "failed": 0,
+    }  # fmt: skip
+    assert leaving(cluster) == []
+    listed = cluster.get(PLANS).ok()["items"]
+    assert [one["metadata"]["name"] for one in listed] == [plan["metadata"]["name"]]
+    assert "leaving" not in listed[0]["status"]
+    dry = post(cluster, DRAIN, dryRun="All")
+    assert dry["status"]["summary"] == plan["status"]["summary"]
+    assert len(cluster.get(PLANS).ok()["items"]) == 1
+
+
+def test_an_applied_drain_goes_on_where_a_killed_worker_left_it(cluster):
+    plan = post(cluster, DRAIN)
+    name = plan["metadata"]["name"]
+    begun = act(cluster, plan, "apply").ok(201)
+    assert begun["status"]["operation"]["state"] == "Running"
+    assert carry_out(name, batches=1) == operations.BATCH
+    first = leaving(cluster)
+    assert len(first) == operations.BATCH - 1
+    with pytest.raises(KeyboardInterrupt):
+        _kill_in_the_middle(name)
+    assert leaving(cluster) == first
+    assert operation(cluster, plan)["done"] == operations.BATCH
+    assert carry_out(name) == 41 - operations.BATCH
+    assert len(leaving(cluster)) == 40
+    found = operation(cluster, plan)
+    assert (found["state"], found["done"], found["failed"]) == ("Done", 41, 0)
+    assert cluster.get("/api/v1/nodes/n1").ok()["spec"]["unschedulable"]
+    act(cluster, plan, "apply").fails(409, "Conflict")
+
+
+def test_every_change_names_who_applied_the_plan(cluster):
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    user = operation(cluster, plan)["appliedBy"]
+    path = "/apis/stowage.dev/v1/changes?kind={}&namespace={}&name={}"
+    for kind, namespace, name in (("Node", "", "n1"), ("Pod", "ns", "pod-07")):
+        items = cluster.get(path.format(kind, namespace, name)).ok()["items"]
+        assert user
+        assert user in {one["user"]["username"] for one in items}
+
+
+def test_a_plan_that_holds_no_more_is_refused_with_the_new_one(cluster):
+    plan = post(cluster, DRAIN)
+    late = make_pod("late").in_namespace("ns").on("n1").manifest
+    late["metadata"]["ownerReferences"] = [OWNER]
+    cluster.post("/api/v1/namespaces/ns/pods", late).ok(201)
+    status = act(cluster, plan, "apply").fails(409, "Conflict")
+    details = status["details"]
+    assert [one["message"].partition(":")[0] for one in details["causes"]] == ["ns/late"]
+    new = details["plan"]
+    assert new["status"]["summary"]["leaving"] == 41
+    assert operation(cluster, plan)["state"] == "Planned"
+    assert act(cluster, new, "apply").ok(201)["status"]["operation"]["state"] == "Running"
+
+
+def test_other_landings_refuse_a_plan_unless_they_do_not_matter(cluster):
+    plan = post(cluster, DRAIN)
+    cluster.delete("/api/v1/nodes/n2").ok()
+    cluster.post("/api/v1/nodes", make_node("n3").offers(cpu="64", pods="110").manifest).ok(201)
+    act(cluster, plan, "apply").fails(409, "Conflict")
+    act(cluster, plan, "apply", holding="who").fails(400, "BadRequest")
+    act(cluster, plan, "apply", holding="leaving").ok(201)
+
+
+def test_an_operation_is_paused_resumed_and_cancelled(cluster):
+    plan = post(cluster, DRAIN)
+    name = plan["metadata"]["name"]
+    act(cluster, plan, "pause").fails(409, "Conflict")
+    act(cluster, plan, "apply").ok(201)
+    carry_out(name, batches=1)
+    assert act(cluster, plan, "pause").ok(201)["status"]["operation"]["state"] == "Paused"
+    assert carry_out(name) == 0
+    act(cluster, plan, "resume").ok(201)
+    assert carry_out(name, batches=1) == operations.BATCH
+    act(cluster, plan, "cancel").ok(201)
+    assert carry_out(name) == 0
+    found = operation(cluster, plan)
+    assert (found["state"], found["done"]) == ("Cancelled", 2 * operations.BATCH)
+    assert len(leaving(cluster)) == 2 * operations.BATCH - 1
+
+
+def test_changes_of_nodes_are_taken_back(cluster):
+    before = cluster.get("/api/v1/nodes/n1").ok()
+    plan = post(
+        cluster,
+        {"cordon": {"nodes": ["n1"]}},
+        {"label": {"nodes": ["n1"], "set": {"disk": "ssd"}}},
+        {"taint": {"nodes": ["n1"], "taints": [{"key": "a", "effect": "NoSchedule"}]}},
+        {"resize": {"nodes": ["n1"], "amounts": {"cpu": "8"}}},
+    )
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    changed = cluster.get("/api/v1/nodes/n1").ok()
+    assert changed["metadata"]["labels"]["disk"] == "ssd"
+    assert changed["status"]["allocatable"]["cpu"] == "8"
+    assert {taint["key"] for taint in changed["spec"]["taints"]} >= {"a"}
+    undo = act(cluster, plan, "undo").ok(201)
+    act(cluster, undo, "apply").ok(201)
+    carry_out(undo["metadata"]["name"])
+    after_all = cluster.get("/api/v1/nodes/n1").ok()
+    assert after_all["spec"] == before["spec"]
+    assert after_all["metadata"].get("labels") == before["metadata"].get("labels")
+    assert after_all["status"]["allocatable"] == before["status"]["allocatable"]
+    evicting = post(cluster, {"pods": {"objects": [make_pod("x").in_namespace("ns").manifest]}})
+    act(cluster, evicting, "undo").fails(409, "Conflict")
+
+
+def test_a_budget_holds_steps_back_and_the_others_go_on(cluster):
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "ns"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "held"}}},
+    }
+    held = make_pod("held").in_namespace("ns").labelled(app="held").on("n1").manifest
+    held["metadata"]["ownerReferences"] = [OWNER]
+    cluster.post("/api/v1/namespaces/ns/pods", held).ok(201)
+    running = {"status": {"phase": "Running"}}
+    path = "/api/v1/namespaces/ns/pods/held/status"
+    cluster.patch(path, running, content_type="application/merge-patch+json").ok()
+    cluster.post("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", budget).ok(201)
+    plan = post(cluster, DRAIN)
+    assert plan["status"]["summary"]["held"] == 1
+    act(cluster, plan, "apply").ok(201)
+    name = plan["metadata"]["name"]
+    carry_out(name)
+    found = operation(cluster, plan)
+    assert (found["state"], found["done"], found["held"]) == ("Running", 41, 1)
+    assert "held" in found["message"]
+    cluster.delete("/apis/policy/v1/namespaces/ns/poddisruptionbudgets/web").ok()
+    assert operations.carry_out(find_plan(name).id, after(2)) == 0, "not before the pause is over"
+    assert operations.carry_out(find_plan(name).id, after(10)) == 1
+    assert operation(cluster, plan)["state"] == "Done"
+
+
+def test_what_fails_is_told_and_stops_nothing_else(cluster):
+    plan = post(
+        cluster,
+        {"add": {"objects": [make_node("n3").manifest]}},
+        {"cordon": {"nodes": ["n2"]}},
+    )
+    act(cluster, plan, "apply").ok(201)
+    cluster.post("/api/v1/nodes", make_node("n3").manifest).ok(201)
+    carry_out(plan["metadata"]["name"])
+    found = operation(cluster, plan)
+    assert (found["state"], found["done"], found["failed"]) == ("Failed", 1, 1)
+    assert "n3" in found["failures"][0]
+    assert cluster.get("/api/v1/nodes/n2").ok()["spec"]["unschedulable"]
+
+
+def test_rights(cluster, reader):
+    """To foretell it is enough to read; to apply, the right to every change is needed."""
+    plan = post(cluster, DRAIN)
+    reader.post(f"{PLANS}/{plan['metadata']['name']}/apply", {}).fails(403, "Forbidden")
+    stranger = Api(make_token("stranger", ["team"]))
+    stranger.post(PLANS, {"spec": {}}).fails(403, "Forbidden")
+    stranger.get(PLANS).fails(403, "Forbidden")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "planner"},
+        "rules": [
+            {"apiGroups": ["stowage.dev"], "resources": ["plans", "plans/apply"],
+             "verbs": ["get", "list", "create"]},
+            {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "patch"]},
+        ],
+    }  # fmt: skip
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "planner"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "planner",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "planner"}],
+    }  # fmt: skip
+    cluster.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).ok(201)
+    cluster.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).ok(201)
+    planner = Api(make_token("planner", ["team"]))
+    cordon = post(planner, {"cordon": {"nodes": ["n1"]}})
+    act(planner, cordon, "apply").ok(201)
+    status = act(planner, plan, "apply").fails(403, "Forbidden")
+    assert "pods/eviction" in status["message"]
+
+
+def test_plans_are_dropped_after_a_week(cluster):
+    plan = post(cluster, DRAIN)
+    running = post(cluster, DRAIN)
+    act(cluster, running, "apply").ok(201)
+    assert plans.trim(now=after(6 * 86400)) == 0
+    assert plans.trim(now=after(8 * 86400)) == 1
+    cluster.get(f"{PLANS}/{plan['metadata']['name']}").fails(404, "NotFound")
+
+
+def test_a_dry_run_of_a_pod_says_where_it_would_go_and_who_would_leave(cluster):
+    path = "/api/v1/namespaces/kube-system/pods?dryRun=All"
+    fits = make_pod("fits").in_namespace("kube-system").asks(cpu="30").manifest
+    assert cluster.post(path, fits).ok(201)["spec"]["nodeName"] == "n2"
+    small = make_pod("small").in_namespace("ns").asks(cpu="10").on("n1").manifest
+    large = make_pod("large").in_namespace("kube-system").asks(cpu="64").manifest
+    cluster.delete("/api/v1/nodes/n2").ok()
+    larger = make_pod("larger").in_namespace("kube-system").asks(cpu="65").manifest
+    waits = cluster.post(path, larger)
+    assert "nodeName" not in waits.ok(201)["spec"]
+    assert "would wait" in waits.headers["Warning"]
+    large["spec"]["priorityClassName"] = "system-node-critical"
+    cluster.post("/api/v1/namespaces/ns/pods", small).ok(201)
+    answer = cluster.post(path, large)
+    assert "nodeName" not in answer.ok(201)["spec"]
+    assert "ns/small would leave" in answer.headers["Warning"]
