@@ -181,7 +181,9 @@ def test_an_eviction_names_the_taint_and_who_brought_it(api: Api, settings: Any)
     taint = {"key": "broken", "value": "disk", "effect": "NoExecute"}
     api.patch("/api/v1/nodes/n1", {"spec": {"taints": [taint]}}, **AS_ANN).ok()
     api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}}).ok()
-    timekeeper.run(longest=5.0, stopping=lambda: gone(api))
+    timekeeper.run(
+        longest=60.0, clock=lambda: clock.now().timestamp() + 5, stopping=lambda: gone(api)
+    )
 
     def names_ann() -> None:
         items = api.get(OF_POD).ok()["items"]
