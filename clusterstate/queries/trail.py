@@ -17,6 +17,7 @@ from clusterstate import changes, sql
 from clusterstate.blocks import Entry
 from clusterstate.objects.actor import KUBE_SCHEDULER, TAINT_EVICTION
 from clusterstate.objects.document import SLOT
+from clusterstate.objects.errors import Expired
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
@@ -150,13 +151,23 @@ def _packed(
         object_id = object_id or entry.object_id
         if len(steps) == limit or entry.object_id != object_id:
             break
-        steps.append(_packed_step(entry, newer))
+        after = newer.body if newer is not None else None
+        if newer is None and entry.verb == changes.MODIFIED:
+            after = _as_of(kind, space, name, entry.revision)
+        steps.append(_packed_step(entry, after))
         newer = entry
     return steps, object_id
 
 
-def _packed_step(entry: Entry, newer: Entry | None) -> Step:
-    """Return the step of a packed change; ``newer`` is the next one, which ended its version."""
+def _as_of(kind: Kind, namespace: str, name: str, revision: int) -> bytes | None:
+    try:
+        return past.find_at(kind, namespace, name, revision)
+    except Expired:
+        return None
+
+
+def _packed_step(entry: Entry, after: bytes | None) -> Step:
+    """Return the step of a packed change; ``after`` is the version that it made, if known."""
     fields: tuple[str, ...] = ()
     is_eviction = False
     bound = ""
@@ -164,8 +175,8 @@ def _packed_step(entry: Entry, newer: Entry | None) -> Step:
         was: Manifest = msgspec.json.decode(entry.body)
         if entry.node_name and not (was.get("spec") or {}).get("nodeName"):
             bound = entry.node_name
-        if newer is not None and newer.body is not None:
-            fields = tuple(sorted(set(_differ_in(msgspec.json.decode(newer.body), was))))
+        if after is not None:
+            fields = tuple(sorted(set(_differ_in(msgspec.json.decode(after), was))))
             is_eviction = (
                 entry.actor == TAINT_EVICTION.name and "metadata.deletionTimestamp" in fields
             )
