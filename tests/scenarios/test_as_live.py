@@ -221,9 +221,12 @@ class Virtual:
             self.victims.append(victim.key)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 7, 8])
 def test_virtual_and_live_place_alike(seed: int) -> None:
-    """After every step each pod is on the same node, or waits in both; victims are the same."""
+    """After every step each pod is on the same node, or waits in both; victims are the same.
+
+    In five of these stories pods are preempted.
+    """
     bootstrap.add_missing(now=NOW)
     for name, value in (("low", 10), ("high", 1000)):
         manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
