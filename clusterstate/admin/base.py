@@ -5,7 +5,7 @@ Django's own look is a change of these two modules.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from django import forms
@@ -52,6 +52,8 @@ else:
             return cls
 
 
+_DELETE: Final = "delete_selected"
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Object = TypeVar("Object", bound=Model)
 
@@ -77,6 +79,13 @@ def requester(request: HttpRequest) -> User:
 
 class _CommonAdmin(ModelAdmin[Object]):
     """Columns that every kind of object has."""
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions, what cannot be undone as the last of them."""
+        found: dict[str, Any] = super().get_actions(request)
+        if _DELETE in found:
+            found[_DELETE] = found.pop(_DELETE)
+        return found
 
     @display(description="Created", ordering="created_at")
     def created(self, stored: Any) -> str:

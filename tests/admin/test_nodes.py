@@ -338,3 +338,9 @@ def test_the_fingerprint_is_of_what_the_form_edits() -> None:
     assert node_changes.fingerprint(node) == node_changes.fingerprint(same)
     with pytest.raises(Conflict):
         node_changes.Wanted(labels={"a": "b"}, seen="other").applied_to(node)
+
+
+def test_deleting_is_the_last_of_the_actions(administrator: Client) -> None:
+    create_node("n1")
+    page = administrator.get(NODES).content.decode()
+    assert page.index('value="cordon"') < page.index('value="delete_selected"')
