@@ -16,7 +16,7 @@ from django.urls import URLPattern
 from api import batches, clock, urls
 from api.views import StatusView
 from clusterstate import changes, memory, sql
-from clusterstate.actions import reservations
+from clusterstate.actions import reservations, webhooks
 from clusterstate.actions.reservations import NewReservation
 from clusterstate.objects.kinds import ALL_KINDS
 from clusterstate.queries.objects import find_object
@@ -110,6 +110,9 @@ PRESSED = {"usage": {"memory": {"available": 1, "threshold": 2}}}
 SIMULATION = {"spec": {"base": "live", "pods": [pod("imagined")]}}
 PLAN = {"spec": {"changes": [{"cordon": {"nodes": ["n"]}}]}}
 HEADROOM = {"spec": {"base": "live", "pod": pod("imagined")}}
+WEBHOOK = {"url": "https://hooks.example/x", "types": ["bind"], "secret": "s"}
+SHAPE = {"name": "s", "price": 1, "node": {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}}}
+SHAPES = {"spec": {"catalogue": [SHAPE]}}
 OWN: dict[str, list[Call]] = {
     "BindingsViewSet": [
         ("POST", f"{CORE}/namespaces/ns/bindings", binding("old", "n"), "application/json")
@@ -142,10 +145,23 @@ OWN: dict[str, list[Call]] = {
     ],
     "HeadroomViewSet": [("POST", f"{STOWAGE}/headroom", HEADROOM, "application/json")],
     "BrakesViewSet": [],  # needs one that is set; ``approve`` is one statement
+    "NodeAdviceViewSet": [("POST", f"{STOWAGE}/nodeadvice", SHAPES, "application/json")],
     "PlansViewSet": [("POST", f"{STOWAGE}/plans", PLAN, "application/json")],
     "SimulationsViewSet": [("POST", f"{STOWAGE}/simulations", SIMULATION, "application/json")],
+    "WebhooksViewSet": [
+        (method, f"{STOWAGE}/webhooks{path}", body, "application/json")
+        for method, path, body in (
+            ("POST", "", {"metadata": {"name": "new"}, "spec": WEBHOOK}),
+            ("PUT", "/old", {"spec": {**WEBHOOK, "types": ["evict"]}}),
+            ("DELETE", "/old", None),
+            ("POST", "/old/replay", {"since": "1"}),
+        )
+    ],
 }  # fmt: skip
-READ_ONLY = {"HeadroomViewSet", "SimulationsViewSet", *(f"{kind}ViewSet" for kind, _, _ in REVIEWS)}
+READ_ONLY = {
+    "HeadroomViewSet", "NodeAdviceViewSet", "SimulationsViewSet",
+    *(f"{kind}ViewSet" for kind, _, _ in REVIEWS),
+}  # fmt: skip
 
 
 def views() -> dict[str, type]:
@@ -240,7 +256,7 @@ def test_no_write_of_a_kind_leaves_anything(cluster, kind):
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name):
+def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name, settings):
     if name in ("WaitingPodsViewSet", "PodPermitViewSet"):
         (row,) = sql.fetch("SELECT id FROM pod WHERE name = 'old'")
         held = NewReservation(
@@ -248,6 +264,9 @@ def test_no_write_of_a_view_of_its_own_leaves_anything(cluster, name):
             step="waiting", attempts=1, waits={"p": after(60)},
         )  # fmt: skip
         reservations.reserve([held], now=NOW)
+    if name == "WebhooksViewSet":
+        settings.WEBHOOK_TARGETS = ["hooks.example"]
+        webhooks.create("old", WEBHOOK, "s", now=NOW)
     for call in OWN[name]:
         check(cluster, call, writes=name not in READ_ONLY)
 
