@@ -9,12 +9,13 @@ SEED ?=
 ARGS ?=
 export PY
 
-.PHONY: help up test later fast check conformance bench soak schema browser-deps lock clean reset
+.PHONY: help up test later plans fast check conformance bench soak schema browser-deps lock clean reset
 
 help:
 	@echo "make up           start everything here; Ctrl-C stops it"
 	@echo "make test         all tests, on a throw-away PostgreSQL and Redis"
 	@echo "make later        what depends on time once more, ten years on as a leap day ends"
+	@echo "make plans        PLANS=1000 random worlds: what a plan foretells is what then happens"
 	@echo "make fast         the tests that need no database"
 	@echo "make check        style, types, import contracts, migrations, locks"
 	@echo "make conformance  the vectors, one line per area"
@@ -41,6 +42,11 @@ later:
 	@./bootstrap.sh dev
 	@for moment in $(MOMENTS); do echo "at $$moment"; TEST_CLOCK=$$moment $(PYTHON) -m pytest \
 	  -n $(WORKERS) --dist loadfile -m "not real_clock and not slow" $(TIMED) $(ARGS) || exit 1; done
+
+plans:
+	@./bootstrap.sh dev
+	@PLANS=$${PLANS:-1000} exec $(PYTHON) -m pytest -n $(WORKERS) --dist load \
+	  tests/properties/test_plans_come_true.py $(ARGS)
 
 fast:
 	@./bootstrap.sh dev
