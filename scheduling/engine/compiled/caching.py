@@ -2,7 +2,9 @@
 
 Numba on its own looks at the file of the loop alone, and would go on with old code after a change
 to a function that the loop calls from another file. Whatever loops call, constants included, must
-stand in this package or in ``framework.formulas``.
+stand in this package or in ``framework.formulas``. Nor does Numba open what it kept without reading
+all of it, types by their names included, and it fails where an upgrade took such a name away: so
+the version that it looks at first says of which sources the code is.
 """
 
 import fcntl
@@ -51,9 +53,14 @@ def outer(function: Function) -> Function:
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageLocator.__name__}"
     try:
-        return _compiled(function, cache=True)
+        made: Any = _compiled(function, cache=True)
     finally:
         config.CACHE_LOCATOR_CLASSES = before
+    kept = getattr(made, "_cache", None)  # none where Numba is told to compile nothing
+    if kept is not None:
+        kept._cache_file._version += f" of {sources().hex()}"
+    compiled: Function = made
+    return compiled
 
 
 @contextmanager
