@@ -29,9 +29,11 @@ NEVER_SHOWN: Final = frozenset(
         ("", "secrets", ""),
         ("", "serviceaccounts", "token"),
         ("authentication.k8s.io", "tokenreviews", ""),
+        ("stowage.dev", "webhooks", ""),
+        ("stowage.dev", "webhooks", "replay"),
     }
 )
-"""Group, resource and subresource of requests whose bodies are, or hold, a secret."""
+"""Group, resource and subresource of requests whose bodies, or answers, hold a secret."""
 
 
 class PolicyError(ValueError):

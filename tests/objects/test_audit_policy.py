@@ -128,6 +128,8 @@ def test_secrets_are_never_shown_whatever_the_policy_says() -> None:
         of("create", "secrets"),
         of("create", "serviceaccounts/token"),
         of("create", "tokenreviews", group="authentication.k8s.io"),
+        of("create", "webhooks", group="stowage.dev"),
+        of("update", "webhooks", group="stowage.dev"),
     ):
         assert level(everything, wanted) == "Metadata"
     assert level(everything, of("create", "configmaps")) == "RequestResponse"
