@@ -13,6 +13,11 @@ import msgspec
 
 PUBLIC = "public"
 """Stands for every address that is reached over the internet."""
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
+"""Of all of it only some is private to ``ipaddress``; there are clouds' metadata services in it."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -46,6 +51,22 @@ def parse(url: str) -> Target:
     if parts.query:
         path += f"?{parts.query}"
     return Target(parts.scheme, parts.hostname.rstrip(".").lower(), port, path)
+
+
+def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return whether an address is one of the internet.
+
+    An IPv6 address may stand for one of IPv4, which a gateway reaches: ``ipaddress`` calls it
+    global, whatever it leads to.
+    """
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:
+            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if address not in _UNICAST or address in _SIX_TO_FOUR:
+            return False
+    elif address in _PROTOCOLS:
+        return False
+    return address.is_global and not address.is_multicast
 
 
 class Allowed:
@@ -84,7 +105,7 @@ class Allowed:
             found = found.ipv4_mapped
         if any(found in network for network in self._networks if network.version == found.version):
             return True
-        return self._is_public and found.is_global and not found.is_multicast
+        return self._is_public and _is_public(found)
 
     def may_be(self, host: str) -> bool:
         """Return whether a host may be one that is allowed, as far as that is known without DNS."""
