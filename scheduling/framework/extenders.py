@@ -65,12 +65,12 @@ def read(top: Field) -> list[Extender]:
 def _read(field: Field) -> Extender:
     errors = field.errors
     url = field.text("urlPrefix")
-    parts = urlsplit(url)
+    scheme = _scheme(url)
     if not url:
         errors.append(FieldError(REQUIRED, field.child("urlPrefix")))
-    elif parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+    elif not scheme:
         field.error("urlPrefix", url, 'must be "http://host..." or "https://host...", without user')
-    if field.boolean("enableHTTPS", default=parts.scheme == "https") != (parts.scheme == "https"):
+    if field.boolean("enableHTTPS", default=scheme == "https") != (scheme == "https"):
         field.error("enableHTTPS", url, "must say the same as the scheme of urlPrefix")
     filter_verb, prioritize_verb = field.text("filterVerb"), field.text("prioritizeVerb")
     for verb in ("bindVerb", "preemptVerb"):
@@ -108,6 +108,18 @@ def _read(field: Field) -> Extender:
     tls.finish()
     field.finish()
     return Extender(args, ignored)
+
+
+def _scheme(url: str) -> str:
+    """Return the scheme of a URL that can be asked, empty for any other."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # ValueError unless it is a number up to 65535
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        return ""
+    return parts.scheme
 
 
 def _seconds(field: Field) -> float:

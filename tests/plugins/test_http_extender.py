@@ -197,6 +197,9 @@ def test_a_service_that_cannot_be_reached_fails_quickly(service: Service) -> Non
     [
         ({"urlPrefix": ""}, "extenders[0].urlPrefix"),
         ({"urlPrefix": "file:///etc/passwd"}, "extenders[0].urlPrefix"),
+        ({"urlPrefix": "http://[::1"}, "extenders[0].urlPrefix"),
+        ({"urlPrefix": "http://h:99999"}, "extenders[0].urlPrefix"),
+        ({"urlPrefix": "http://:pw@h"}, "extenders[0].urlPrefix"),
         ({"filterVerb": ""}, "extenders[0].filterVerb"),
         ({"bindVerb": "bind"}, "extenders[0].bindVerb"),
         ({"preemptVerb": "preempt"}, "extenders[0].preemptVerb"),
