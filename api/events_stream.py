@@ -170,8 +170,8 @@ class Teller:
             return False
         if wanted.name and change.name != wanted.name:
             return False
-        if wanted.node and wanted.node not in (change.node_name, change.previous_node_name):
-            return change.kind == "Node" and change.name == wanted.node
+        if wanted.node and not change.concerns_node(wanted.node):
+            return False
         if wanted.selector.everything:
             return True
         return wanted.selector.matches(event.new["metadata"].get("labels") or {})

@@ -162,6 +162,12 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     text: str | None
     previous_text: str | None
 
+    def concerns_node(self, name: str) -> bool:
+        """Return whether it is of that node, or of a pod that is, or was, on it."""
+        if self.kind == "Node":
+            return self.name == name
+        return name in (self.node_name, self.previous_node_name)
+
 
 class Changes(msgspec.Struct, frozen=True):
     """Changes in order, and the cursor to ask from next. ``more``: ask again at once.

@@ -191,6 +191,8 @@ def test_only_what_the_filters_choose_is_told(streams: Any) -> None:
         return [one["data"]["subject"] for one in stream.rest()]
 
     assert subjects("node=n2") == ["ns/b"]
+    assert subjects("types=change&kinds=Node&node=n2") == ["n2"]
+    assert subjects("types=change&kinds=Node&node=n2&labelSelector=app%3Dx") == []
     assert subjects("labelSelector=app%3Dx") == ["ns/a"]
     assert subjects("namespace=other") == []
     assert subjects("types=change&kinds=Pod&name=a") == ["ns/a", "ns/a"]

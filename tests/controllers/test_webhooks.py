@@ -129,6 +129,16 @@ def test_events_come_in_order_and_only_those_that_are_wanted(hook: Any, receiver
     assert delivery.deliver(number) == 0
 
 
+def test_one_of_a_node_is_told_of_the_node_and_its_pods(hook: Any, receiver: Receiver) -> None:
+    number = hook(types=["bind", "change"], kinds=["Node"], node="n1", maxBatch=10)
+    for name in ("n2", "n3"):
+        objects.create("Node", "", {"metadata": {"name": name}}, now=NOW)
+    bound("a")
+    objects.delete("Node", "", "n1", now=NOW)
+    assert delivery.deliver(number) == 2
+    assert receiver.subjects() == ["default/a", "n1"]
+
+
 def test_several_events_are_sent_together_where_that_is_wanted(
     hook: Any, receiver: Receiver
 ) -> None:

@@ -58,7 +58,7 @@ class Wanted(msgspec.Struct, frozen=True):
         """Return what is told of a change."""
         if self.namespace and change.namespace != self.namespace:
             return []
-        if self.node and self.node not in (change.node_name, change.previous_node_name):
+        if self.node and not change.concerns_node(self.node):
             return []
         types = self.types
         if CHANGE in types and change.kind not in self.kinds:
