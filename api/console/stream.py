@@ -131,6 +131,7 @@ class _Follower:
         self._news: asyncio.Event | None = None
         self._open = 0
         self._thread: threading.Thread | None = None
+        self._counting = threading.Lock()
         self._anew = threading.Event()
 
     def enter(self) -> None:
@@ -138,15 +139,26 @@ class _Follower:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._news, self.tape = loop, asyncio.Event(), Tape()
-        self._open += 1
-        if self._thread is None or not self._thread.is_alive():
-            self.tape = Tape()
-            self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
-            self._thread.start()
+        with self._counting:
+            self._open += 1
+            if self._thread is None or not self._thread.is_alive():
+                self.tape = Tape()
+                self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
+                self._thread.start()
 
     def leave(self) -> None:
         """Count one page less; the last one ends the reading."""
-        self._open -= 1
+        with self._counting:
+            self._open -= 1
+
+    def _is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether the thread is to end; a page that opens from now on starts another."""
+        with self._counting:
+            if self._open and not loop.is_closed():
+                return False
+            if self._thread is threading.current_thread():
+                self._thread = None
+            return True
 
     async def news(self, seconds: float) -> None:
         """Wait for something to be read, at most so long."""
@@ -179,7 +191,7 @@ class _Follower:
         assert loop is not None
         position: int | None = None
         with wake.Subscription(wake.CHANGES) as commits:
-            while self._open and not loop.is_closed():
+            while not self._is_over(loop):
                 try:
                     connections.check()
                     if position is None or self._anew.is_set():

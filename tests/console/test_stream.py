@@ -1,11 +1,16 @@
 """What the stream tells a page of the changes; the open connection is tested in a browser."""
 
+import asyncio
+import threading
+from typing import Any
+
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from api.console import stream
 from api.console.stream import Digest, Tape
-from clusterstate import changes
+from clusterstate import changes, wake
 from tests.clusterstate.support import bind, create_node, new_pod
 
 
@@ -52,3 +57,38 @@ def test_a_stream_belongs_to_who_is_signed_in(db: None) -> None:
     assert found is not None
     assert (found.name, found.kinds) == ("anna", frozenset())
     assert stream.person_of(headers, secure=True) is None
+
+
+def test_a_page_that_opens_while_the_reading_ends_has_a_reader(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, go_on = threading.Event(), threading.Event()
+
+    class Slow(wake.Subscription):
+        """Ends only when the test lets it."""
+
+        def __exit__(self, *about: Any) -> None:
+            ending.set()
+            go_on.wait(30)
+            super().__exit__(*about)
+
+    monkeypatch.setattr(wake, "Subscription", Slow)
+
+    async def pages() -> bool:
+        follower = stream._Follower()
+        before = {*threading.enumerate()}
+        follower.enter()
+        follower.leave()
+        first = next(one for one in threading.enumerate() if one not in before)
+        assert await asyncio.to_thread(ending.wait, 30)
+        follower.enter()  # a link was followed: one page is gone, the next is here
+        go_on.set()
+        await asyncio.to_thread(first.join, 30)
+        second = follower._thread
+        found = second is not None and second.is_alive()
+        follower.leave()
+        if second is not None:
+            await asyncio.to_thread(second.join, 30)
+        return found
+
+    assert asyncio.run(pages())
