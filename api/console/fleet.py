@@ -56,8 +56,12 @@ def beside(request: HttpRequest) -> HttpResponse:
         context |= {
             "waiting": overview.waiting(),
             "pending": overview.pending(),
-            "leaving": overview.leaving(until=now + timedelta(hours=1), limit=8),
-            "decisions": overview.decided(limit=8),
+            "leaving": overview.leaving(until=now + timedelta(hours=1), limit=8)
+            if frame.may(request, "list", "evictions", group="stowage.dev")
+            else [],
+            "decisions": overview.decided(limit=8)
+            if frame.may(request, "get", "pods", subresource="decisions")
+            else [],
         }
     return frame.part(request, "fleet_beside.html", context)
 

@@ -1,5 +1,6 @@
 """Pods: the list, and a pod's page with its timeline, decisions, events and YAML."""
 
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -83,17 +84,20 @@ def pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     steps = trail.trail_of(KINDS["Pod"], namespace, name, limit=50).steps
     if text is None and not steps:
         raise not_found("Pod", name)
-    try:
-        decided = questions.decisions_of(namespace, name, limit=20)
-    except NotFound:
-        decided = []
+    about = {"namespace": namespace, "name": name}
+    decided = []
+    if frame.may(request, "get", "pods", subresource="decisions", **about):
+        with suppress(NotFound):
+            decided = questions.decisions_of(namespace, name, limit=20)
     context: dict[str, Any] = {
         "namespace": namespace,
         "name": name,
         "gone": text is None,
         "steps": steps,
         "decisions": decided,
-        "events": overview.events_of("Pod", namespace, name, limit=30),
+        "events": overview.events_of("Pod", namespace, name, limit=30)
+        if frame.may(request, "list", "events", namespace=namespace)
+        else [],
         "timers": waiting_timers(namespace=namespace, name=name, limit=5),
     }
     if text is not None:

@@ -23,11 +23,13 @@ def waiting(request: HttpRequest) -> HttpResponse:
     frame.require(request, "list", "pods")
     context: dict[str, Any] = {"pods": overview.pending()}
     try:
+        frame.require(request, "list", "waitinggroups", group="stowage.dev")
         asked = {"remedies": True}
         found = advisor.ask("waiting-groups", asked, deadline=_ADVISOR_SECONDS)
         context["items"] = [_group(one) for one in found["items"][:_MOST_GROUPS]]
     except StatusError as error:
-        # Without an advisor the queue's own words are shown: who refused, and the sentence.
+        # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,
+        # and the sentence.
         context["problem"] = error.message
         context["groups"] = overview.waiting_groups(limit=_MOST_GROUPS)
     if frame.is_part(request):
@@ -138,7 +140,8 @@ class Row(msgspec.Struct, frozen=True):
 @frame.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
-    frame.require(request, "get", "pods", namespace=namespace, name=name)
+    about = {"namespace": namespace, "name": name}
+    frame.require(request, "get", "pods", group="stowage.dev", subresource="why", **about)
     world = request.GET.get("world", "")
     if world not in ("", "now", "then"):
         raise BadRequest("world: must be now or then")

@@ -8,7 +8,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from api import clock, pages, tables
+from api import bodies, clock, pages, tables, wire
 from api.console import frame
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
@@ -17,7 +17,7 @@ from clusterstate.objects import reading
 from clusterstate.objects.errors import BadRequest, Conflict, StatusError
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import ALL_KINDS, KINDS
-from clusterstate.objects.meta import strip_nulls
+from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries import audit_log, overview, trail
 from clusterstate.queries.audit_log import Search
 from clusterstate.queries.controllers import stored_state
@@ -193,7 +193,7 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         frame.require(request, "update", kind.plural, **about)
         given = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            _save(kind, namespace, name, given, request)
+            _save(kind, manifest, given, request)
         except StatusError as error:
             problems, text, status = _problems(error), given, error.code
         else:
@@ -206,7 +206,9 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
         "problems": problems,
         "rows": min(40, text.count("\n") + 2),
         "steps": trail.trail_of(kind, namespace, name, limit=20).steps,
-        "events": overview.events_of(kind.name, namespace, name, limit=20),
+        "events": overview.events_of(kind.name, namespace, name, limit=20)
+        if frame.may(request, "list", "events", namespace=namespace)
+        else [],
         "may_change": frame.may(request, "update", kind.plural, **about),
         "as_api": pages.path_of(kind, namespace, name),
     }
@@ -218,18 +220,27 @@ def _problems(error: StatusError) -> list[tuple[str, str]]:
     return [(one["field"], one["message"]) for one in causes] or [("", error.message)]
 
 
-def _save(kind: Kind, namespace: str, name: str, text: str, request: HttpRequest) -> None:
-    wanted = read_yaml(text)
-    version = (wanted.get("metadata") or {}).get("resourceVersion")
-    if not version:
+def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
+    """Replace an object by what a text says, checked like the body of a PUT.
+
+    A field that the kind does not have is refused, unless the object has it already.
+    """
+    namespace, name = shown["metadata"].get("namespace", ""), shown["metadata"]["name"]
+    wanted, unknown = wire.manifest(read_yaml(text), kind)
+    metadata = bodies.metadata_of(wanted)
+    if not metadata.get("resourceVersion"):
         raise Conflict("metadata.resourceVersion must stay: it says which version is replaced")
-    if (wanted.get("metadata") or {}).get("name") != name or wanted.get("kind") != kind.name:
-        raise BadRequest("kind and metadata.name cannot be changed: this page is of one object")
+    if metadata.get("name") != name:
+        raise BadRequest("metadata.name cannot be changed: this page is of one object")
+    bodies.put_namespace(metadata, namespace)
+    known = set(wire.validate_fields(shown, kind, ""))
+    if more := [one for one in unknown if one not in known]:
+        raise BadRequest(", ".join(more))
 
     def change(stored: Any) -> Any:
         managed = stored["metadata"].get("managedFields")
         more = {"managedFields": managed} if managed else {}
-        return {**wanted, "metadata": {**wanted["metadata"], **more}}
+        return {**wanted, "metadata": {**metadata, **more}}
 
     objects.update(kind, namespace, name, change, now=clock.now(), user=frame.user_of(request))
 

@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from api.console.reasons import preview_of
+from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.objects.kinds import ALL_KINDS
 from scheduling.answers import advisor
@@ -151,6 +152,57 @@ def test_yaml_is_saved_and_what_is_wrong_is_told_with_nothing_lost(operator: Cli
     assert answer.status_code == 422
     assert "metadata.labels" in text(answer)
     assert "team: not a value" in text(answer)
-    for wrong, code in (("a: [", 400), ("[]", 400), ("kind: Pod", 409)):
+    for wrong, code in (("a: [", 400), ("[]", 400), ("kind: Pod", 400)):
         assert operator.post(path, {"text": wrong}).status_code == code
     assert signed_in("reader").post(path, {"text": labelled}).status_code == 403
+
+
+def test_yaml_is_checked_like_the_body_of_a_put(operator: Client, cluster: None) -> None:
+    path = "/console/objects/Node/-/n1/"
+    before = manifest("Node", "", "n1")
+    version = before["metadata"]["resourceVersion"]
+    head = f"kind: Node\nmetadata: {{name: n1, resourceVersion: '{version}'"
+    for wrong, word in (
+        ("metadata: [1]", "metadata"),
+        ("metadata: text", "metadata"),
+        (f"{head}}}\nspec: 5", "spec"),
+        (f"{head}}}\nspec: {{taints: text}}", "taints"),
+        (f"{head}, labels: [a]}}", "labels"),
+        (f"{head}}}\nspec: {{unschedulabel: true}}", "unknown field"),
+        (f"apiVersion: v7\n{head}}}", "v7"),
+    ):
+        answer = operator.post(path, {"text": wrong})
+        assert answer.status_code == 400, wrong
+        assert word in text(answer)
+    assert manifest("Node", "", "n1") == before
+
+
+def test_a_pods_page_shows_decisions_and_events_to_who_may_read_them(cluster: None) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
+    role = {"metadata": {"name": "pods-only"}, "rules": rules}
+    objects.create("ClusterRole", "", role, now=NOW)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    person = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "pia"}
+    binding = {
+        "metadata": {"name": "pia"},
+        "roleRef": {**reference, "name": "pods-only"},
+        "subjects": [person],
+    }
+    objects.create("ClusterRoleBinding", "", binding, now=NOW)
+    event = {
+        "metadata": {"name": "web-1.1", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web-1"},
+        "message": "a word about it",
+        "type": "Normal",
+        "reason": "Told",
+    }
+    objects.create("Event", "default", event, now=NOW)
+    pia, path = signed_in("pia"), "/console/pods/default/web-1/"
+    answer = pia.get(path)
+    assert answer.status_code == 200
+    assert "a word about it" not in text(answer)
+    assert pia.get(f"{path}why").status_code == 403
+    page = text(pia.get("/console/waiting/"))
+    assert "Only what the queue knows is shown" in page
+    assert "waitinggroups" in page
+    assert "a word about it" in text(signed_in("olga", superuser=True).get(path))
