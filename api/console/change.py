@@ -6,6 +6,7 @@ otherwise shows the new one. A drain evicts as long as budgets allow and the req
 is left is shown, and can be evicted from there when the budgets allow it.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -23,6 +24,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.matching import EFFECTS
+from clusterstate.objects.meta import Manifest
 from clusterstate.queries.stays import stays_on
 
 _SECONDS: Final = 8.0
@@ -49,6 +51,8 @@ class Done(msgspec.Struct, frozen=True):
 @frame.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Show what a change will do, or carry it out."""
+    if request.GET.get("q"):  # what a query finds must not be told by a refusal either
+        frame.require(request, "list", "nodes")
     wanted = wanted_of(request.GET)
     _require(request, wanted)
     now = clock.now()
@@ -164,15 +168,19 @@ def carry_out(request: HttpRequest, told: Foretold) -> list[Done]:
         if time.monotonic() > until:
             raise StatusError("not tried yet: the request has lasted long enough; go on below")
         namespace, name = key.split("/", 1)
-        evict_pod(namespace, name, {}, now=clock.now(), user=user)
+        evict_pod(namespace, name, same[key], now=clock.now(), user=user)
 
     def delete(key: str) -> None:
         kind, namespace, name = "Node", "", key
         if wanted.pods:
             kind, (namespace, name) = "Pod", key.split("/", 1)
-        objects.delete(kind, namespace, name, now=clock.now(), user=user)
+        objects.delete(kind, namespace, name, same.get(key), now=clock.now(), user=user)
 
-    pods = [f"{one.namespace}/{one.name}" for one in told.leavers]
+    # Another pod may have taken a name since: it is none of those that were shown.
+    same: dict[str, Manifest] = {
+        f"{one.namespace}/{one.name}": {"preconditions": {"uid": one.uid}} for one in told.leavers
+    }
+    pods = list(same)
     if wanted.do == DRAIN:
         return [*_each(wanted.nodes, edit), *_each(pods, evict)]
     if wanted.do == EVICT:
@@ -261,7 +269,8 @@ def _back(wanted: Wanted) -> str:
 
 def kubectl(wanted: Wanted) -> str:
     """Return the commands that do the same, or nearly so."""
-    names = " ".join(wanted.nodes)
+    # Anybody may write an address with a preview: a shell must find words in it and nothing else.
+    names = shlex.join(wanted.nodes)
     lines = []
     if wanted.do == DRAIN:
         force = " --force" if wanted.force else ""
@@ -269,20 +278,20 @@ def kubectl(wanted: Wanted) -> str:
     elif wanted.do == DELETE:
         lines.append(f"kubectl delete node {names}")
     elif wanted.do in (EVICT, DELETE_POD):
-        lines += [f"kubectl delete pod -n {space} {name}" for space, name in wanted.pods]
+        lines += [shlex.join(["kubectl", "delete", "pod", "-n", *one]) for one in wanted.pods]
     if wanted.cordon is not None:
         lines.append(f"kubectl {'cordon' if wanted.cordon else 'uncordon'} {names}")
     if wanted.labels or wanted.gone_labels:
         parts = [f"{key}={value}" for key, value in wanted.labels.items()]
         parts += [f"{key}-" for key in wanted.gone_labels]
-        lines.append(f"kubectl label --overwrite nodes {names} {' '.join(parts)}")
+        lines.append(f"kubectl label --overwrite nodes {names} {shlex.join(parts)}")
     if wanted.taints or wanted.gone_taints:
         parts = [
             f"{key}={value}:{effect}" if value else f"{key}:{effect}"
             for (key, effect), value in wanted.taints.items()
         ]
         parts += [f"{key}:{effect}-" if effect else f"{key}-" for key, effect in wanted.gone_taints]
-        lines.append(f"kubectl taint --overwrite nodes {names} {' '.join(parts)}")
+        lines.append(f"kubectl taint --overwrite nodes {names} {shlex.join(parts)}")
     return "\n".join(lines)
 
 

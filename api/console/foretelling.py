@@ -94,6 +94,7 @@ class Leaver(msgspec.Struct, kw_only=True):
 
     namespace: str
     name: str
+    uid: str
     node: str
     asks: str
     rule: str
@@ -144,7 +145,7 @@ class Foretold(msgspec.Struct, kw_only=True):
     def digest(self) -> str:
         """A text that is another one when somebody else leaves, stays or finds no place."""
         facts = sorted(
-            (one.namespace, one.name, one.rule, one.again and not one.lands and not self.problem)
+            (one.uid, one.rule, one.again and not one.lands and not self.problem)
             for one in self.leavers
         )
         return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:24]
@@ -209,6 +210,7 @@ def _leaver(pod: Manifest, rule: str, leaves_at: datetime | None = None) -> Leav
     return Leaver(
         namespace=metadata["namespace"],
         name=metadata["name"],
+        uid=metadata["uid"],
         node=spec.get("nodeName", ""),
         asks=_asks(pod),
         rule=rule,

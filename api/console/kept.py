@@ -42,6 +42,8 @@ class Nodes(msgspec.Struct, frozen=True):
         """Return the nodes read and the names gone after a revision; None: take everything."""
         if revision < self.began:
             return None
+        if len(self.gone) >= _GONE_KEPT and revision < self.gone[0][0]:
+            return None  # names that went then may be forgotten
         changed = [one for one in self.items if self.touched[one.name] > revision]
         return changed, [name for at, name in self.gone if at > revision]
 

@@ -63,9 +63,10 @@ def matching(nodes: Iterable[FleetNode], text: str) -> list[FleetNode]:
 
 
 def _term(term: str) -> Test:
-    if term.startswith("-") and len(term) > 1:
-        inner = _term(term[1:])
-        return lambda node: not inner(node)
+    bare = term.lstrip("-")
+    if bare and bare != term:  # however many: a loop of its own for each would exhaust the stack
+        inner = _term(bare)
+        return inner if (len(term) - len(bare)) % 2 == 0 else lambda node: not inner(node)
     head, colon, rest = term.partition(":")
     if colon and head == "is":
         if rest not in _STATES:

@@ -16,6 +16,7 @@ from api.console.fleet import ZONE
 from clusterstate.queries.fleet import FleetNode
 
 PER_PAGE: Final = 60
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 _DEFAULT: Final = ("status", "zone", "cpu", "memory", "pods", "taints", "age")
 _TITLES: Final = {
     "status": "Status",
@@ -121,12 +122,17 @@ def as_csv(request: HttpRequest) -> HttpResponse:
         found = []
     written = io.StringIO()
     writer = csv.writer(written)
-    writer.writerow(["name", *_csv_titles(chosen)])
+    writer.writerow(["name", *map(_plain, _csv_titles(chosen))])
     for one in ordered(found, request.GET.get("sort", "name")):
-        writer.writerow([one.name, *_csv_cells(one, chosen)])
+        writer.writerow([one.name, *map(_plain, _csv_cells(one, chosen))])
     response = HttpResponse(written.getvalue(), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = 'attachment; filename="nodes.csv"'
     return response
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that no spreadsheet takes for a formula: names of columns come by address."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 
 def _csv_titles(chosen: Sequence[Column]) -> Iterable[str]:

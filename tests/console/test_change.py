@@ -1,6 +1,7 @@
 """The preview of a change says what then happens, and nothing happens that was not shown."""
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -213,3 +214,32 @@ def test_deleting_a_node_tells_of_its_pods(two_nodes: None) -> None:
     page = text(signed_in("root", superuser=True).get(f"{CHANGE}?do=delete&node=n1"))
     assert "collected once its node is gone" in page
     assert "Delete node, 2 pods will leave" in page
+
+
+def test_a_query_tells_nothing_to_who_may_not_list_nodes(nobody: Client, two_nodes: None) -> None:
+    answer = nobody.get(f"{CHANGE}?do=cordon&q=n1")
+    assert answer.status_code == 403
+    assert "cannot list resource" in text(answer)
+    assert "cannot patch" not in text(answer)
+
+
+def test_a_command_to_copy_holds_words_and_no_commands(operator: Client, two_nodes: None) -> None:
+    query = {"do": "taint", "node": "n1", "key": "a;$(id)", "value": "b`id`", "effect": "NoExecute"}
+    page = unescape(text(operator.get(CHANGE, query)))
+    assert "kubectl taint --overwrite nodes n1 'a;$(id)=b`id`:NoExecute'" in page
+    query = {"do": "edit", "node": "n1", "label_key": "a", "label_value": "b; id"}
+    page = unescape(text(operator.get(CHANGE, query)))
+    assert "kubectl label --overwrite nodes n1 'a=b; id'" in page
+
+
+@pytest.mark.parametrize("do", ["evict", "delete-pod"])
+def test_another_pod_of_the_same_name_is_not_the_one_that_was_shown(
+    operator: Client, two_nodes: None, do: str
+) -> None:
+    address = f"{CHANGE}?do={do}&pod=default/web-1"
+    shown = seen(text(operator.get(address)))
+    objects.delete("Pod", "default", "web-1", {"gracePeriodSeconds": 0}, now=NOW)
+    owned("web-1", "n1")
+    answer = operator.post(address, {"seen": shown})
+    assert answer.status_code == 409
+    assert "deletionTimestamp" not in manifest("Pod", "default", "web-1")["metadata"]

@@ -31,6 +31,8 @@ COLUMNS = "/console/fleet/columns"
         ("taint:*", "n2 n3"),
         ("is:cordoned", "n2"),
         ("-is:cordoned", "n1 n3"),
+        ("--is:cordoned", "n2"),
+        (f"{'-' * 5001}is:cordoned", "n1 n3"),
         ("cpu>80%", "n1"),
         ("cpu>=400m", "n1 n3"),
         ("free.cpu>3", "n2 n3"),
@@ -128,3 +130,16 @@ def test_the_palette_finds_pages_nodes_and_pods(operator: Client, cluster: None)
     assert ("n1", "node") in found("n1")
     assert ("2 nodes: zone=a", "list of nodes") in found("zone=a")
     assert ("default/web-1", "pod") in found("web-1")
+
+
+def test_a_sheet_takes_no_name_of_a_column_for_a_formula(operator: Client, cluster: None) -> None:
+    answer = operator.get("/console/nodes/csv", {"columns": '=HYPERLINK("x"),label:zone'})
+    head = next(csv.reader(io.StringIO(text(answer))))
+    assert not any(one.startswith(("=", "+", "-", "@")) for one in head)
+
+
+def test_who_asks_for_changes_from_before_the_forgotten_ones_gets_all() -> None:
+    gone = [(10 + at, f"n{at}") for at in range(kept._GONE_KEPT)]
+    nodes = kept.Nodes(items=[], revision=99_999, touched={}, gone=gone, began=1)
+    assert nodes.since(9) is None
+    assert nodes.since(10) == ([], [name for _, name in gone[1:]])
