@@ -56,9 +56,9 @@ class PlansViewSet(OwnViewSet):
             )
             if self.action in ("apply", "resume"):
                 yield from rights(find_plan(name))
-            return
-        yield from super().wants(request)
-        if self.action == "create":
+        else:
+            yield from super().wants(request)
+        if self.action in ("create", "undo"):
             yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
 
     def list(self, request: Request) -> Response:
@@ -123,9 +123,9 @@ class PlansViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, name: str) -> Response:
-        """Return a new plan that takes the changes of nodes back; pods that left do not return."""
+        """Return a new plan that takes back what was done to nodes; pods do not return."""
         plan = find_plan(name)
-        changes = plan.foretold().get("undo") or []
+        changes = list(taken_back(plan))
         if not changes:
             raise Conflict(
                 f'plan "{name}" has nothing that can be taken back',
@@ -162,6 +162,42 @@ def _right(step: dict[str, Any]) -> Attributes:
         return Attributes(verb="update", group=GROUP, resource="schedulerconfiguration")
     subresource = "status" if "resize" in step["change"] else ""
     return Attributes(verb="patch", resource="nodes", subresource=subresource, name=step["name"])
+
+
+_REVERSED = {
+    "uncordon": ("cordon",),
+    "cordon": ("uncordon",),
+    "taint": ("taint", "untaint"),
+    "untaint": ("taint", "untaint"),
+    "label": ("label",),
+    "resize": ("resize",),
+}
+"""By a change that takes back: which changes it may take back."""
+
+
+def taken_back(plan: StoredPlan) -> Iterator[Manifest]:
+    """Yield the changes that take back what the operation did, and nothing that it did not do.
+
+    A node that it was to add may be there because somebody else added it.
+    """
+    made: set[str] = set()
+    edited: set[tuple[str, str]] = set()
+    for step, state in zip(plan.to_do(), plan.progress, strict=True):
+        if state == IS_DONE and step["do"] == "edit":
+            edited |= {(what, step["name"]) for what in step["change"]}
+        elif state == IS_DONE and step["do"] == "create" and step["kind"] == "Node":
+            made.add(step["manifest"]["metadata"]["name"])
+    for change in plan.foretold().get("undo") or ():
+        ((what, entry),) = change.items()
+        if what == "delete":
+            names = [name for name in entry["nodes"] if name in made]
+        else:
+            before = _REVERSED[what]
+            names = [
+                name for name in entry["nodes"] if any((one, name) in edited for one in before)
+            ]
+        if names:
+            yield {what: {**entry, "nodes": names}}
 
 
 def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Manifest]:

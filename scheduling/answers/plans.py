@@ -23,6 +23,7 @@ from django.conf import settings
 from clusterstate import steady_clock
 from clusterstate.actions.nodes import settle_taints
 from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS
+from clusterstate.admission.validation.nodes import validate_node_update
 from clusterstate.objects import eviction
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import DUPLICATE, INVALID, NOT_FOUND, FieldError, Invalid
@@ -124,6 +125,13 @@ class _Nodes:
                 detail = "drain a node in a plan of its own before it is deleted"
                 self.errors.append(FieldError(INVALID, f"{change.path}.nodes", name, detail))
             edited = plan_document.edited(change, node)
+            wrong = validate_node_update(edited, node)
+            if wrong:  # of one node: the others are changed alike
+                self.errors += [
+                    FieldError(one.type, change.path, one.bad_value, f"{one.field}: {one.detail}")
+                    for one in wrong
+                ]
+                return
             self.after[name] = settle_taints(edited, node, self._now)
 
     def _deleted(self, name: str, changes: Sequence[Change]) -> bool:
@@ -420,17 +428,12 @@ class _Planning:
         preparer = Preparer(world, frameworks)
         number = 0
         for change in self._asked.changes:
-            for manifest in change.objects if change.what == plan_document.PODS else ():
+            objects = change.objects if change.what == plan_document.PODS else ()
+            for place, manifest in enumerate(objects):
                 ready = preparer.prepare(manifest, number)
                 number += 1
                 if isinstance(ready, Refused) and ready.status == "invalid":
-                    self._raise(
-                        [
-                            FieldError(one.type, f"{change.path}.{one.field}", None, one.detail)
-                            for one in ready.errors
-                        ]
-                        or [FieldError("FieldValueInvalid", change.path, None, ready.message)]
-                    )
+                    self._raise(_refusals(ready, f"{change.path}.objects[{place}]"))
                 if isinstance(ready, Ready):
                     title = ready.title
                     future.wait(
@@ -438,6 +441,9 @@ class _Planning:
                     )
                 elif isinstance(ready, Refused):
                     self._warnings.append(f"{ready.title}: {ready.message}")
+                else:
+                    text = f"is bound to node {ready.node_name}: what follows is not foretold"
+                    self._warnings.append(f"{ready.title}: {text}")
         self._world.go_on()
 
     # --- what is told ----------------------------------------------------------------------------
@@ -548,6 +554,16 @@ class _Planning:
             if landed.nominated:
                 found["nominatedNode"] = landed.nominated
         return found
+
+
+def _refusals(ready: Refused, path: str) -> list[FieldError]:
+    """Return why admission does not let a pod in, as what is wrong with the pod at ``path``."""
+    found = [
+        FieldError(one.type, f"{path}.{one.field}", one.bad_value, one.detail)
+        for one in ready.errors
+        if one.field
+    ]
+    return found or [FieldError(INVALID, path, ready.title, ready.message)]
 
 
 def frameworks_of_plan(asked: Plan, base: LiveBase) -> Mapping[str, Any]:

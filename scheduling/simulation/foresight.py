@@ -233,6 +233,7 @@ class Foresight:
 
     def _leave(self, now: float, leaver: Leaver, by: str = "") -> bool:
         """Let a pod leave, unless it is gone, leaves already, or a budget holds it back."""
+        self._go_on()
         record = self._snapshot.pod(leaver.key)
         if record is None or leaver.key in self._leaving:
             return False

@@ -115,17 +115,19 @@ def read(document: object) -> Plan:
         errors.append(FieldError(REQUIRED, "spec.changes", None, "say what is to change"))
     changes = [change for entry in entries if (change := _change(entry)) is not None]
     configurations = [one.configuration for one in changes if one.configuration is not None]
+    horizon = spec.integer("horizonSeconds", 86400)
+    if not 0 <= horizon <= _LONGEST_HORIZON:
+        spec.error("horizonSeconds", None, "must be between 0 and ten years")
+        horizon = 0
     found = Plan(
         metadata=metadata if isinstance(metadata, dict) else {},
         changes=tuple(changes),
         seed=spec.integer("seed", 0),
-        horizon=float(spec.integer("horizonSeconds", 86400)),
+        horizon=float(horizon),
         configuration=_configuration(configurations[-1]) if configurations else None,
     )
     if found.seed < 0:
         spec.error("seed", found.seed, "must not be negative")
-    if not 0 <= found.horizon <= _LONGEST_HORIZON:
-        spec.error("horizonSeconds", found.horizon, "must be between 0 and ten years")
     spec.finish()
     top.finish()
     if errors:
@@ -223,6 +225,9 @@ def _read(what: str, body: Field) -> Change:
         return Change(what=what, path=body.path, nodes=nodes, selector=selector, amounts=amounts)
     if what == DRAIN:
         grace = body.integer("gracePeriodSeconds", -1)
+        if grace > _LONGEST_HORIZON:
+            body.error("gracePeriodSeconds", None, "must be at most ten years")
+            grace = -1
         return Change(
             what=what,
             path=body.path,
@@ -287,7 +292,12 @@ def _objects(body: Field, kind: str) -> Iterable[Manifest]:
         path = f"{body.child('objects')}[{number}]"
         listed: list[Any] = [given]
         if isinstance(given, dict) and str(given.get("kind") or "").endswith("List"):
-            listed = given.get("items") or []
+            items = given.get("items")
+            if items is not None and not isinstance(items, list):
+                detail = "must be a list"
+                body.errors.append(FieldError(TYPE_INVALID, f"{path}.items", None, detail))
+                continue
+            listed = items or []
         for one in listed:
             if not isinstance(one, dict) or one.get("kind", kind) != kind:
                 detail = f"must be a {kind}"

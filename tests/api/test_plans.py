@@ -184,6 +184,122 @@ def test_changes_of_nodes_are_taken_back(cluster):
     act(cluster, evicting, "undo").fails(409, "Conflict")
 
 
+def test_what_was_not_done_is_not_taken_back(cluster):
+    plan = post(
+        cluster,
+        {"add": {"objects": [make_node("n3").manifest, make_node("n4").manifest]}},
+        {"label": {"nodes": ["n1"], "set": {"disk": "ssd"}}},
+    )
+    act(cluster, plan, "undo").fails(409, "Conflict")
+    act(cluster, plan, "apply").ok(201)
+    cluster.post("/api/v1/nodes", make_node("n3").manifest).ok(201)
+    carry_out(plan["metadata"]["name"])
+    assert operation(cluster, plan)["failed"] == 1
+    undo = act(cluster, plan, "undo").ok(201)
+    assert undo["spec"]["changes"] == [
+        {"label": {"nodes": ["n1"], "remove": ["disk"]}},
+        {"delete": {"nodes": ["n4"]}},
+    ], "n3 is somebody else's"
+
+
+def test_to_take_back_is_to_foretell_and_needs_the_right_to_read(cluster):
+    plan = post(cluster, {"cordon": {"nodes": ["n1"]}})
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    rules = [{"apiGroups": ["stowage.dev"], "resources": ["plans/undo"], "verbs": ["create"]}]
+    undoer = grant(cluster, "undoer", rules)
+    status = act(undoer, plan, "undo").fails(403, "Forbidden")
+    assert "cannot list" in status["message"]
+
+
+def grant(api, name, rules):
+    """Return the API as a user to whom a ClusterRole gives these rules."""
+    group = "rbac.authorization.k8s.io"
+    subject = {"apiGroup": group, "kind": "User", "name": name}
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [subject],
+    }
+    user = Api(make_token(name, ["team"]))
+    api.post(f"/apis/{group}/v1/clusterroles", {**role, "rules": rules}).ok(201)
+    api.post(f"/apis/{group}/v1/clusterrolebindings", binding).ok(201)
+    return user
+
+
+def test_many_steps_that_are_held_back_are_tried_again_in_small_transactions(cluster):
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "ns"},
+        "spec": {"maxUnavailable": 0, "selector": {}},
+    }
+    for number in range(40):
+        path = f"/api/v1/namespaces/ns/pods/pod-{number:02}/status"
+        cluster.patch(path, {"status": {"phase": "Running"}}).ok()
+    cluster.post("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", budget).ok(201)
+    plan = post(cluster, DRAIN)
+    act(cluster, plan, "apply").ok(201)
+    name = plan["metadata"]["name"]
+    assert carry_out(name) == 41
+    assert operation(cluster, plan)["held"] == 40
+    again = [operations.carry_out(find_plan(name).id, after(10)) for _ in range(3)]
+    assert again == [operations.BATCH, operations.BATCH, 0]
+    assert operation(cluster, plan)["held"] == 40
+    cluster.delete("/apis/policy/v1/namespaces/ns/poddisruptionbudgets/web").ok()
+    assert operations.carry_out(find_plan(name).id, after(11)) == 0, "they rest after each round"
+    again = [operations.carry_out(find_plan(name).id, after(20)) for _ in range(3)]
+    assert again == [operations.BATCH, operations.BATCH, 0]
+    assert operation(cluster, plan)["state"] == "Done"
+
+
+LARGE = 10**400
+WRONG = {
+    "a pod of a namespace that is not there": (
+        {"pods": {"objects": [make_pod("x").in_namespace("nowhere").manifest]}}, "nowhere",
+    ),
+    "items that are no list": ({"add": {"objects": [{"kind": "List", "items": 5}]}}, "items"),
+    "a grace period without end": (
+        {"drain": {"nodes": ["n1"], "gracePeriodSeconds": LARGE}}, "gracePeriodSeconds",
+    ),
+    "an amount that no node may have": (
+        {"resize": {"nodes": ["n1"], "amounts": {"pods": "1.5"}}}, "must be an integer",
+    ),
+    "a label that is none": ({"label": {"nodes": ["n1"], "set": {"no key!": "v"}}}, "no key!"),
+    "a taint that is none": (
+        {"taint": {"nodes": ["n1"], "taints": [{"key": "no key!", "effect": "NoExecute"}]}},
+        "no key!",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_could_not_be_carried_out_is_refused_when_it_is_asked(cluster, what):
+    change, told = WRONG[what]
+    document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": {"changes": [change]}}
+    message = cluster.post(PLANS, document).fails(422, "Invalid")["message"]
+    assert "spec.changes[0]" in message
+    assert told in message
+
+
+def test_a_horizon_without_end_is_refused(cluster):
+    spec = {"changes": [DRAIN], "horizonSeconds": LARGE}
+    document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": spec}
+    message = cluster.post(PLANS, document).fails(422, "Invalid")["message"]
+    assert "spec.horizonSeconds" in message
+
+
+def test_a_pod_that_names_its_node_is_not_passed_over_in_silence(cluster):
+    plan = post(
+        cluster, {"pods": {"objects": [make_pod("x").in_namespace("ns").on("n2").manifest]}}
+    )
+    (warning,) = plan["status"]["warnings"]
+    assert warning.startswith("ns/x: is bound to node n2")
+
+
 def test_a_budget_holds_steps_back_and_the_others_go_on(cluster):
     budget = {
         "apiVersion": "policy/v1",
