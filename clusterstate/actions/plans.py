@@ -33,6 +33,7 @@ from clusterstate.queries.plans import (
 
 KEPT: Final = timedelta(days=7)
 _MOST_FAILURES: Final = 100
+_TO_WORK_ON: Final = COLUMNS.replace("document, outcome", "'', ''")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -145,6 +146,8 @@ class Batch:
         self.plan = plan
         self.numbers = numbers
         self._progress = list(plan.progress)
+        if TO_DO not in plan.progress:  # a round of trying again begins
+            self._progress = [TO_DO if one == HELD else one for one in self._progress]
         self._failures: dict[str, str] = dict(plan.failures)
         self._message = plan.message
 
@@ -180,11 +183,12 @@ def batch(plan_id: int, *, most: int, retry: timedelta, now: datetime) -> Iterat
     """Lock an operation and give its next steps; ``None`` when there is nothing to do now.
 
     What is done inside, and that it is done, is stored together or not at all. Steps that are held
-    back come again after ``retry``, when no other step is left to do.
+    back come again after ``retry``, when no other step is left to do; then all of them, batch by
+    batch. Document and outcome, which may be long, are not read: they are empty in ``plan``.
     """
     with transaction.atomic():
         row = sql.fetch_one(
-            f"SELECT {COLUMNS} FROM plan WHERE id = %s::bigint AND state = '{RUNNING}'"
+            f"SELECT {_TO_WORK_ON} FROM plan WHERE id = %s::bigint AND state = '{RUNNING}'"
             " FOR NO KEY UPDATE SKIP LOCKED",
             (plan_id,),
         )
@@ -205,7 +209,7 @@ def _next(plan: StoredPlan, most: int, now: datetime) -> list[int]:
             return []
         wanted = HELD
     found = [number for number, state in enumerate(plan.progress) if state == wanted]
-    return found[:most] if wanted == TO_DO else found
+    return found[:most]
 
 
 def trim(*, now: datetime) -> int:
