@@ -403,3 +403,9 @@ def test_a_dry_run_of_a_pod_says_where_it_would_go_and_who_would_leave(cluster):
     answer = cluster.post(path, large)
     assert "nodeName" not in answer.ok(201)["spec"]
     assert "ns/small would leave" in answer.headers["Warning"]
+    names_pods = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+    stranger = grant(cluster, "stranger", names_pods)
+    told = stranger.post(path, large)
+    told.ok(201)
+    assert "another pod would leave" in told.headers["Warning"]
+    assert "ns/small" not in told.headers["Warning"]
