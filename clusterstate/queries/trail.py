@@ -78,7 +78,8 @@ _NEWEST: Final = """
 """
 _TRAIL: Final = """
     WITH RECURSIVE steps AS (
-        SELECT c.*, 1 AS step FROM change c WHERE c.revision = %s::bigint AND c.kind = %s::smallint
+        SELECT c.*, 1 AS step FROM change c
+        WHERE c.revision = %s::bigint AND c.kind = %s::smallint AND c.namespace = %s AND c.name = %s
         UNION ALL
         SELECT c.*, s.step + 1 FROM steps s JOIN change c ON c.revision = s.previous_revision
         WHERE s.step < %s::bigint)
@@ -106,7 +107,9 @@ def trail_of(kind: Kind, namespace: str, name: str, *, limit: int, before: int =
     """
     start = before or _start(kind, namespace, name)
     # One more than wanted says whether there are more.
-    rows = sql.fetch(_TRAIL, (start, kind.code, limit + 1))
+    # A revision that a client made up may be another object's, which it may not read.
+    space = namespace if kind.namespaced else ""
+    rows = sql.fetch(_TRAIL, (start, kind.code, space, name, limit + 1))
     more = rows[limit][0] if len(rows) > limit else 0
     rows = rows[:limit]
     object_id = rows[0][14] if rows else 0

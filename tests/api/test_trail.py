@@ -70,6 +70,13 @@ def test_a_trail_goes_on_where_the_answer_before_ended(api: Api) -> None:
     assert answer["complete"] is True
 
 
+def test_a_trail_goes_on_at_no_change_of_another_object(api: Api) -> None:
+    api.post(PODS, POD).ok(201)
+    api.post("/api/v1/namespaces", {"metadata": {"name": "hidden"}}).ok(201)
+    other = api.post("/api/v1/namespaces/hidden/pods", POD).ok(201)["metadata"]["resourceVersion"]
+    api.get(f"{OF_POD}&continue={other}").fails(404, "NotFound")
+
+
 def test_a_lease_that_is_renewed_without_a_change_in_the_log_has_a_trail(api: Api) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
     spec = {"holderIdentity": "a", "leaseDurationSeconds": 10}
