@@ -25,6 +25,7 @@ from clusterstate.queries import brakes
 from clusterstate.queries.brakes import Brake
 from clusterstate.queries.plans import (
     HAS_FAILED,
+    HEAD,
     HELD,
     IS_DONE,
     PLURAL,
@@ -265,8 +266,7 @@ def manifest(plan: StoredPlan, *, brief: bool = False) -> Manifest:
         metadata["annotations"] = {f"{GROUP}/created-by": plan.created_by}
     status = dict(outcome)
     if brief:
-        kept = ("revision", "at", "summary", "warnings")
-        status = {key: outcome[key] for key in kept if key in outcome}
+        status = {key: outcome[key] for key in HEAD if key in outcome}
     operation: Manifest = {
         "state": plan.state,
         "steps": len(plan.progress),

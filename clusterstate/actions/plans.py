@@ -32,13 +32,18 @@ from clusterstate.queries.plans import (
 )
 
 KEPT: Final = timedelta(days=7)
+MOST_PLANNED: Final = 100
+"""Plans of one user that nobody applied; an outcome may be tens of megabytes."""
 _MOST_FAILURES: Final = 100
 _TO_WORK_ON: Final = COLUMNS.replace("document, outcome", "'', ''")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def store(document: Manifest, outcome: Manifest, *, by: str, now: datetime) -> StoredPlan:
-    """Store a plan that was made; return it with its name. One statement."""
+    """Store a plan that was made; return it with its name. Two statements.
+
+    The user's oldest plan that nobody applied goes when there are too many.
+    """
     name = f"plan-{secrets.token_hex(4)}"
     steps = outcome.get("steps") or []
     rest = {key: value for key, value in outcome.items() if key != "steps"}
@@ -59,6 +64,12 @@ def store(document: Manifest, outcome: Manifest, *, by: str, now: datetime) -> S
         ),
     )
     assert row is not None
+    mine = f"state = '{PLANNED}' AND created_by = %s"
+    sql.run(
+        f"DELETE FROM plan WHERE {mine} AND id <= (SELECT id FROM plan WHERE {mine}"
+        " ORDER BY id DESC OFFSET %s::bigint LIMIT 1)",
+        (by, by, MOST_PLANNED),
+    )
     return stored(row)
 
 

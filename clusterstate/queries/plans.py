@@ -13,6 +13,8 @@ GROUP: Final = "stowage.dev"
 PLURAL: Final = "plans"
 PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
 CANCELLED, DONE, FAILED = "Cancelled", "Done", "Failed"
+HEAD: Final = ("revision", "at", "summary", "warnings")
+"""What is told of an outcome where its details are not."""
 TO_DO, IS_DONE, HELD, HAS_FAILED, DROPPED = ".dhf-"
 
 
@@ -79,8 +81,22 @@ def find_plan(name: str) -> StoredPlan:
 
 
 def latest_plans(*, limit: int) -> list[StoredPlan]:
-    """Return plans, the latest first. Queries once."""
+    """Return plans, the latest first, without their steps and with the heads of their outcomes.
+
+    Queries once more for each plan: an outcome may be tens of megabytes, and is held alone.
+    """
+    columns = COLUMNS.replace("outcome", "'{}'").replace("steps", "'[]'")
     rows = sql.fetch(
-        f"SELECT {COLUMNS} FROM plan ORDER BY created_at DESC, id DESC LIMIT %s", (limit,)
+        f"SELECT {columns} FROM plan ORDER BY created_at DESC, id DESC LIMIT %s", (limit,)
     )
-    return [stored(row) for row in rows]
+    found = [stored(row) for row in rows]
+    return [msgspec.structs.replace(plan, outcome=_head(plan.id)) for plan in found]
+
+
+def _head(plan_id: int) -> str:
+    """Return what lists tell of an outcome, as JSON text. Queries once."""
+    row = sql.fetch_one("SELECT outcome FROM plan WHERE id = %s::bigint", (plan_id,))
+    if row is None:
+        return "{}"
+    parts = msgspec.json.decode(row[0], type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({key: parts[key] for key in HEAD if key in parts}).decode()

@@ -4,7 +4,8 @@ import pytest
 from django.db import transaction
 
 from clusterstate.actions import plans
-from clusterstate.queries.plans import find_plan
+from clusterstate.objects.errors import NotFound
+from clusterstate.queries.plans import find_plan, latest_plans
 from scheduling.controllers import operations
 from tests.api.conftest import Api, make_token
 from tests.builders import make_node, make_pod
@@ -385,6 +386,31 @@ def test_plans_are_dropped_after_a_week(cluster):
     assert plans.trim(now=after(6 * 86400)) == 0
     assert plans.trim(now=after(8 * 86400)) == 1
     cluster.get(f"{PLANS}/{plan['metadata']['name']}").fails(404, "NotFound")
+
+
+def test_a_user_keeps_the_last_hundred_plans_that_nobody_applied(cluster):
+    def stored(number, by):
+        return plans.store({"spec": {}}, {"summary": {}}, by=by, now=after(number)).name
+
+    other = stored(0, "other")
+    first = [stored(number, "somebody") for number in range(plans.MOST_PLANNED)]
+    plans.begin(first[0], by="somebody", impersonator="", now=after(1))
+    late = [stored(number, "somebody") for number in (200, 201, 202)]
+    for name in (other, first[0], first[3], *late):
+        assert find_plan(name).name == name
+    for name in first[1:3]:
+        with pytest.raises(NotFound):
+            find_plan(name)
+
+
+def test_lists_do_not_read_all_that_plans_foretold(cluster):
+    post(cluster, DRAIN)
+    (plan,) = latest_plans(limit=10)
+    assert set(plan.foretold()) == {"at", "revision", "summary"}
+    assert plan.to_do() == []
+    (listed,) = cluster.get(PLANS).ok()["items"]
+    assert listed["status"]["summary"]["leaving"] == 40
+    assert listed["status"]["operation"]["steps"] == 41
 
 
 def test_a_dry_run_of_a_pod_says_where_it_would_go_and_who_would_leave(cluster):
