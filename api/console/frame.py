@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from api import errors, failures
 from api.auth import require as require_right
-from clusterstate import middleware
+from clusterstate import changes, middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
@@ -25,6 +25,8 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_AS_OF: Final = "stowage.as-of"
+"""Where a request's META holds the revision of before its page was read."""
 Parameters = ParamSpec("Parameters")
 View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 
@@ -61,6 +63,8 @@ def shown(view: View[Parameters]) -> View[Parameters]:
         if not request.user.is_authenticated:
             return _to_sign_in(request)
         try:
+            if not is_part(request):
+                request.META[_AS_OF] = str(changes.watermark())
             response = view(request, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  # every failure becomes a page
             response = failure(request, error)
@@ -121,6 +125,7 @@ def page(
         "here": here,
         "person": user.name,
         "stream": bool(user.name),
+        "as_of": request.META.get(_AS_OF, ""),
         **context,
     }
     return HttpResponse(render_to_string(f"console/{template}", whole, request), status=status)

@@ -12,10 +12,11 @@ changed. Each page is told at most four times a second, all that happened in bet
     data: {"revision": 183412, "changed": {"Node": ["node-1"], "Pod": ["default/web-1"]}}
 
 The id is the revision, so that a browser that lost the connection goes on where it stopped
-(``Last-Event-ID``). Where that is too long ago, the event ``resync`` asks the page to read
-everything again. Of a kind with more than ``MOST_NAMES`` changed objects names are left out: null.
-A page is told of the kinds that its person may list, and of no others; every few seconds it is seen
-whether that still holds and whether the person is still signed in.
+(``Last-Event-ID``). A page that opens its stream begins at the revision of before it was read
+(``after``), so that nothing is missed in between. Where that is too long ago, the event ``resync``
+asks the page to read everything again. Of a kind with more than ``MOST_NAMES`` changed objects
+names are left out: null. A page is told of the kinds that its person may list, and of no others;
+every few seconds it is seen whether that still holds and whether the person is still signed in.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 import msgspec
 import structlog
@@ -289,7 +291,7 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> int:
     _follower.enter()
     try:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await _tell(person, _last_id(headers), headers, secure=secure, send=send, gone=gone)
+        await _tell(person, cursor_of(scope), headers, secure=secure, send=send, gone=gone)
         if not gone.done():
             await send({"type": "http.response.body", "body": b""})
     finally:
@@ -359,6 +361,8 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def _last_id(headers: list[tuple[bytes, bytes]]) -> int | None:
-    text = next((value for name, value in headers if name == b"last-event-id"), b"")
+def cursor_of(scope: Scope) -> int | None:
+    """Return the revision that a page has seen: of the last event, or of before it was read."""
+    asked = parse_qs(scope["query_string"]).get(b"after", [b""])[0]
+    text = next((value for name, value in scope["headers"] if name == b"last-event-id"), asked)
     return int(text) if text.isdigit() and len(text) < 19 else None

@@ -12,6 +12,7 @@ from api.console import stream
 from api.console.stream import Digest, Tape
 from clusterstate import changes, wake
 from tests.clusterstate.support import bind, create_node, new_pod
+from tests.console.conftest import text
 
 
 def test_a_change_of_a_pod_names_the_pod_and_its_nodes(db: None) -> None:
@@ -92,3 +93,18 @@ def test_a_page_that_opens_while_the_reading_ends_has_a_reader(
         return found
 
     assert asyncio.run(pages())
+
+
+def test_a_page_is_told_of_what_changed_since_it_was_read(operator: Client) -> None:
+    page = text(operator.get("/console/nodes/"))
+    asked = f"after={changes.watermark()}"
+    assert f'data-stream="/console/stream?{asked}"' in page
+    scope: dict[str, Any] = {"query_string": asked.encode(), "headers": []}
+    cursor = stream.cursor_of(scope)
+    assert cursor is not None
+    create_node("n1")
+    read = changes.read_since(cursor)
+    assert [one.name for one in read.items] == ["n1"]
+    scope["headers"] = [(b"last-event-id", b"12")]
+    assert stream.cursor_of(scope) == 12
+    assert stream.cursor_of({"query_string": b"after=x", "headers": []}) is None
