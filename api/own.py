@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from api.requests import Request
 from api.views import ActionsMixin, StatusView
 from clusterstate.access.rules import Attributes
+from clusterstate.objects.errors import BadRequest
 
 GROUP: Final = "stowage.dev"
 API_VERSION: Final = f"{GROUP}/v1"
@@ -33,6 +34,16 @@ class OwnViewSet(ActionsMixin, StatusView):
     lookup_url_kwarg: ClassVar[str] = "name"
     kind: ClassVar[str] = ""
     """What its objects are called, where they are of the group ``stowage.dev``."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Judge the request. None of these resources knows its past, so none pretends to.
+
+        Raises:
+            BadRequest: the past is asked for.
+        """
+        super().initial(request, *args, **kwargs)
+        if "at" in request.query_params:
+            raise BadRequest("at: only reads of objects that are stored may say at")
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the action does with what the path names."""

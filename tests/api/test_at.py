@@ -120,6 +120,13 @@ def test_a_moment_to_come_is_refused(api: Api) -> None:
     api.get(f"{NODES}?at={to_come}").fails(400, "BadRequest")
 
 
+def test_what_is_not_stored_as_an_object_says_that_it_has_no_past(api: Api) -> None:
+    for path in ("decisions", "changes?kind=Node&name=n1", "webhooks", "plans"):
+        mark = "&" if "?" in path else "?"
+        status = api.get(f"/apis/stowage.dev/v1/{path}{mark}at=1m").fails(400, "BadRequest")
+        assert status["message"].startswith("at: ")
+
+
 def test_only_reads_may_be_about_the_past(api: Api, then: str) -> None:
     at = f"at={then}"
     api.post(f"{NODES}?{at}", {"metadata": {"name": "n3"}}).fails(400, "BadRequest")
