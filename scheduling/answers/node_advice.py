@@ -1,6 +1,6 @@
 """Which nodes to add for the pods that wait: a ``NodeAdvice`` document in, the answer out."""
 
-import math
+import sys
 from collections import Counter
 from typing import Any, Final
 
@@ -188,4 +188,4 @@ def _offer(path: str, entry: Any, errors: list[FieldError]) -> Offer | None:
 
 
 def _is_price(price: float) -> bool:
-    return price >= 0 and math.isfinite(price)
+    return 0 <= price <= sys.float_info.max  # an integer may be too large for a float

@@ -237,4 +237,7 @@ def test_the_nodes_to_add_are_the_cheapest_that_take_the_waiting_pods(closed, ru
     assert {one["field"] for one in causes} == {
         "spec.catalogue[0].price", "spec.catalogue[0].node", "spec.mostNodes",
     }  # fmt: skip
+    dear = {"spec": {"catalogue": [{**catalogue[0], "price": 10**400}]}}
+    (cause,) = closed.post(path, dear).fails(422, "Invalid")["details"]["causes"]
+    assert cause["field"] == "spec.catalogue[0].price"
     closed.post(path, {"spec": {}}).fails(422, "Invalid")
