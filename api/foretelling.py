@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from django.conf import settings
 
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
@@ -23,6 +24,9 @@ def placed(text: bytes, warnings: list[str], *, may_read: Callable[[str], bool])
     pod: Manifest = msgspec.json.decode(text)
     spec = pod.get("spec") or {}
     if spec.get("nodeName") or spec.get("schedulingGates"):
+        return text
+    if settings.SERVES and (problem := advisor.problem()):  # no dry run waits for one to come
+        warnings.append(f"dry run: it is not known where the pod would go: advisor: {problem}")
         return text
     asked = {"base": "live", "pods": [pod], "admission": False, "explain": "none"}
     try:

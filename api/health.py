@@ -113,10 +113,10 @@ def _followers() -> Iterator[Part]:
 
 
 @cache
-def _redis_client() -> "redis.Redis":
+def _redis_client(url: str) -> "redis.Redis":
     """Return the lookout's own connection, kept: a new one each second leaves cycles behind."""
     return redis.Redis.from_url(
-        settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=0.5, max_connections=4
+        url, socket_connect_timeout=0.5, socket_timeout=0.5, max_connections=4
     )
 
 
@@ -124,7 +124,7 @@ def _redis() -> Iterator[Part]:
     """Return whether Redis answers; without it waits are longer and nothing else."""
     problem = ""
     try:
-        _redis_client().ping()
+        _redis_client(settings.REDIS_URL).ping()
     except (redis.RedisError, OSError) as error:
         problem = f"does not answer ({type(error).__name__}); waits are longer without it"
     yield Part("redis", problem, needed=False)

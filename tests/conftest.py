@@ -80,7 +80,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 def live() -> Iterator[Service]:
     """The whole service, started once for all tests that leave it running."""
     with state_folder() as state:
-        service = Service(state)
+        service = Service(state, STOWAGE_ADVISORS="1")  # tests of all folders ask it
         try:
             service.start()
             yield service

@@ -109,7 +109,7 @@ def test_a_pod_is_made_watched_bound_and_deleted(api, cluster):
     assert made.spec.scheduler_name == "default-scheduler"
     stream = watch.Watch()
     for event in stream.stream(
-        core.list_namespaced_pod, cluster.namespace, label_selector="app=typed", timeout_seconds=30
+        core.list_namespaced_pod, cluster.namespace, label_selector="app=typed", timeout_seconds=120
     ):
         if event["object"].status.phase == "Running":
             stream.stop()
