@@ -5,7 +5,7 @@ bound at once, and the caller says what time it is. Reserve, Permit and what fol
 run.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, cast
 
 from clusterstate.objects.node import Node
@@ -16,6 +16,7 @@ from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import (
     Backoff,
     PendingPod,
+    by_profile,
     priority_sort,
     scheduling_gates,
 )
@@ -180,7 +181,7 @@ class VirtualCluster:
             return 0
         self.cycles += 1
         decisions = Decisions()
-        for name, pods in _by_profile(batch):
+        for name, pods in by_profile(batch):
             made = self._decide(name, pods)
             for part in made.parts:
                 decisions.extend(part)
@@ -254,18 +255,3 @@ class VirtualCluster:
             return framework.pre_enqueue(self.snapshot.classes[pod.class_id]).plugin
         except PluginFailed as failure:
             return failure.status.plugin
-
-
-def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[PendingPod]]]:
-    """Return neighbours with the same scheduler name together; the order stays as it is."""
-    run: list[PendingPod] = []
-    name = ""
-    for pod in batch:
-        its = pod.spec.spec.scheduler_name
-        if run and its != name:
-            yield name, run
-            run = []
-        name = its
-        run.append(pod)
-    if run:
-        yield name, run

@@ -12,7 +12,7 @@
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
 import structlog
@@ -32,7 +32,13 @@ from scheduling.engine.cycle import (
 )
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision, Decisions
-from scheduling.engine.queue.pending import Backoff, PendingPod, priority_sort, scheduling_gates
+from scheduling.engine.queue.pending import (
+    Backoff,
+    PendingPod,
+    by_profile,
+    priority_sort,
+    scheduling_gates,
+)
 from scheduling.framework.configuration import KubeSchedulerConfiguration, Profile
 from scheduling.framework.events import Registration
 from scheduling.framework.footprints import footprint_of
@@ -363,7 +369,7 @@ class Scheduler:
     def _decide(self, batch: Sequence[PendingPod], now: float) -> Decisions:
         made = Decisions()
         snapshot = self.mirror.snapshot
-        for name, pods in _by_profile(batch):
+        for name, pods in by_profile(batch):
             framework = self._profiles.frameworks[name]
             places = [
                 PodToPlace(
@@ -422,18 +428,3 @@ class Scheduler:
                 )
             decisions.append(decision)
         return decisions
-
-
-def _by_profile(batch: Sequence[PendingPod]) -> Iterable[tuple[str, list[PendingPod]]]:
-    """Return neighbours with the same scheduler name together; the order stays as it is."""
-    run: list[PendingPod] = []
-    name = ""
-    for pod in batch:
-        its = pod.spec.spec.scheduler_name
-        if run and its != name:
-            yield name, run
-            run = []
-        name = its
-        run.append(pod)
-    if run:
-        yield name, run

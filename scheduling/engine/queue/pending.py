@@ -6,8 +6,9 @@ token its entry had then: a pod that moves gets a new token, so that its older i
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
 
 import msgspec
 
@@ -156,3 +157,9 @@ def drop_dead(heap: Heap, entries: Entries) -> None:
     """Keep only the live items of a heap of pods."""
     heap[:] = [item for item in heap if is_live(item, entries)]
     heapq.heapify(heap)
+
+
+def by_profile(batch: Sequence[PendingPod]) -> Iterator[tuple[str, list[PendingPod]]]:
+    """Return neighbours with the same scheduler name together; the order stays as it is."""
+    for name, run in groupby(batch, key=lambda pod: pod.spec.spec.scheduler_name):
+        yield name, list(run)
