@@ -18,6 +18,7 @@ from api.requests import Request
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import brakes as approvals
 from clusterstate.actions import plans as actions
+from clusterstate.admission.request import User
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Conflict
 from clusterstate.objects.meta import Manifest
@@ -77,11 +78,10 @@ class PlansViewSet(OwnViewSet):
     def create(self, request: Request) -> Response:
         """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
         document = request.data
-        found: Manifest = advisor.ask("plan", document)
         if request.query_params.get("dryRun"):
+            found: Manifest = advisor.ask("plan", document)
             return replies.reply({**found, "spec": document.get("spec")}, status=201)
-        stored = actions.store(document, found["status"], by=self.user.name, now=clock.now())
-        return replies.reply(manifest(stored), status=201)
+        return replies.reply(manifest(made(document, by=self.user)), status=201)
 
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, name: str) -> Response:
@@ -90,19 +90,7 @@ class PlansViewSet(OwnViewSet):
         if holding not in (LANDINGS, LEAVING, NOTHING):
             text = f"supported values: {LANDINGS}, {LEAVING}, {NOTHING}"
             raise BadRequest(f'invalid value "{holding}" for holding: {text}')
-        plan = find_plan(name)
-        if holding != NOTHING:
-            again: Manifest = advisor.ask("plan", plan.asked())
-            before = {**plan.foretold(), "steps": plan.to_do()}
-            found = list(differences(before, again["status"], holding))
-            if found:
-                stored = actions.store(
-                    plan.asked(), again["status"], by=self.user.name, now=clock.now()
-                )
-                raise _changed(plan, stored, found)
-        begun = actions.begin(
-            name, by=self.user.name, impersonator=self.user.impersonator, now=clock.now()
-        )
+        begun = begin(find_plan(name), holding=holding, by=self.user)
         return replies.reply(manifest(begun, brief=True), status=201)
 
     @action(detail=True, methods=["post"])
@@ -125,17 +113,50 @@ class PlansViewSet(OwnViewSet):
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, name: str) -> Response:
         """Return a new plan that takes back what was done to nodes; pods do not return."""
-        plan = find_plan(name)
-        changes = list(taken_back(plan))
-        if not changes:
-            raise Conflict(
-                f'plan "{name}" has nothing that can be taken back',
-                {"name": name, "group": GROUP, "kind": PLURAL},
-            )
-        document = {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
-        found: Manifest = advisor.ask("plan", document)
-        stored = actions.store(document, found["status"], by=self.user.name, now=clock.now())
-        return replies.reply(manifest(stored), status=201)
+        return replies.reply(manifest(undoing(find_plan(name), by=self.user)), status=201)
+
+
+def made(document: Manifest, *, by: User) -> StoredPlan:
+    """Foretell what a document asks about, and keep it. Asks an advisor.
+
+    Raises:
+        Invalid: with every wrong field.
+    """
+    found: Manifest = advisor.ask("plan", document)
+    return actions.store(document, found["status"], by=by.name, now=clock.now())
+
+
+def begin(plan: StoredPlan, *, holding: str, by: User) -> StoredPlan:
+    """Have a plan carried out if what it foretold still holds. Asks an advisor.
+
+    Raises:
+        Conflict: it does not hold (``details``: the new plan and what differs), or the plan was
+            applied already.
+    """
+    if holding != NOTHING:
+        again: Manifest = advisor.ask("plan", plan.asked())
+        before = {**plan.foretold(), "steps": plan.to_do()}
+        found = list(differences(before, again["status"], holding))
+        if found:
+            stored = actions.store(plan.asked(), again["status"], by=by.name, now=clock.now())
+            raise _changed(plan, stored, found)
+    return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
+
+
+def undoing(plan: StoredPlan, *, by: User) -> StoredPlan:
+    """Return a new plan that takes back what an operation did to nodes. Asks an advisor.
+
+    Raises:
+        Conflict: it did nothing that can be taken back.
+    """
+    changes = list(taken_back(plan))
+    if not changes:
+        raise Conflict(
+            f'plan "{plan.name}" has nothing that can be taken back',
+            {"name": plan.name, "group": GROUP, "kind": PLURAL},
+        )
+    document = {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
+    return made(document, by=by)
 
 
 def rights(plan: StoredPlan) -> Iterator[Attributes]:
@@ -154,6 +175,8 @@ def _right(step: dict[str, Any]) -> Attributes:
         return Attributes(
             verb="create", resource="pods", subresource="eviction", namespace=step["namespace"]
         )
+    if what == "remove":
+        return Attributes(verb="delete", resource="pods", namespace=step["namespace"])
     if what == "create":
         plural = "nodes" if step["kind"] == "Node" else "pods"
         return Attributes(verb="create", resource=plural, namespace=step.get("namespace", ""))
@@ -213,7 +236,7 @@ def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Man
             if was != is_:
                 yield {"pod": pod, "part": part, "before": was, "after": is_}
     steps = [
-        [step["subject"] for step in found["steps"] if step["do"] != "evict"]
+        [step["subject"] for step in found["steps"] if step["do"] not in ("evict", "remove")]
         for found in (before, after)
     ]
     if steps[0] != steps[1]:

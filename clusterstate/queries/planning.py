@@ -101,6 +101,19 @@ def pods_staying(ids: Sequence[int]) -> dict[int, StayingPod]:
     return {row[0]: _pod(row) for row in rows}
 
 
+def pods_named(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], StayingPod]:
+    """Return those of these pods (namespace, name) that exist, finished or not. Queries once."""
+    if not keys:
+        return {}
+    namespaces, names = zip(*keys, strict=True)
+    rows = sql.fetch(
+        f"{_PODS} JOIN unnest(%s::text[], %s::text[]) k(namespace, name)"
+        " ON (p.namespace, p.name) = (k.namespace, k.name)",
+        (sql.Texts(namespaces), sql.Texts(names)),
+    )
+    return {(row[2], row[3]): _pod(row) for row in rows}
+
+
 def pods_terminating(*, limit: int) -> list[StayingPod]:
     """Return pods on nodes that are leaving already, by when they are gone. Queries once."""
     rows = sql.fetch(

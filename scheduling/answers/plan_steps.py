@@ -7,13 +7,14 @@ right ``api.plans`` asks for::
     {do: create, subject, kind, namespace, manifest}
     {do: delete, subject, name}                  a node
     {do: configuration, subject, document}
-    {do: evict, subject, namespace, name, uid, gracePeriodSeconds}
+    {do: evict, subject, namespace, name, uid, gracePeriodSeconds}     as budgets allow
+    {do: remove, subject, namespace, name, uid, gracePeriodSeconds}    a pod, whatever budgets say
 
 Nodes are changed first, so that nothing lands on one that is to be emptied.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.planning import StayingPod
@@ -22,6 +23,8 @@ from scheduling.simulation.foresight import Leaver
 from scheduling.simulation.plan_document import Change
 
 Step = dict[str, Any]
+REMOVED: Final = "PodDeleted"
+"""The cause of a pod that leaves because the plan deletes it."""
 
 
 def steps(
@@ -34,7 +37,7 @@ def steps(
     Args:
         changes: of the plan.
         chosen: the names of each change's nodes, by its path.
-        evicted: the pods that leave because their node is drained, in order.
+        evicted: the pods that leave because they are named or their node is drained, in order.
     """
     for change in changes:
         names = chosen.get(change.path, ())
@@ -59,7 +62,7 @@ def steps(
                 yield {"do": "delete", "subject": f"node {name}", "name": name}
     for pod, leaver in evicted:
         step: Step = {
-            "do": "evict",
+            "do": "remove" if leaver.cause == REMOVED else "evict",
             "subject": f"pod {pod.title}",
             "namespace": pod.namespace,
             "name": pod.name,

@@ -36,6 +36,7 @@ from clusterstate.queries.objects import decode_object
 from clusterstate.queries.planning import (
     StayingPod,
     nodes_by_name,
+    pods_named,
     pods_staying,
     pods_staying_on,
     pods_terminating,
@@ -70,6 +71,9 @@ from scheduling.simulation.preparing import Preparer, Ready, Refused
 from scheduling.simulation.running import frameworks_of
 
 RELABELLED, DRAINED, DELETED = "NodeLabels", "Drain", "NodeDeleted"
+EVICTED: Final = "Eviction"
+_BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
+"""Causes of those who leave by a step of the operation, not by a loop that looks at nodes."""
 _AGAIN_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 _MOST_BACKGROUND: Final = 20_000
 """Pods on nodes that evict already, and leaving ones, which are taken into account."""
@@ -187,7 +191,10 @@ class _Planning:
         )
         before = room(snapshot)
         future.gone(self._going())
-        future.wait(self._waiters(waiting, snapshot))
+        without_room = [one for one in leavers if snapshot.pod(one.key) is None]
+        future.left += [self._gone_at_once(one) for one in without_room]
+        away = {one.key for one in without_room}
+        future.wait(one for one in self._waiters(waiting, snapshot) if one.key not in away)
         for name, _, new in nodes.changed():
             future.at(0.0, _node_change(name, new))
         self._add_objects(base, frameworks, future)
@@ -196,7 +203,7 @@ class _Planning:
         evicted = [
             (self._pods[leaver.key], leaver)
             for leaver in leavers
-            if leaver.cause == DRAINED and isinstance(leaver.key, int)
+            if leaver.cause in _BY_STEPS and isinstance(leaver.key, int)
         ]
         return self._told(future, nodes, evicted, before, room(snapshot))
 
@@ -211,6 +218,7 @@ class _Planning:
         """Return who leaves because of the plan, or anyway, in the order of leaving."""
         found: dict[int, Leaver] = {}
         for leaver in (
+            *self._named(),
             *self._drained(nodes),
             *self._of_deleted(nodes),
             *self._tainted(nodes),
@@ -221,6 +229,38 @@ class _Planning:
             if key not in found or leaver.due < found[key].due:
                 found[key] = leaver
         return sorted(found.values(), key=lambda one: (one.due, one.key))
+
+    def _named(self) -> Iterable[Leaver]:
+        """Yield the pods that the plan evicts or deletes by name."""
+        for change in self._asked.changes:
+            found = pods_named(change.pods)
+            for key in change.pods:
+                pod = found.get(key)
+                if pod is None:
+                    title = "/".join(key)
+                    self._raise([FieldError(NOT_FOUND, f"{change.path}.pods", title)])
+                    continue
+                if pod.deletion_at is not None:
+                    told = {"pod": pod.title, "nodeName": pod.node_name}
+                    self._stay.append({**told, "message": "it is leaving already"})
+                    continue
+                self._pods[pod.id] = pod
+                self._caused.add(pod.id)
+                grace = change.grace_seconds
+                yield self._leaver(
+                    pod,
+                    due=0.0,
+                    cause=plan_steps.REMOVED if change.ignores_budgets else EVICTED,
+                    rule="deleted by name" if change.ignores_budgets else "evicted by name",
+                    grace=None if grace is None else float(grace),
+                    held=pod.phase == "Running" and not change.ignores_budgets,
+                )
+
+    def _gone_at_once(self, leaver: Leaver) -> Left:
+        """Return what becomes of a pod that waits or has ended, which holds no room anywhere."""
+        assert isinstance(leaver.key, int)
+        node_name = self._pods[leaver.key].node_name
+        return Left(leaver=leaver, node_name=node_name, at=leaver.due, gone_at=leaver.due)
 
     def _drained(self, nodes: _Nodes) -> Iterable[Leaver]:
         for change in self._asked.changes:

@@ -84,12 +84,15 @@ def _done(step: Step, by: str, now: datetime) -> tuple[str, str]:
 
 def _do(step: Step, by: str, now: datetime) -> None:
     what = step["do"]
-    if what == "evict":
+    if what in ("evict", "remove"):
         options: dict[str, Any] = {"preconditions": {"uid": step["uid"]}}
         if "gracePeriodSeconds" in step:
             options["gracePeriodSeconds"] = step["gracePeriodSeconds"]
         try:
-            evict_pod(step["namespace"], step["name"], options, now=now)
+            if what == "evict":
+                evict_pod(step["namespace"], step["name"], options, now=now)
+            else:
+                objects.delete("Pod", step["namespace"], step["name"], options, now=now)
         except NotFound:
             return  # it left by itself
         except StatusError as error:

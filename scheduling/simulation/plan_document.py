@@ -7,6 +7,7 @@
     {label: {nodes: [n1], set: {disk: ssd}, remove: [old]}}
     {resize: {nodes: [n1], amounts: {cpu: "8"}}}
     {drain: {nodes: [n1], force: false, deleteEmptyDirData: false, gracePeriodSeconds: 30}}
+    {evict: {pods: [NAMESPACE/NAME], disableEviction: false, gracePeriodSeconds: 30}}
     {delete: {nodes: [n1]}}                           {add: {objects: [NODE, ...]}}
     {pods: {objects: [POD, ...]}}                     {configuration: {...}}
 """
@@ -44,8 +45,9 @@ CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE = (
     "resize",
 )
 DRAIN, DELETE, ADD, PODS, CONFIGURATION = "drain", "delete", "add", "pods", "configuration"
+EVICT: Final = "evict"
 OF_NODES: Final = (CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE, DRAIN, DELETE)
-KNOWN: Final = (*OF_NODES, ADD, PODS, CONFIGURATION)
+KNOWN: Final = (*OF_NODES, EVICT, ADD, PODS, CONFIGURATION)
 _NOT_YET: Final = {
     "scale": "change the workload's replicas; what its new pods would do, ask with pods",
     "import": "give nodes in add and pods in pods",
@@ -58,6 +60,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``spec.changes``.
 
     ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests of nodes or pods.
+    ``pods``: namespaces and names. ``ignores_budgets``: they are deleted and not evicted.
     """
 
     what: str
@@ -69,6 +72,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[str, ...] = ()
     amounts: dict[str, str] = {}
     objects: tuple[Manifest, ...] = ()
+    pods: tuple[tuple[str, str], ...] = ()
+    ignores_budgets: bool = False
     force: bool = False
     delete_local_data: bool = False
     grace_seconds: int | None = None
@@ -200,6 +205,14 @@ def _read(what: str, body: Field) -> Change:
     if what in (ADD, PODS):
         kind = "Node" if what == ADD else "Pod"
         return Change(what=what, path=body.path, objects=tuple(_objects(body, kind)))
+    if what == EVICT:
+        return Change(
+            what=what,
+            path=body.path,
+            pods=tuple(_named_pods(body)),
+            ignores_budgets=body.boolean("disableEviction", default=False),
+            grace_seconds=_grace(body),
+        )
     nodes, selector = _chosen(body)
     if what in (TAINT, UNTAINT):
         taints = tuple(_taints(body, exact=what == TAINT))
@@ -224,10 +237,6 @@ def _read(what: str, body: Field) -> Change:
             body.errors.append(FieldError(REQUIRED, body.child("amounts")))
         return Change(what=what, path=body.path, nodes=nodes, selector=selector, amounts=amounts)
     if what == DRAIN:
-        grace = body.integer("gracePeriodSeconds", -1)
-        if grace > _LONGEST_HORIZON:
-            body.error("gracePeriodSeconds", None, "must be at most ten years")
-            grace = -1
         return Change(
             what=what,
             path=body.path,
@@ -235,9 +244,31 @@ def _read(what: str, body: Field) -> Change:
             selector=selector,
             force=body.boolean("force", default=False),
             delete_local_data=body.boolean("deleteEmptyDirData", default=False),
-            grace_seconds=None if grace < 0 else grace,
+            grace_seconds=_grace(body),
         )
     return Change(what=what, path=body.path, nodes=nodes, selector=selector)
+
+
+def _grace(body: Field) -> int | None:
+    """Return the grace period that is asked for, ``None`` for the pods' own."""
+    grace = body.integer("gracePeriodSeconds", -1)
+    if grace > _LONGEST_HORIZON:
+        body.error("gracePeriodSeconds", None, "must be at most ten years")
+        return None
+    return None if grace < 0 else grace
+
+
+def _named_pods(body: Field) -> Iterable[tuple[str, str]]:
+    texts = dict.fromkeys(body.texts("pods"))
+    if not texts:
+        body.errors.append(FieldError(REQUIRED, body.child("pods")))
+    for text in texts:
+        namespace, _, name = text.partition("/")
+        if namespace and name and "/" not in name:
+            yield namespace, name
+        else:
+            detail = "must be a namespace and a name: default/web-1"
+            body.errors.append(FieldError(INVALID, body.child("pods"), text, detail))
 
 
 def _chosen(body: Field) -> tuple[tuple[str, ...], Selector | None]:

@@ -260,3 +260,22 @@ def test_the_same_plan_foretells_the_same():
     first = ask({"drain": {"nodes": ["n1"]}}, seed=7)
     assert ask({"drain": {"nodes": ["n1"]}}, seed=7)["leaving"] == first["leaving"]
     assert all(one["landing"]["nodeName"] != "n1" for one in first["leaving"])
+
+
+def test_pods_are_evicted_and_deleted_by_name():
+    make_node("n1")
+    owned("web", "n1")
+    make_pod("waits")
+    status = ask({"evict": {"pods": ["default/web", "default/waits"], "gracePeriodSeconds": 3}})
+    assert leaving(status) == {
+        "web": ("Eviction", 0.0, "n1"),
+        "waits": ("Eviction", 0.0, None),
+    }
+    assert status["waiting"] == status["placed"] == []
+    assert [(one["do"], one["gracePeriodSeconds"]) for one in status["steps"]] == [("evict", 3)] * 2
+    status = ask({"evict": {"pods": ["default/web"], "disableEviction": True}})
+    assert leaving(status) == {"web": ("PodDeleted", 0.0, "n1")}
+    assert [one["do"] for one in status["steps"]] == ["remove"]
+    for wrong in ([], ["web"], ["a/b/c"], ["default/nobody"]):
+        with pytest.raises(Invalid, match=r"evict\.pods"):
+            ask({"evict": {"pods": wrong}})
