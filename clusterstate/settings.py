@@ -213,6 +213,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
+FORMAT_MODULE_PATH = "clusterstate.formats"  # how the admin writes times
 
 # Sessions, messages and the rest serve people in a browser. The API authenticates by token, keeps
 # no session and is asked thousands of times a second, so its paths skip the browser's chain.
@@ -248,6 +249,8 @@ SILENCED_SYSTEM_CHECKS = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # Before the templates of the packages, some of which are replaced.
+        "DIRS": [BASE_DIR / "clusterstate" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

@@ -9,14 +9,14 @@ from django.http import HttpRequest
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from clusterstate.actions import tokens
-from clusterstate.admin.base import ModelAdmin, display
+from clusterstate.admin.base import CommonAdmin, display
 from clusterstate.models.tokens import ApiToken
 
 admin.site.unregister([User, Group])
 
 
 @admin.register(User)
-class PersonAdmin(UserAdmin, ModelAdmin[User]):  # type: ignore[type-arg]  # only in the stubs
+class PersonAdmin(UserAdmin, CommonAdmin[User]):  # type: ignore[type-arg]  # only in the stubs
     """People: Django's screens in this look."""
 
     form = UserChangeForm
@@ -26,12 +26,12 @@ class PersonAdmin(UserAdmin, ModelAdmin[User]):  # type: ignore[type-arg]  # onl
 
 
 @admin.register(Group)
-class PeopleAdmin(GroupAdmin, ModelAdmin[Group]):
+class PeopleAdmin(GroupAdmin, CommonAdmin[Group]):
     """Groups of people, by which permissions are given."""
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(ModelAdmin[ApiToken]):
+class ApiTokenAdmin(CommonAdmin[ApiToken]):
     """API tokens: whom they stand for and until when; deleting one takes it back.
 
     They are made on the command line, which shows them once.
@@ -66,7 +66,7 @@ class ApiTokenAdmin(ModelAdmin[ApiToken]):
 
 
 @admin.register(AccessAttempt)
-class AccessAttemptAdmin(ModelAdmin[AccessAttempt]):
+class AccessAttemptAdmin(CommonAdmin[AccessAttempt]):
     """Wrong passwords by name and address; deleting one lets that person try again."""
 
     list_display = ("username", "ip_address", "failures_since_start", "attempt_time")

@@ -66,7 +66,7 @@ class AuditLineAdmin(ReadOnlyAdmin[AuditLine]):
     @display(description="Time", ordering="id")
     def when(self, stored: AuditLine) -> str:
         """Return when it was written, in UTC."""
-        return f"{stored.at:%Y-%m-%d %H:%M:%S} UTC"
+        return look.moment(stored.at)
 
     @display(description="Of what")
     def what(self, stored: AuditLine) -> str:

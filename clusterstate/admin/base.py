@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from django import forms
 from django.contrib import messages
-from django.db.models import Model
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from clusterstate.access.people import user_of
-from clusterstate.admin import trail
+from clusterstate.admin import look, trail
 from clusterstate.admission.request import User
 from clusterstate.objects.actor import current
 from clusterstate.objects.errors import StatusError
@@ -52,6 +54,8 @@ else:
             return cls
 
 
+MOST_AT_ONCE: Final = 200
+"""Objects that one action is for: a cordon of so many takes about three seconds."""
 _DELETE: Final = "delete_selected"
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -77,8 +81,42 @@ def requester(request: HttpRequest) -> User:
     return msgspec.structs.replace(user_of(request.user), request=current().cause)
 
 
-class _CommonAdmin(ModelAdmin[Object]):
-    """Columns that every kind of object has."""
+class CommonAdmin(ModelAdmin[Object]):
+    """What every list has: its actions and their bounds, columns, the history of an object."""
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Answer with the list, or carry an action out.
+
+        Raises:
+            PermissionDenied: the person does not have the action; Django would show the list.
+        """
+        if request.method == "POST":
+            asked = {one for one in request.POST.getlist("action") if one}
+            if not asked <= self.get_actions(request).keys():
+                raise PermissionDenied("You may not do that with these objects.")
+        return super().changelist_view(request, extra_context)
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Object], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Carry an action out, unless so many objects are chosen that a request would be too long.
+
+        The confirmation of a deletion names each object, and every one is a change of its own.
+        """
+        chosen = len(request.POST.getlist(ACTION_CHECKBOX_NAME))
+        if request.POST.get("select_across", "0") not in ("", "0"):
+            chosen = queryset.count()
+        if chosen > MOST_AT_ONCE:
+            self.message_user(
+                request,
+                f"At most {MOST_AT_ONCE} at a time, and {chosen:,} are chosen, so nothing was done."
+                " Narrow the list by a search or a filter.",
+                messages.ERROR,
+            )
+            return None
+        return super().response_action(request, queryset, *args, **kwargs)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return the actions, what cannot be undone as the last of them."""
@@ -90,7 +128,7 @@ class _CommonAdmin(ModelAdmin[Object]):
     @display(description="Created", ordering="created_at")
     def created(self, stored: Any) -> str:
         """Return when the object was created, in UTC."""
-        return f"{stored.created_at:%Y-%m-%d %H:%M:%S} UTC"
+        return look.moment(stored.created_at)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -103,7 +141,7 @@ class _CommonAdmin(ModelAdmin[Object]):
         return super().history_view(request, object_id, extra_context)
 
 
-class ObjectAdmin(_CommonAdmin[Object]):
+class ObjectAdmin(CommonAdmin[Object]):
     """Turns what an action refuses after the form was checked into a message, nothing written.
 
     Forms are tried before they are saved, so this is the case of two saves at the same moment and
@@ -141,7 +179,7 @@ class ObjectAdmin(_CommonAdmin[Object]):
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:{names}_changelist"))
 
 
-class ReadOnlyAdmin(_CommonAdmin[Object]):
+class ReadOnlyAdmin(CommonAdmin[Object]):
     """Looking only: these objects are made and changed by the API."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -158,7 +196,9 @@ class ReadOnlyAdmin(_CommonAdmin[Object]):
 
 
 __all__ = [
+    "MOST_AT_ONCE",
     "BaseInlineFormSet",
+    "CommonAdmin",
     "ModelAdmin",
     "ModelForm",
     "ObjectAdmin",

@@ -170,7 +170,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
     @display(description="Stored", ordering="at")
     def stored(self, stored: SchedulerConfiguration) -> str:
         """Return when it was stored, in UTC."""
-        return f"{stored.at:%Y-%m-%d %H:%M:%S} UTC"
+        return look.moment(stored.at)
 
     @display(description="Profiles")
     def profiles(self, stored: SchedulerConfiguration) -> SafeString | str:

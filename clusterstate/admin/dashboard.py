@@ -52,12 +52,15 @@ def _use() -> list[dict[str, Any]]:
         cpu=Sum("scheduling_class__cpu_milli"), memory=Sum("scheduling_class__memory_bytes")
     )
     result = []
-    for title, name, text in (("CPU", "cpu", look.cpu), ("Memory", "memory", look.memory)):
+    for title, name, text, unit in (
+        ("CPU", "cpu", look.cpu, " cores"),
+        ("Memory", "memory", look.memory, ""),
+    ):
         used, of = int(asked[name] or 0), int(offered[name] or 0)
         result.append(
             {
                 "title": title,
-                "text": f"{text(used)} of {text(of)}",
+                "text": f"{text(used)} of {text(of)}{unit}",
                 "percent": str(round(100 * used / of) if of else 0),
             }
         )
@@ -71,7 +74,7 @@ def _waiting() -> list[dict[str, Any]]:
         {
             "href": reverse("admin:clusterstate_pod_change", args=(entry.pod_id,)),
             "name": str(entry.pod),
-            "since": entry.since,
+            "since": look.moment(entry.since),
             "attempts": entry.attempts,
             "message": entry.message or look.EMPTY,
         }

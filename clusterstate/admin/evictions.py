@@ -116,7 +116,7 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
     @display(description="Due", ordering="due_at")
     def due(self, pod: Any) -> str:
         """Return when, in UTC."""
-        return f"{pod.due_at:%Y-%m-%d %H:%M:%S} UTC"
+        return look.moment(pod.due_at)
 
     @display(description="Held back by")
     def held(self, pod: Any) -> str:

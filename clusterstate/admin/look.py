@@ -1,6 +1,7 @@
 """Small pieces of HTML that several screens show: labels, bars, chips, documents."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 import yaml
@@ -58,7 +59,7 @@ def bar(used: float, offered: float, text: str) -> SafeString:
 def link(target: str, text: str) -> SafeString:
     """Return a link."""
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', target, text
+        '<a class="text-primary-600 dark:text-primary-400" href="{}">{}</a>', target, text
     )
 
 
@@ -77,15 +78,21 @@ def document(found: bytes | None) -> SafeString | str:
         return EMPTY
     manifest = msgspec.json.decode(found)
     return format_html(
-        '<pre class="bg-base-50 border border-base-200 overflow-auto p-3 rounded-default text-xs'
-        ' dark:bg-base-800 dark:border-base-700" style="max-height: 40rem">{}</pre>',
+        '<pre tabindex="0" class="bg-base-50 border border-base-200 overflow-auto p-3'
+        ' rounded-default text-xs dark:bg-base-800 dark:border-base-700"'
+        ' style="max-height: 40rem">{}</pre>',
         yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True),
     )
 
 
+def moment(at: datetime) -> str:
+    """Return a time in UTC, as ``DATETIME_FORMAT`` writes it."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
 def cpu(milli: int) -> str:
-    """Return CPUs from thousandths: ``1.5``."""
-    return f"{milli / 1000:.2f}".rstrip("0").rstrip(".")
+    """Return cores from thousandths: ``1.5``, ``21,682.8``."""
+    return f"{milli / 1000:,.2f}".rstrip("0").rstrip(".")
 
 
 def memory(number: int) -> str:

@@ -1,5 +1,6 @@
 """Nodes with their taints: look, edit, cordon, uncordon, delete."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -7,6 +8,7 @@ from django.contrib.admin.utils import unquote
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
@@ -122,6 +124,8 @@ class NodeAdmin(ObjectAdmin[Node]):
     list_fullwidth = True
     warn_unsaved_form = True
     change_form_after_template = "clusterstate/manifest.html"
+    delete_confirmation_template = "clusterstate/delete_node.html"
+    delete_selected_confirmation_template = "clusterstate/delete_nodes.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Node]:
         """Return nodes with taints and documents, and what their unfinished pods ask for."""
@@ -195,7 +199,7 @@ class NodeAdmin(ObjectAdmin[Node]):
         """Return how many pods are on the node, and how many may be."""
         return look.bar(node.pod_count, node.pods, f"{node.pod_count} / {node.pods}")
 
-    @display(description="CPU", ordering="cpu_used")
+    @display(description="CPU, cores", ordering="cpu_used")
     def cpu_use(self, node: Any) -> SafeString:
         """Return what the pods ask for and what the node offers."""
         used, offered = look.cpu(node.cpu_used), look.cpu(node.cpu_milli)
@@ -213,7 +217,7 @@ class NodeAdmin(ObjectAdmin[Node]):
         target = reverse("admin:clusterstate_pod_changelist")
         number = f"{node.pod_count} pod{'' if node.pod_count == 1 else 's'}"
         asked = (
-            f", asking for {look.cpu(node.cpu_used)} of {look.cpu(node.cpu_milli)} CPU"
+            f", asking for {look.cpu(node.cpu_used)} of {look.cpu(node.cpu_milli)} cores"
             f" and {look.memory(node.memory_used)} of {look.memory(node.memory_bytes)} memory"
         )
         return look.link(f"{target}?node_name={node.name}", number) + SafeString(asked)
@@ -270,8 +274,26 @@ class NodeAdmin(ObjectAdmin[Node]):
         for formset in formsets:
             formset.note_changes()
 
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Answer with the confirmation, which offers a drain where pods are on the node."""
+        node = self.get_object(request, unquote(object_id))
+        context = {"drain_first": _with_pods([node]), **(extra_context or {})}
+        return super().delete_view(request, object_id, context)
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Node], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Carry an action out; the confirmation of a deletion offers a drain."""
+        response = super().response_action(request, queryset, *args, **kwargs)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            nodes = response.context_data.get("queryset", ())
+            response.context_data["drain_first"] = _with_pods(nodes)
+        return response
+
     def delete_model(self, request: HttpRequest, obj: Node) -> None:
-        """Delete the node; its pods stay, as in Kubernetes."""
+        """Delete the node; its pods stay until they are collected, as in Kubernetes."""
         deleted = objects.delete("Node", "", obj.name, now=now(), user=requester(request))
         if not deleted.gone:
             self.message_user(
@@ -313,6 +335,11 @@ class NodeAdmin(ObjectAdmin[Node]):
             self.message_user(request, f"{_nodes(done)} {word}.", messages.SUCCESS)
         if same:
             self.message_user(request, f"{_nodes(same)} already {word}.", messages.INFO)
+
+
+def _with_pods(nodes: Iterable[Any]) -> list[Any]:
+    """Return the nodes that unfinished pods are on."""
+    return [node for node in nodes if node is not None and node.pod_count]
 
 
 def _nodes(number: int) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.http import HttpRequest
 from django.test import Client
 
 from tests.admin.pages import text
@@ -87,7 +88,11 @@ def test_too_many_wrong_passwords_lock_out_that_address_alone(anna: User) -> Non
     for _ in range(settings.AXES_FAILURE_LIMIT):
         status = log_in(client, "wrong")
     assert status == 429
-    assert log_in(client) == 429
+    data = {"username": "anna", "password": PASSWORD}
+    locked = client.post("/admin/login/", data, REMOTE_ADDR="10.0.0.1")
+    assert locked.status_code == 429
+    assert "Try again in 15 minutes" in text(locked)
+    assert "<main" in locked.content.decode()
     assert log_in(Client(), address="10.0.0.2") == 302
 
 
@@ -154,3 +159,19 @@ def test_who_is_no_staff_stays_outside() -> None:
     client = Client()
     client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
     assert client.get("/admin/").status_code == 302
+
+
+def test_a_refusal_and_an_unknown_page_are_pages_with_a_way_back(administrator_2: Client) -> None:
+    User.objects.create_user("emil", password=PASSWORD, is_staff=True)
+    client = Client()
+    assert client.login(request=HttpRequest(), username="emil", password=PASSWORD)
+    for browser, path, code in (
+        (client, "/admin/clusterstate/node/", 403),
+        (administrator_2, "/admin/clusterstate/nothing/", 404),
+    ):
+        answer = browser.get(path)
+        assert answer.status_code == code
+        page = answer.content.decode()
+        assert '<html lang="en">' in page
+        assert "<title>" in page
+        assert "Back to" in page

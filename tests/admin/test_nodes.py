@@ -1,5 +1,6 @@
 """The node list and the node form."""
 
+import html
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.test import Client
 
 from clusterstate import changes
 from clusterstate.actions import objects
-from clusterstate.admin import node_changes, node_forms
+from clusterstate.admin import base, node_changes, node_forms
 from clusterstate.models import Node
 from clusterstate.objects.errors import Conflict
 from tests.admin.conftest import person
@@ -318,7 +319,8 @@ def test_a_viewer_sees_everything_but_no_button_and_may_change_nothing(viewer: C
     assert viewer.post(f"{NODES}add/", {"name": "x"}).status_code == 403
     delete = node_page("n1").replace("change", "delete")
     assert viewer.post(delete, {"post": "yes"}).status_code == 403
-    run(viewer, NODES, "cordon", "n1")
+    for action in ("cordon", "delete_selected"):
+        assert run(viewer, NODES, action, "n1").status_code == 403
     assert manifest("Node", "", "n1") == before
 
 
@@ -344,3 +346,56 @@ def test_deleting_is_the_last_of_the_actions(administrator: Client) -> None:
     create_node("n1")
     page = administrator.get(NODES).content.decode()
     assert page.index('value="cordon"') < page.index('value="delete_selected"')
+
+
+def test_deleting_a_node_offers_to_drain_it_first(administrator: Client) -> None:
+    create_node("n1")
+    create_node("n2")
+    assert bind(new_pod("p1"), "n1")
+    offered = "/console/change?do=drain&node=n1"
+    page = administrator.get(node_page("n1").replace("change", "delete"))
+    assert offered in html.unescape(page.content.decode())
+    assert "n1: 1 pod" in text(page)
+    page = administrator.get(node_page("n2").replace("change", "delete"))
+    assert "do=drain" not in page.content.decode()
+    page = run(administrator, NODES, "delete_selected", "n1", "n2")
+    assert f'{offered}"' in html.unescape(page.content.decode())
+    assert "Are you sure" in text(page)
+
+
+def test_an_action_is_for_a_bounded_number_of_nodes(
+    administrator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "MOST_AT_ONCE", 1)
+    create_node("n1")
+    create_node("n2")
+    for action in ("cordon", "delete_selected"):
+        answer = run(administrator, NODES, action, "n1", "n2")
+        assert "At most 1 at a time, and 2 are chosen, so nothing was done." in text(answer)
+    chosen = [str(Node.objects.get(name="n1").pk)]
+    data = {"action": "cordon", "_selected_action": chosen, "select_across": "1"}
+    answer = administrator.post(NODES, data, follow=True)
+    assert "2 are chosen" in text(answer)
+    assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
+    assert "1 node was cordoned" in text(run(administrator, NODES, "cordon", "n1"))
+
+
+def test_pages_keep_the_case_of_names_and_write_times_in_one_form(administrator: Client) -> None:
+    create_node("web-a")
+    shown = administrator.get(node_page("web-a")).content.decode()
+    assert "Web-a" not in shown
+    history = node_page("web-a").replace("change", "history")
+    paths = ["/admin/auth/user/", "/admin/", "/admin/clusterstate/runtimeclass/", history]
+    every = " ".join(text(administrator.get(path)) for path in paths)
+    written = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: UTC)?", every)
+    assert written
+    assert all(one.endswith(" UTC") for one in written)
+    spelled = re.search(r".{80}\b(Jan|Feb|Aug|Sept|Oct|Nov|Dec)\. \d", every, re.DOTALL)
+    assert spelled is None, spelled
+    assert "classs" not in every
+
+
+def test_the_overview_says_of_what_the_figures_are(administrator: Client) -> None:
+    create_node("n1", allocatable={"cpu": "16000"})
+    assert bind(new_pod("p1", cpu="1500"), "n1")
+    assert "1,500 of 16,000 cores" in text(administrator.get("/admin/"))

@@ -1,0 +1,1 @@
+"""How the admin writes times: the same everywhere, in the order in which they sort."""

@@ -1,0 +1,1 @@
+"""English is the only language."""
