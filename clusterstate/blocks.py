@@ -11,10 +11,12 @@ Whoever looks for an object decodes the index, and the body only if the object i
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+
+from clusterstate.objects.actor import KUBE_SCHEDULER
 
 _LEVEL: Final = 6
 _encode = msgspec.msgpack.Encoder().encode
@@ -86,7 +88,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
     ``first_from`` is the lowest revision at which a version inside began, ``None`` where there are
     no versions inside; ``first_revision`` and ``last_revision`` are those of the changes.
-    ``marks`` has the ``mark_of`` each object.
+    ``marks`` has the ``mark_of`` each object, ``causes`` that of each pod that the scheduler made
+    room for.
     """
 
     entries: int
@@ -96,6 +99,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     first_key: str
     last_key: str
     marks: bytes
+    causes: bytes
     index: bytes
     body: bytes
     raw_bytes: int
@@ -137,11 +141,18 @@ def pack(entries: Sequence[Entry]) -> Block:
         last_revision=max(one.revision for one in entries),
         first_key=entries[0].key,
         last_key=entries[-1].key,
-        marks=b"".join(mark_of(key) for key in dict.fromkeys(one.key for one in entries)),
+        marks=_marks(one.key for one in entries),
+        causes=_marks(
+            one.cause for one in entries if one.cause and one.actor == KUBE_SCHEDULER.name
+        ),
         index=zlib.compress(_encode(columns), _LEVEL),
         body=zlib.compress(body, _LEVEL) if body else b"",
         raw_bytes=len(body),
     )
+
+
+def _marks(keys: Iterable[str]) -> bytes:
+    return b"".join(mark_of(key) for key in dict.fromkeys(keys))
 
 
 class Index:

@@ -72,9 +72,9 @@ _MOVE: Final = """
 """
 _WRITE: Final = """
     INSERT INTO past_block (at, chunk, kind, entries, first_from, first_revision, last_revision,
-                            first_key, last_key, marks, index, body)
+                            first_key, last_key, marks, index, body, causes)
     SELECT %s::timestamptz, %s::bigint, i.*
-    FROM unnest(%s::smallint[], %s, %s, %s, %s, %s, %s, %s, %s, %s) AS i
+    FROM unnest(%s::smallint[], %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) AS i
 """
 _WRITE_CHUNK: Final = """
     INSERT INTO past_chunk (revision, first_at, changes, raw_bytes, stored_bytes, moments)
@@ -262,10 +262,13 @@ def _write(
             sql.Byteas([one.marks for one in made]),
             sql.Byteas([one.index for one in made]),
             sql.Byteas([one.body for one in made]),
+            sql.Byteas([one.causes for one in made]),
         ),
     )
     when = Moments.of(moments).pack()
-    stored = len(when) + sum(len(one.marks) + len(one.index) + len(one.body) for one in made)
+    stored = len(when) + sum(
+        len(one.marks) + len(one.causes) + len(one.index) + len(one.body) for one in made
+    )
     first_at = _EPOCH + min(at for _, at in moments) * _MICROSECOND
     raw = sum(one.raw_bytes for one in made)
     sql.run(_WRITE_CHUNK, (end, first_at, len(moments), raw, stored, when))

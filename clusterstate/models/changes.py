@@ -56,6 +56,20 @@ class Change(models.Model):
                 condition=models.Q(verb__in=[1, 2, 3]), name="change_verb_known"
             ),
         ]
+        indexes = [
+            # Partial: what comes and is bound, the most of all changes, pays for neither.
+            models.Index(
+                fields=["cause"],
+                condition=models.Q(cause__isnull=False)
+                & (models.Q(verb=3) | models.Q(deletion_at__isnull=False)),
+                name="change_gone_for",
+            ),
+            models.Index(
+                fields=["kind", "namespace", "name", "revision"],
+                condition=models.Q(verb=3),
+                name="change_gone",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.revision}: {self.namespace}/{self.name}"

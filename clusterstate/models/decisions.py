@@ -1,5 +1,6 @@
 """What the scheduler decided, and by which configuration."""
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
 from clusterstate.models.base import name_field
@@ -53,7 +54,10 @@ class Decision(models.Model):
                 name="decision_outcome_known",
             ),
         ]
-        indexes = [models.Index(fields=["namespace", "name", "-id"], name="decision_pod")]
+        indexes = [
+            models.Index(fields=["namespace", "name", "-id"], name="decision_pod"),
+            BrinIndex(fields=["at"], pages_per_range=16, autosummarize=True, name="decision_at"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}: {self.outcome} {self.node_name}"

@@ -7,7 +7,9 @@ class PastBlock(models.Model):
     """Changes of objects of one kind, packed (`clusterstate.blocks`).
 
     The table is partitioned by ``at``, when the block was written; its key there is (id, at).
-    ``chunk`` is the last revision of the stretch of the log that was packed together.
+    ``chunk`` is the last revision of the stretch of the log that was packed together. ``causes``
+    has a mark for each pod that the scheduler made room for; null where a version of before wrote
+    it.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -23,6 +25,7 @@ class PastBlock(models.Model):
     marks = models.BinaryField()
     index = models.BinaryField()
     body = models.BinaryField()
+    causes = models.BinaryField(null=True)
 
     class Meta:
         db_table = "past_block"

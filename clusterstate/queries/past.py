@@ -251,18 +251,37 @@ def _with_bodies(found: Sequence[Found], indexes: dict[int, Index]) -> list[tupl
 
 
 _PRESENT: Final = """
+    WITH RECURSIVE start AS (
+        SELECT coalesce(
+            (SELECT revision FROM change
+             WHERE verb = 3 AND kind = %s::smallint AND namespace = %s
+               AND name = %s AND revision > %s::bigint
+             ORDER BY revision LIMIT 1),
+            (SELECT t.revision FROM {rows} t WHERE {where})) AS revision),
+    steps AS (
+        SELECT c.revision, c.previous_revision FROM start s
+        JOIN change c ON c.revision = s.revision WHERE s.revision > %s::bigint
+        UNION ALL
+        SELECT c.revision, c.previous_revision FROM steps s
+        JOIN change c ON c.revision = s.previous_revision
+        WHERE s.previous_revision > %s::bigint)
     SELECT 0, d.text, t.revision, {overlay}
     FROM {rows} t JOIN document d ON d.id = t.document_id
     WHERE {where} AND t.revision <= %s::bigint
     UNION ALL
     (SELECT 1, d.text, c.previous_revision, c.previous_node_name, c.previous_scheduled_at,
             c.previous_unschedulable, c.previous_eviction
-     FROM change c LEFT JOIN document d ON d.id = c.previous_document_id
-     WHERE c.revision > %s::bigint AND c.previous_revision <= %s::bigint
-       AND c.kind = %s::smallint AND c.namespace = %s AND c.name = %s
-     ORDER BY c.revision LIMIT 1)
+     FROM steps s JOIN change c ON c.revision = s.revision
+     LEFT JOIN document d ON d.id = c.previous_document_id
+     WHERE s.previous_revision <= %s::bigint)
     UNION ALL
     SELECT 2, NULL, trimmed_revision, {none} FROM history WHERE id = 1
+"""
+"""An object as it is, if it was so at the revision, else the version of then that the log has.
+
+The version of then belongs to the first object of that name that was deleted later, or else to the
+one that is there, and each change names the revision before it: so the log is read along this one
+object, by its key, whatever else happened.
 """
 _NO_OVERLAY: Final = "NULL::text, NULL::timestamptz, NULL::text, NULL::tstzrange"
 
@@ -291,8 +310,9 @@ def find_at(kind: Kind, namespace: str, name: str, revision: int) -> bytes | Non
     key = (namespace, name) if kind.namespaced else (name,)
     space = namespace if kind.namespaced else ""
     log = 0
+    gone = (kind.code, space, name, revision)
     rows = sql.fetch(
-        _present(kind.name), (*key, revision, revision, revision, kind.code, space, name)
+        _present(kind.name), (*gone, *key, revision, revision, *key, revision, revision)
     )
     for source, text, number, *overlay in rows:
         if source == 2:
@@ -341,19 +361,21 @@ def changes_of(kind: Kind, namespace: str, name: str, before: int) -> Iterator[E
         yield from (one for one in entries if one.revision < before)
 
 
-_CHANGES_BETWEEN: Final = """
+_WITH_CAUSE: Final = """
     SELECT index FROM past_block
     WHERE kind = %s::smallint AND last_revision > %s::bigint AND first_revision <= %s::bigint
+      AND (causes IS NULL OR position(%s::bytea IN causes) > 0)
 """
 
 
 def caused_by(kind: Kind, cause: str, after: int, until: int) -> list[Entry]:
-    """Return the packed changes of a kind between two revisions that have a cause, by revision.
+    """Return the packed changes that the scheduler made for a pod, by revision; without bodies.
 
-    Without bodies. Queries once, and decodes the indexes of all blocks in between.
+    Of objects of a kind, between two revisions. ``cause``: the uid of the pod that room was made
+    for. Queries once, and decodes the indexes of the few blocks that have such a change.
     """
     found = []
-    for (packed,) in sql.fetch(_CHANGES_BETWEEN, (kind.code, after, until)):
+    for (packed,) in sql.fetch(_WITH_CAUSE, (kind.code, after, until, mark_of(cause))):
         index = Index(bytes(packed))
         found += [one for one in index.with_cause(cause) if after < one.revision <= until]
     return sorted(found, key=lambda one: one.revision)

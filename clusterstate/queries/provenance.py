@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate import sql
+from clusterstate import changes, sql
 from clusterstate.objects import eviction
+from clusterstate.objects.actor import KUBE_SCHEDULER
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import Expired
 from clusterstate.objects.kinds import KINDS
@@ -27,7 +28,8 @@ _NODE: Final = KINDS["Node"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MADE_ROOM_WITHIN: Final = timedelta(minutes=1)
 """Victims leave right after the decision; in the log they are looked for so long after it."""
-_WINDOW: Final = 200_000
+_DECIDED_WITHIN: Final = (timedelta(seconds=10), timedelta(minutes=10))
+"""The decision is looked for so long before its victims left; nearly always it is found at once."""
 _VERSIONS_BACK: Final = 200
 """How many versions of a node are looked at for the one that brought a taint."""
 
@@ -66,62 +68,74 @@ class TaintChange(msgspec.Struct, frozen=True):
 
 # Preemption --------------------------------------------------------------------------------------
 
-_VICTIMS: Final = """
-    SELECT DISTINCT ON (c.object_id) c.namespace, c.name, c.at, c.revision
-    FROM change c
-    WHERE c.revision > %s::bigint AND c.revision <= %s::bigint
-      AND c.cause = %s::uuid AND c.kind = %s::smallint AND c.at <= %s::timestamptz
+_VICTIMS: Final = f"""
+    SELECT DISTINCT ON (c.object_id) c.object_id, c.namespace, c.name, c.at, c.revision
+    FROM change c JOIN actor a ON a.id = c.actor_id
+    WHERE c.cause = %s::uuid AND (c.verb = {changes.DELETED} OR c.deletion_at IS NOT NULL)
+      AND c.kind = {_POD.code} AND a.name = '{KUBE_SCHEDULER.name}'
     ORDER BY c.object_id, c.revision
 """
-_DECISIONS: Final = """
-    SELECT snapshot_revision, at, pod_uid::text FROM decision
-    WHERE namespace = %s AND name = %s AND pod_id = %s::bigint AND outcome = 'unschedulable'
+_UID: Final = """
+    SELECT uid::text FROM pod WHERE id = %s::bigint
+    UNION ALL
+    (SELECT pod_uid::text FROM decision
+     WHERE namespace = %s AND name = %s AND pod_id = %s::bigint LIMIT 1)
 """
 _DECISION: Final = """
     SELECT snapshot_revision, at, pod_uid::text FROM decision WHERE id = %s::bigint
 """
-_PREEMPTOR: Final = """
-    SELECT namespace, name, id FROM decision
-    WHERE pod_uid = %s::uuid AND outcome = 'unschedulable' AND snapshot_revision < %s::bigint
-      AND at <= %s::timestamptz AND at > %s::timestamptz - interval '10 minutes'
-    ORDER BY id DESC LIMIT 1
-"""
 _LIVING: Final = "SELECT namespace, name FROM pod WHERE uid = %s::uuid"
+# OFFSET keeps the planner from reading backwards from the newest decision of all.
+_DECIDED: Final = """
+    SELECT d.namespace, d.name, d.id FROM (
+        SELECT namespace, name, id FROM decision
+        WHERE pod_uid = %s::uuid AND outcome = 'unschedulable' AND snapshot_revision < %s::bigint
+          AND at > %s::timestamptz AND at <= %s::timestamptz OFFSET 0) d
+    ORDER BY d.id DESC LIMIT 1
+"""
 
 
 def victims_of(namespace: str, name: str, pod_id: int) -> list[Victim]:
-    """Return the pods that were preempted for a pod, as far back as records are kept."""
-    found: dict[int, Victim] = {}
-    for revision, at, uid in sql.fetch(_DECISIONS, (namespace, name, pod_id)):
-        found |= {one.revision: one for one in _victims(revision, at, uid)}
-    return [found[revision] for revision in sorted(found)]
+    """Return the pods that were preempted for a pod, as far back as the past is kept.
+
+    Queries four times, however often the pod was refused.
+    """
+    row = sql.fetch_one(_UID, (pod_id, namespace, name, pod_id))
+    return [] if row is None else _victims(row[0])
 
 
 def victims_of_decision(decision: int) -> list[Victim]:
     """Return which pods had to go for what was decided, as far as the past is kept."""
     row = sql.fetch_one(_DECISION, (decision,))
-    return [] if row is None else _victims(*row)
-
-
-def _victims(revision: int, at: datetime, uid: str) -> list[Victim]:
+    if row is None:
+        return []
+    revision, at, uid = row
     until = at + _MADE_ROOM_WITHIN
-    rows = sql.fetch(_VICTIMS, (revision, revision + _WINDOW, uid, _POD.code, until))
-    found = {(row[0], row[1]): Victim(*row) for row in rows}
+    return [one for one in _victims(uid) if one.revision > revision and one.at <= until]
+
+
+def _victims(uid: str) -> list[Victim]:
+    found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_VICTIMS, (uid,))}
     known = past.reach()
-    if revision < known.log:
-        for entry in past.caused_by(_POD, uid, revision, min(revision + _WINDOW, known.log)):
+    first: dict[int, Victim] = {}
+    for entry in past.caused_by(_POD, uid, known.since, known.log):
+        if entry.actor == KUBE_SCHEDULER.name and entry.object_id not in first:
             when = _EPOCH + timedelta(microseconds=entry.at)
-            key = entry.namespace, entry.name
-            if when <= until and (key not in found or found[key].revision > entry.revision):
-                found[key] = Victim(*key, when, entry.revision)
-    return sorted(found.values(), key=lambda one: one.revision)
+            victim = Victim(entry.namespace, entry.name, when, entry.revision)
+            first[entry.object_id] = victim
+    # A pod may have been told to go in what is packed, and be deleted in the log.
+    return sorted({**found, **first}.values(), key=lambda one: one.revision)
 
 
 def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
-    """Return for which pod another one had to go, with that change; ``None``: nothing is kept."""
-    row = sql.fetch_one(_PREEMPTOR, (uid, revision, at, at))
-    if row is not None:
-        return Preemptor(*row)
+    """Return for which pod another one had to go, with that change; ``None``: nothing is kept.
+
+    Queries once as a rule, three times where the decision is not kept.
+    """
+    for before in _DECIDED_WITHIN:
+        row = sql.fetch_one(_DECIDED, (uid, revision, at - before, at))
+        if row is not None:
+            return Preemptor(*row)
     row = sql.fetch_one(_LIVING, (uid,))
     return None if row is None else Preemptor(row[0], row[1], 0)
 

@@ -1,9 +1,9 @@
 """An object's trail: what happened to it as far back as the change log goes, and who did it.
 
 Each change names the revision before it, so a trail is followed backwards from the object's present
-revision, by the log's key. Where that revision is not in the log (a lease that is merely renewed is
-not logged), and for an object that is gone, the newest change of that name is looked for first,
-which reads the log once.
+revision, by the log's key. For an object that is gone that is the revision of its deletion. A lease
+that is merely renewed is not logged: the newest change of its name is looked for first, which reads
+the log once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -75,6 +75,10 @@ def _present(kind_name: str) -> str:
 _NEWEST: Final = """
     SELECT max(revision) FROM change
     WHERE kind = %s::smallint AND namespace = %s AND name = %s AND revision < %s::bigint
+"""
+_DELETION: Final = f"""
+    SELECT max(revision) FROM change
+    WHERE verb = {changes.DELETED} AND kind = %s::smallint AND namespace = %s AND name = %s
 """
 _TRAIL: Final = """
     WITH RECURSIVE steps AS (
@@ -203,12 +207,14 @@ def _packed_step(entry: Entry, after: bytes | None) -> Step:
 def _start(kind: Kind, namespace: str, name: str) -> int:
     """Return the revision of the newest change of an object, 0 where the log has none."""
     key = (namespace, name) if kind.namespaced else (name,)
-    row = sql.fetch_one(_present(kind.name), key)
-    if row is not None and sql.fetch_one("SELECT 1 FROM change WHERE revision = %s::bigint", row):
-        return int(row[0])
     space = namespace if kind.namespaced else ""
-    before = row[0] if row is not None else (1 << 62)
-    row = sql.fetch_one(_NEWEST, (kind.code, space, name, before))
+    row = sql.fetch_one(_present(kind.name), key)
+    if row is None:
+        row = sql.fetch_one(_DELETION, (kind.code, space, name))
+    elif not sql.fetch_one("SELECT 1 FROM change WHERE revision = %s::bigint", row):
+        if not kind.has_unlogged_updates:
+            return 0  # the log is not kept so long
+        row = sql.fetch_one(_NEWEST, (kind.code, space, name, row[0]))
     return int(row[0] or 0) if row is not None else 0
 
 

@@ -4,11 +4,16 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from api import clock
-from clusterstate.actions import history, objects
+from clusterstate import sql
+from clusterstate.actions import decisions, history, objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
+from clusterstate.decisions import Turn
 from clusterstate.objects.actor import KUBE_SCHEDULER, Actor, acting
+from clusterstate.objects.kinds import KINDS
+from clusterstate.queries import past, provenance, trail
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.evictions import timekeeper
 from tests.api.conftest import Api, make_token
@@ -98,7 +103,51 @@ def test_who_preempted_a_pod_and_whom_a_pod_preempted_is_told_on_both_sides(api:
     }  # fmt: skip
     assert victim["user"] == {"username": "system:kube-scheduler"}
     other = api.get(f"{CHANGES}?kind=Pod&namespace=ns&name=strong").ok()
-    assert other["preempted"] == []  # no decision tells of a preemption
+    assert [(one["namespace"], one["name"]) for one in other["preempted"]] == [("ns", "p")]
+
+
+def test_what_is_gone_is_found_by_an_index_of_the_log(api: Api) -> None:
+    """Only deletions are indexed; without these indexes each question reads the whole log."""
+    uid = str(uuid.uuid4())
+    pod = (KINDS["Pod"].code, "ns", "p")
+    asked: list[tuple[str, tuple[Any, ...], str]] = [
+        (provenance._VICTIMS, (uid,), "change_gone_for"),
+        (trail._DELETION, pod, "change_gone"),
+        (past._present("Pod"), (*pod, 5, *pod[1:], 5, 5, *pod[1:], 5, 5), "change_gone"),
+    ]
+    with transaction.atomic():
+        sql.run("SET LOCAL enable_seqscan = off")
+        for statement, parameters, index in asked:
+            plan = "\n".join(row[0] for row in sql.fetch(f"EXPLAIN {statement}", parameters))
+            assert f"{index} on change" in plan, plan
+            assert "Seq Scan on change" not in plan, plan
+
+
+def test_a_pod_that_was_refused_often_asks_no_more_often_for_its_victims(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = api.post(PODS, {**POD, "metadata": {"name": "strong"}}).ok(201)["metadata"]["uid"]
+    api.post(PODS, POD).ok(201)
+    pod_id = find_pod_id("ns", "strong")
+    assert pod_id is not None
+    refusal = decisions.Made(
+        pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="default-scheduler",
+        profile_revision=0, seed=1, draw=0, start=0, outcome="unschedulable", node_name="",
+        total=0, margin=None, ties=0, node_count=1, evaluated=1, feasible=0, message="", body=b"x",
+    )  # fmt: skip
+    decisions.record_many([refusal] * 30, Turn(0, 1, 1))
+    with acting(Actor(KUBE_SCHEDULER.name, cause=uuid.UUID(uid))):
+        objects.delete("Pod", "ns", "p", now=NOW)
+    statements = []
+    fetch = sql.fetch
+
+    def counted(*arguments: Any) -> Any:
+        statements.append(arguments[0])
+        return fetch(*arguments)
+
+    monkeypatch.setattr(sql, "fetch", counted)
+    assert [one.name for one in provenance.victims_of("ns", "strong", pod_id)] == ["p"]
+    assert len(statements) <= 4
 
 
 def test_the_names_of_pods_in_other_namespaces_are_told_to_those_who_may_get_them(
