@@ -5,6 +5,26 @@ from django.db import migrations, models
 # Who had to go for whom, and what became of an object that is gone, were looked for in the whole
 # log. Of the log only deletions are indexed, so what comes and is bound pays nothing.
 
+#
+# What was dropped from the old end of the chain over decisions is said by a seal of the chain. A
+# chain that was trimmed by a version of before says so now.
+SAY_WHAT_WAS_DROPPED = """
+WITH said AS (
+    SELECT h.*, (extract(epoch FROM h.trimmed_at) * 1000000)::bigint || ' ' || h.trimmed_id || ' '
+        || h.trimmed_decision || ' ' || encode(h.trimmed_digest, 'hex') AS dropped
+    FROM seal_head h WHERE h.trimmed_at IS NOT NULL),
+summed AS (SELECT said.*, sha256(convert_to(dropped, 'UTF8')) AS rows_digest FROM said),
+made AS (
+    SELECT summed.*, sha256(summed.digest || convert_to(sealed_decision || ' 0 ', 'UTF8')
+                            || rows_digest) AS next
+    FROM summed),
+moved AS (
+    UPDATE seal_head h SET last_id = h.last_id + 1, digest = made.next
+    FROM made WHERE h.id = made.id)
+INSERT INTO decision_seal (id, last_id, decisions, first_at, last_at, rows_digest, digest, dropped)
+SELECT last_id + 1, sealed_decision, 0, now(), now(), rows_digest, next, dropped FROM made
+"""
+
 
 class Migration(migrations.Migration):
     atomic = False
@@ -40,4 +60,8 @@ class Migration(migrations.Migration):
         migrations.RunSQL(
             "ALTER TABLE past_block ALTER causes SET STORAGE EXTERNAL", migrations.RunSQL.noop
         ),
+        migrations.AddField(
+            model_name="decisionseal", name="dropped", field=models.TextField(null=True)
+        ),
+        migrations.RunSQL(SAY_WHAT_WAS_DROPPED, migrations.RunSQL.noop),
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from django.conf import settings
+from django.db import transaction
 
 from clusterstate import locks, sql
 from clusterstate.actions import seals
@@ -235,8 +236,10 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     kept = _name(_begin(boundary))
     old = [name for (name,) in rows if name.startswith("decision_") and name < kept]
     if old:
-        seals.trim(before=_begin(boundary))
-    for name in old:
-        sql.run(f"DROP TABLE IF EXISTS {name}")
+        # Together: whoever verifies finds the decisions, or a seal that says that they went.
+        with transaction.atomic():
+            seals.trim(before=_begin(boundary), now=now)
+            for name in old:
+                sql.run(f"DROP TABLE IF EXISTS {name}")
     sql.run("DELETE FROM decision_table WHERE at < %s::timestamptz", (_begin(boundary),))
     return len(old)

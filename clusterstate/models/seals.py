@@ -9,6 +9,9 @@ class DecisionSeal(models.Model):
     It covers the decisions with ids after the seal before it, up to ``last_id``; there were
     ``decisions`` of them, made between ``first_at`` and ``last_at``. ``rows_digest`` is that of
     their rows, ``digest`` that of the digest before it and this seal. ``id`` counts without gaps.
+
+    A seal with ``dropped`` covers no decision: it says what was dropped for its age
+    (`clusterstate.queries.seals.Dropped`), and ``rows_digest`` is the digest of that text.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -18,6 +21,7 @@ class DecisionSeal(models.Model):
     last_at = models.DateTimeField()
     rows_digest = models.BinaryField()
     digest = models.BinaryField()
+    dropped = models.TextField(null=True)  # noqa: DJ001 - absent is not the empty text
 
     class Meta:
         db_table = "decision_seal"

@@ -63,22 +63,28 @@ def search(wanted: Search, *, limit: int, before: int = 0) -> tuple[list[str], i
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """Both ends of the chain: up to which line it was trimmed, and the newest line."""
+    """Both ends of the chain: up to which line it was trimmed, and the newest line.
+
+    ``has_older``: lines are there that were trimmed.
+    """
 
     trimmed_id: int
     trimmed_digest: bytes
     last_id: int
     digest: bytes
+    has_older: bool = False
 
 
 def ends() -> Ends:
     """Return both ends of the chain. Queries once."""
     row = sql.fetch_one(
-        "SELECT trimmed_id, trimmed_digest, last_id, digest FROM audit_head WHERE id = 1"
+        "SELECT trimmed_id, trimmed_digest, last_id, digest,"
+        " EXISTS (SELECT FROM audit_line WHERE id <= trimmed_id)"
+        " FROM audit_head WHERE id = 1"
     )
-    return (
-        Ends(0, b"", 0, b"") if row is None else Ends(row[0], bytes(row[1]), row[2], bytes(row[3]))
-    )
+    if row is None:
+        return Ends(0, b"", 0, b"")
+    return Ends(row[0], bytes(row[1]), row[2], bytes(row[3]), row[4])
 
 
 def chain(after: int, *, until: int, at_once: int = 5000) -> Iterator[tuple[int, str, bytes]]:

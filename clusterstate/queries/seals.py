@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from clusterstate import sql
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Every column, as text that no setting of the server changes; NULL is a letter that no number is.
 _COLUMNS: Final = (
     "id", "(extract(epoch FROM at) * 1000000)::bigint", "pod_id", "pod_uid", "namespace", "name",
@@ -26,12 +27,16 @@ _ROWS: Final = f"""
           ORDER BY id LIMIT %s::bigint) d
 """
 _HEAD: Final = """
-    SELECT last_id, sealed_decision, digest, trimmed_id, trimmed_digest, trimmed_at,
-           trimmed_decision
+    SELECT last_id, sealed_decision, digest, trimmed_id, trimmed_digest, trimmed_decision
     FROM seal_head WHERE id = 1
 """
+_LEFT_BEHIND: Final = """
+    SELECT EXISTS (SELECT FROM decision_seal WHERE id <= %s::bigint),
+           EXISTS (SELECT FROM decision WHERE at < %s::timestamptz)
+"""
 _SEALS: Final = """
-    SELECT id, last_id, decisions, first_at, last_at, rows_digest, digest FROM decision_seal
+    SELECT id, last_id, decisions, first_at, last_at, rows_digest, digest, dropped
+    FROM decision_seal
     WHERE id > %s::bigint AND id <= %s::bigint ORDER BY id LIMIT 1000
 """
 
@@ -44,8 +49,35 @@ class Ends(msgspec.Struct, frozen=True):
     digest: bytes = b""
     trimmed: int = 0
     trimmed_digest: bytes = b""
-    trimmed_at: datetime | None = None
     trimmed_decision: int = 0
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """What was dropped for its age: decisions made before a moment, and the seals up to one.
+
+    ``digest`` is that of the last seal that was dropped, ``decision`` the last one under it.
+    """
+
+    before: datetime
+    seal: int
+    decision: int
+    digest: bytes
+
+    def text(self) -> str:
+        """Return it as a seal has it."""
+        micros = (self.before - _EPOCH) // timedelta(microseconds=1)
+        return f"{micros} {self.seal} {self.decision} {self.digest.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Dropped":
+        """Return what ``text`` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        micros, seal, decision, digest = text.split(" ")
+        before = _EPOCH + timedelta(microseconds=int(micros))
+        return cls(before, int(seal), int(decision), bytes.fromhex(digest))
 
 
 class Seal(msgspec.Struct, frozen=True):
@@ -58,6 +90,7 @@ class Seal(msgspec.Struct, frozen=True):
     last_at: datetime
     rows_digest: bytes
     digest: bytes
+    dropped: str | None
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -79,6 +112,12 @@ def ends() -> Ends:
     return Ends(last, decision, bytes(digest), trimmed, bytes(trimmed_digest), *rest)
 
 
+def left_behind(seal: int, before: datetime) -> tuple[bool, bool]:
+    """Return whether a seal up to one, and a decision made before a moment, are there."""
+    ((is_seal, is_decision),) = sql.fetch(_LEFT_BEHIND, (seal, before))
+    return is_seal, is_decision
+
+
 def rows(after: int, until: int, *, most: int = 1 << 40) -> Rows:
     """Return what the decisions after one id, up to another, come to. Queries once."""
     ((count, last_id, first_at, last_at, digest),) = sql.fetch(_ROWS, (after, until, most))
@@ -93,6 +132,6 @@ def next_digest(previous: bytes, last_id: int, decisions: int, rows_digest: byte
 def chain(after: int, *, until: int) -> Iterator[Seal]:
     """Yield the seals between two ids, in order. Queries every thousand seals."""
     while found := sql.fetch(_SEALS, (after, until)):
-        for number, last_id, count, first_at, last_at, rows_digest, digest in found:
-            yield Seal(number, last_id, count, first_at, last_at, bytes(rows_digest), bytes(digest))
+        for *row, rows_digest, digest, dropped in found:
+            yield Seal(*row, bytes(rows_digest), bytes(digest), dropped)
         after = found[-1][0]

@@ -2,6 +2,7 @@
 
 import io
 import threading
+import uuid
 from datetime import datetime, timedelta
 
 import pytest
@@ -9,8 +10,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from clusterstate import sql
-from clusterstate.actions import decisions, seals
+from clusterstate.actions import audit_log, decisions, seals
 from clusterstate.decisions import Turn
+from clusterstate.queries import seals as queries
 from tests.clock import NOW
 from tests.clusterstate.support import new_pod
 
@@ -105,8 +107,10 @@ def test_seals_go_with_their_decisions_and_the_rest_is_still_a_chain() -> None:
     assert decisions.trim(now=NOW, keep_seconds=3600) >= 2  # others' tests leave empty ones
     text = verified()
     assert "4 decisions are as they were sealed" in text
-    assert "seal 3:" in text
-    assert sql.fetch("SELECT id FROM decision_seal") == [(3,)]
+    assert "decisions made before 20" in text
+    assert "seal 4:" in text
+    seals_kept = sql.fetch("SELECT id, dropped IS NULL FROM decision_seal ORDER BY id")
+    assert seals_kept == [(3, True), (4, False)]
     sql.run("DELETE FROM decision WHERE draw = 0")
     with pytest.raises(CommandError, match="4 are 3"):
         verified()
@@ -143,3 +147,72 @@ def test_a_decision_that_is_being_recorded_is_not_passed_over() -> None:
     thread.join(20)
     assert seals.seal() == 2
     assert "2 decisions are as they were sealed" in verified()
+
+
+TRIMMED = """
+    UPDATE seal_head SET trimmed_id = s.id, trimmed_digest = s.digest, trimmed_decision = s.last_id
+"""
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "UPDATE seal_head SET trimmed_at = now() + interval '90 days'",
+        f"{TRIMMED} FROM decision_seal s WHERE s.id = 1",
+        f"WITH s AS (DELETE FROM decision_seal WHERE id = 1 RETURNING *) {TRIMMED} FROM s",
+    ],
+)
+def test_nobody_hides_a_change_by_declaring_decisions_to_be_old(lie: str) -> None:
+    decide(3)
+    seals.seal()
+    decide(2)
+    seals.seal()
+    sql.run("UPDATE decision SET node_name = 'n9' WHERE id = (SELECT min(id) FROM decision)")
+    sql.run(lie)
+    with pytest.raises(CommandError):
+        verified()
+
+
+def test_what_a_seal_says_was_dropped_is_not_there() -> None:
+    decide(3)
+    seals.seal()
+    with transaction.atomic():
+        seals.trim(before=NOW + timedelta(days=1), now=NOW)
+    with pytest.raises(CommandError, match="is said to be dropped"):
+        verified()
+    sql.run("DELETE FROM decision")
+    assert verified()
+    sql.run("UPDATE decision_seal SET dropped = '0' || dropped WHERE dropped IS NOT NULL")
+    with pytest.raises(CommandError, match="says another thing"):
+        verified()
+
+
+def test_decisions_that_are_dropped_while_the_chain_is_verified_are_no_break(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decide(2, at=NOW - timedelta(days=3))
+    decide(3)
+    seals.seal()
+    decide(4)
+    seals.seal()
+    rows = queries.rows
+
+    def dropped_before(*arguments: int) -> queries.Rows:
+        monkeypatch.setattr(queries, "rows", rows)
+        decisions.trim(now=NOW, keep_seconds=3600)
+        return rows(*arguments)
+
+    monkeypatch.setattr(queries, "rows", dropped_before)
+    assert "4 decisions are as they were sealed (5 more are partly gone)" in verified()
+
+
+def test_an_audit_log_that_says_too_much_was_dropped_is_found() -> None:
+    line = audit_log.Line(NOW, uuid.uuid4(), "ann", "get", "pods", "", "", 200, "{}")
+    audit_log.append([line, line])
+    assert verified()
+    sql.run(
+        "UPDATE audit_head SET trimmed_id = l.id, trimmed_digest = l.digest FROM audit_line l"
+        " WHERE l.id = audit_head.last_id"
+    )
+    with pytest.raises(CommandError, match="are said to be dropped"):
+        verified()

@@ -3,10 +3,13 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
+from clusterstate import sql
 from clusterstate.actions import seals
 from clusterstate.actions.audit_log import next_digest
 from clusterstate.local import preparation
+from clusterstate.objects.document import format_time
 from clusterstate.queries import audit_log
 
 
@@ -37,18 +40,11 @@ class Command(BaseCommand):
         wanted = options["contains"].strip().lower()
         with preparation.unhurried():
             preparation.require_prepared()
-            ends = audit_log.ends()
-            number, digest = ends.trimmed_id, ends.trimmed_digest
-            is_there = not wanted or digest.hex() == wanted
-            for id_, line, stored in audit_log.chain(number, until=ends.last_id):
-                if id_ != number + 1:
-                    raise CommandError(f"line {number + 1} is missing: the next is {id_}")
-                number, digest = id_, next_digest(digest, line)
-                if stored != digest:
-                    raise CommandError(f"line {id_} is not the one that was written")
-                is_there = is_there or digest.hex() == wanted
-            if number != ends.last_id or digest != ends.digest:
-                raise CommandError(f"the newest lines are missing: {number} of {ends.last_id}")
+            with transaction.atomic():
+                # Lines are appended and dropped meanwhile: one moment is looked at.
+                sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                ends, is_there = _follow(wanted)
+            number, digest = ends.last_id, ends.digest
             try:
                 sealed = seals.verify(wanted=wanted)
             except seals.Broken as error:
@@ -58,9 +54,34 @@ class Command(BaseCommand):
             raise CommandError(
                 f"the chains have no digest {wanted}: they were written anew, or trimmed"
             )
+        if sealed.kept_from is not None:
+            self.stdout.write(f"decisions made before {format_time(sealed.kept_from)} were dropped")
         trimmed = f" ({sealed.trimmed:,} more are partly gone)" if sealed.trimmed else ""
         self.stdout.write(f"{sealed.decisions:,} decisions are as they were sealed{trimmed}")
         if sealed.last:
             self.stdout.write(f"seal {sealed.last}: {sealed.digest.hex()}")
         self.stdout.write(f"{number - ends.trimmed_id:,} lines follow from each other")
         self.stdout.write(f"line {number}: {digest.hex()}")
+
+
+def _follow(wanted: str) -> tuple[audit_log.Ends, bool]:
+    """Return the ends of the audit log's chain, and whether it has a digest.
+
+    Raises:
+        CommandError: a line does not follow from the one before it, or one is missing.
+    """
+    ends = audit_log.ends()
+    number, digest = ends.trimmed_id, ends.trimmed_digest
+    if ends.has_older:
+        raise CommandError(f"lines up to {number} are said to be dropped, and some are there")
+    is_there = not wanted or digest.hex() == wanted
+    for id_, line, stored in audit_log.chain(number, until=ends.last_id):
+        if id_ != number + 1:
+            raise CommandError(f"line {number + 1} is missing: the next is {id_}")
+        number, digest = id_, next_digest(digest, line)
+        if stored != digest:
+            raise CommandError(f"line {id_} is not the one that was written")
+        is_there = is_there or digest.hex() == wanted
+    if number != ends.last_id or digest != ends.digest:
+        raise CommandError(f"the newest lines are missing: {number} of {ends.last_id}")
+    return ends, is_there
