@@ -4,7 +4,8 @@
     /apis/stowage.dev/v1/decisions/export    all that are found, as JSON lines or as an Arrow stream
 
 Both take the filters of ``read``. Whoever may get the decisions of pods, in a namespace or in all,
-may ask for those there.
+may ask for those there. An export whose client loses that right meanwhile breaks off: JSON lines
+end with a Status that says so, and the answer has no proper end.
 """
 
 import asyncio
@@ -14,7 +15,19 @@ from typing import Any, Final
 import msgspec
 from rest_framework.response import Response
 
-from api import audit_view, auth, connections, errors, failures, metrics, own, replies, routes, wire
+from api import (
+    audit_view,
+    auth,
+    connections,
+    errors,
+    failures,
+    metrics,
+    own,
+    replies,
+    rights,
+    routes,
+    wire,
+)
 from api.impersonation import claim_of_headers
 from api.own import OwnViewSet
 from api.requests import Request
@@ -22,7 +35,7 @@ from api.scopes import Receive, Scope, Send, parameters
 from api.watch import Client, OnThread
 from clusterstate import arrow
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import BadRequest
+from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.queries import decision_search
 from clusterstate.queries.decision_search import Found, Page, Search
 
@@ -114,6 +127,10 @@ class Lines:
         """Return nothing: lines need no end."""
         return b""
 
+    def failure(self, error: StatusError) -> bytes:
+        """Return a last line that says why there are no more."""
+        return wire.encode(errors.as_status(error)) + b"\n"
+
 
 class Columns:
     """Decisions as an Arrow stream.
@@ -134,6 +151,10 @@ class Columns:
     def end(self) -> bytes:
         """Return what ends the stream."""
         return self._writer.end()
+
+    def failure(self, error: StatusError) -> bytes:
+        """Return nothing: without an end the stream is not whole."""
+        return b""
 
 
 FORMS: Final[dict[str, Callable[[], Lines | Columns]]] = {"jsonl": Lines, "arrow": Columns}
@@ -185,13 +206,26 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         (b"content-type", export.form.media_type.encode()),
         (b"cache-control", errors.NO_CACHE.encode()),
     ]
-    try:
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def sending(body: bytes, before: int) -> None:
         while before and not client.gone:
             await send({"type": "http.response.body", "body": body, "more_body": True})
             body, before = await on_thread(_page, export, before)
         if not client.gone:
             await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await rights.kept(
+            sending(body, before),
+            claim_of_headers(scope["headers"]),
+            _needs(export.wanted.namespace),
+        )
+    except StatusError as error:
+        # The answer stays without an end, which every client takes for a failure.
+        if not client.gone:
+            last = export.form.failure(error)
+            await send({"type": "http.response.body", "body": last, "more_body": True})
     finally:
         counted.end()
         listener.cancel()

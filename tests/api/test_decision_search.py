@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from nanoarrow.ipc import InputStream
 
+from clusterstate import sql
 from clusterstate.actions import decisions, objects
 from clusterstate.decisions import Turn
 from clusterstate.objects.actor import Actor, acting
@@ -201,6 +203,29 @@ def test_an_export_is_refused_as_a_list_is(server: Server, token: str) -> None:
     assert exported(server, token, "format=parquet")[0] == 400
     assert exported(server, token, "odd=1")[0] == 400
     assert exported(server, make_token("stranger", []), "")[0] == 403
+
+
+def test_an_export_breaks_off_when_its_client_may_not_read_any_more(
+    server: Server, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page is followed by another: only the lost right ends this export."""
+    search, brake = decision_search.search, threading.Event()
+
+    def endless(*arguments: Any, **named: Any) -> decision_search.Page:
+        brake.wait(0.02)
+        return decision_search.Page(search(*arguments, limit=2, before=0).items, 1)
+
+    monkeypatch.setattr(decision_search, "search", lambda *args, **named: endless(*args))
+    with server.connect() as connection:
+        connection.sendall(request("GET", f"{DECISIONS}/export", token))
+        file = connection.makefile("rb")
+        while b'"scheduled"' not in file.readline():
+            pass
+        sql.run("UPDATE api_token SET groups = '{}'")
+        rest = file.read()
+    assert not rest.endswith(b"0\r\n\r\n"), "an answer that ends properly is taken for whole"
+    last = json.loads(rest.splitlines()[-2] if rest.endswith(b"\r\n") else rest.splitlines()[-1])
+    assert (last["kind"], last["code"]) == ("Status", 403)
 
 
 def test_the_command_writes_the_same(decided: None, tmp_path: Path) -> None:
