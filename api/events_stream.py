@@ -7,7 +7,8 @@
     since=REVISION          from there on; the header Last-Event-ID says the same, and comes first
     timeoutSeconds=         how long; without it half an hour to an hour
 
-Each message has a CloudEvent in one line; its ``id:`` is the revision to go on from. Whoever reads
+Each message has a CloudEvent in one line; its ``id:`` is the revision to go on from (of several
+messages of one revision the last one has it). Whoever reads
 the stream needs the right to watch the kinds that it tells of, in the namespace or in all.
 """
 
@@ -187,9 +188,10 @@ class Teller:
             same = change.previous_document_id == change.document_id
             return change.text if same else change.previous_text
 
+        found = notices.notices_of(change, types, lambda: event.new, old_text)
         return [
-            Message(one.revision, one.type, one.envelope(self._source))
-            for one in notices.notices_of(change, types, lambda: event.new, old_text)
+            Message(one.revision if one is found[-1] else 0, one.type, one.envelope(self._source))
+            for one in found
         ]
 
 

@@ -43,7 +43,11 @@ HEADERS: Final = [
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message of a stream: ``id`` is a revision, ``data`` is one line."""
+    """One message of a stream: ``id`` is a revision, ``data`` is one line.
+
+    ``id`` is 0 where more is told of the same revision: a client that lost its connection here
+    would go on behind what it was not told yet.
+    """
 
     id: int
     event: str
@@ -51,7 +55,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def text(self) -> bytes:
         """Return the message as it is sent."""
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (self.id, self.event.encode(), self.data)
+        told = b"event: %s\ndata: %s\n\n" % (self.event.encode(), self.data)
+        return b"id: %d\n%s" % (self.id, told) if self.id else told
 
 
 class TooSlow(StatusError):

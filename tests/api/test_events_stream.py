@@ -161,6 +161,24 @@ def test_a_stream_goes_on_after_the_id_that_came_last(streams: Any) -> None:
 
 
 @pytest.mark.usefixtures("namespace")
+def test_a_stream_that_broke_between_two_messages_of_one_revision_tells_both_again(
+    streams: Any,
+) -> None:
+    make_node("n1")
+    pod = make_pod("a")
+    stream = streams("types=bind,change&kinds=Pod")
+    before = stream.ready()
+    bind(pod, "n1")
+    first = stream.next()
+    assert (first["event"], "id" in first) == ("bind", False), "the next one is of this revision"
+    stream.close()
+    again = streams("types=bind,change&kinds=Pod&timeoutSeconds=1", last_event_id=str(before))
+    told = again.rest()
+    assert [one["event"] for one in told] == ["bind", "change"]
+    assert [one["data"]["id"].split("-")[0] for one in told] == [told[1]["id"]] * 2
+
+
+@pytest.mark.usefixtures("namespace")
 def test_changes_of_several_kinds_come_in_order_of_revision(streams: Any) -> None:
     stream = streams("types=change&kinds=Node,Pod,Namespace")
     begin = stream.ready()
