@@ -25,6 +25,7 @@ KEPT_EACH: Final = 10_000
 """How many tries of one webhook stay there."""
 _BACKOFF: Final = (1.0, 300.0)
 """Seconds before the second try, and the most between two."""
+_LONGEST_ASKED: Final = 3600.0
 _SMALL_STEP: Final = timedelta(seconds=10)
 
 _CREATE: Final = """
@@ -46,6 +47,11 @@ _MOVE: Final = """
 """
 _FAIL: Final = """
     UPDATE webhook SET failures = failures + 1, next_at = %s::timestamptz
+    WHERE id = %s::bigint AND cursor = %s::bigint
+"""
+_SUSPEND: Final = """
+    UPDATE webhook SET spec = jsonb_set(spec, '{suspended}', 'true'), version = version + 1,
+                       failures = failures + 1
     WHERE id = %s::bigint AND cursor = %s::bigint
 """
 _LOG: Final = """
@@ -160,12 +166,23 @@ def accepted(one: Webhook, done: Try, cursor: int, *, now: datetime, refused: bo
     return True
 
 
-def failed(one: Webhook, done: Try, *, now: datetime) -> None:
-    """Note that a try failed; the next one is later each time, up to five minutes."""
+def failed(one: Webhook, done: Try, *, now: datetime, at_least: float = 0.0) -> None:
+    """Note that a try failed; the next one is later each time, up to five minutes.
+
+    ``at_least``: seconds that the receiver asked for; it gets an hour at most.
+    """
     first, longest = _BACKOFF
     wait = min(first * 2 ** min(one.failures, 20), longest)
+    wait = max(wait, min(at_least, _LONGEST_ASKED))
     with transaction.atomic():
         if sql.run(_FAIL, (now + timedelta(seconds=wait), one.id, one.cursor)):
+            _log(one, done, "failed", now)
+
+
+def suspend(one: Webhook, done: Try, *, now: datetime) -> None:
+    """Note that the receiver wants no events any more: nothing is sent until somebody resumes."""
+    with transaction.atomic():
+        if sql.run(_SUSPEND, (one.id, one.cursor)):
             _log(one, done, "failed", now)
 
 

@@ -10,8 +10,9 @@ class Webhook(models.Model):
 
     ``spec`` is what its owner wrote, without ``secret``, by which deliveries are signed. Everything
     up to the revision ``cursor`` was delivered. After ``failures`` tries in a row that failed the
-    next one is at ``next_at``. ``delivered``, ``refused`` and ``lost`` count events: accepted,
-    refused for good by the receiver, and gone from the log before they could be delivered.
+    next one is at ``next_at``. ``delivered`` and ``refused`` count events: accepted, and
+    refused for good by the receiver. ``lost`` counts how often the log had been dropped before it
+    could be delivered; how many events that were is not known.
     """
 
     name = name_field()

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,6 +17,7 @@ from clusterstate import sql, steady_clock
 from clusterstate.actions import history, objects, webhooks
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.objects.actor import KUBE_SCHEDULER, acting
+from clusterstate.objects.webhook_targets import parse
 from clusterstate.queries import webhooks as queries
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.webhooks import client, delivery
@@ -31,6 +33,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.codes = [200]
+        self.retry_after = ""
         self.got: list[tuple[dict[str, str], bytes]] = []
         receiver = self
 
@@ -42,6 +45,8 @@ class Receiver:
                 self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
                 self.send_header("location", "http://127.0.0.1:1/elsewhere")
                 self.send_header("content-length", "0")
+                if receiver.retry_after:
+                    self.send_header("retry-after", receiver.retry_after)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -152,7 +157,7 @@ def test_several_events_are_sent_together_where_that_is_wanted(
     assert receiver.got[0][0]["content-type"] == "application/cloudevents-batch+json"
 
 
-@pytest.mark.parametrize("code", [500, 503, 429, 408])
+@pytest.mark.parametrize("code", [500, 503, 429, 408, 302, 401, 403, 404, 405])
 def test_what_failed_is_tried_again_later_with_the_same_id(
     hook: Any, receiver: Receiver, code: int
 ) -> None:
@@ -180,7 +185,7 @@ def test_what_failed_is_tried_again_later_with_the_same_id(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("code", [400, 404, 410, 302])
+@pytest.mark.parametrize("code", [400, 409, 413, 422])
 def test_what_a_receiver_refuses_for_good_holds_up_nothing(
     hook: Any, receiver: Receiver, code: int
 ) -> None:
@@ -189,10 +194,62 @@ def test_what_a_receiver_refuses_for_good_holds_up_nothing(
     bound("a")
     bound("b")
     assert delivery.deliver(number) == 1
-    assert receiver.subjects() == ["default/a", "default/b"], "and no redirect is followed"
+    assert receiver.subjects() == ["default/a", "default/b"]
     found = queries.by_id(number)
     assert found is not None
     assert (found.delivered, found.refused) == (1, 1)
+
+
+def test_of_a_batch_that_is_refused_only_the_event_that_is_meant_is_lost(
+    hook: Any, receiver: Receiver
+) -> None:
+    number = hook(maxBatch=10)
+    receiver.codes = [413, 200, 422, 200]
+    for name in ("a", "b", "c"):
+        bound(name)
+    assert delivery.deliver(number) == 2
+    assert receiver.subjects()[3:] == ["default/a", "default/b", "default/c"]
+    found = queries.by_id(number)
+    assert found is not None
+    assert (found.delivered, found.refused) == (2, 1)
+    tries, _ = queries.deliveries(number, limit=10)
+    assert [(one.outcome, one.events) for one in reversed(tries)] == [
+        ("delivered", 1), ("refused", 1), ("delivered", 1),
+    ]  # fmt: skip
+
+
+def test_a_receiver_that_is_gone_is_sent_nothing_until_it_is_resumed(
+    hook: Any, receiver: Receiver
+) -> None:
+    number = hook()
+    receiver.codes = [410, 200]
+    bound("a")
+    assert delivery.deliver(number) == 0
+    found = queries.by_id(number)
+    assert found is not None
+    assert found.spec["suspended"] is True
+    let_time_pass(number)
+    assert delivery.deliver(number) == 0
+    webhooks.update("hook", {**found.spec, "suspended": False}, None, version=found.version)
+    assert delivery.deliver(number) == 1
+    assert receiver.subjects() == ["default/a", "default/a"]
+
+
+def test_a_receiver_is_left_alone_as_long_as_it_asks(hook: Any, receiver: Receiver) -> None:
+    number = hook()
+    receiver.codes = [503]
+    for asked, longest in (("120", 121), ("99999999", 3601), ("tomorrow", 60), ("-5", 60)):
+        receiver.retry_after = asked
+        bound(f"a{asked.lower()}")
+        let_time_pass(number)
+        before = steady_clock.now()
+        assert delivery.deliver(number) == 0
+        found = queries.by_id(number)
+        assert found is not None
+        assert found.next_at is not None
+        waits = (found.next_at - before).total_seconds()
+        assert waits <= longest + 60  # a slow machine
+        assert waits >= min(int(asked), 3600) if asked.isdigit() else waits < 60
 
 
 def test_a_kill_after_the_answer_delivers_the_event_again_and_loses_none(
@@ -241,8 +298,6 @@ def test_a_receiver_that_answers_drop_by_drop_is_given_up(
 ) -> None:
     monkeypatch.setattr(client, "SECONDS", 0.3)
     listening, done = threading.Event(), threading.Event()
-    import socket
-
     server = socket.create_server(("127.0.0.1", 0))
 
     def drip() -> None:
@@ -267,8 +322,32 @@ def test_a_receiver_that_answers_drop_by_drop_is_given_up(
         thread.join(10)
         server.close()
     ((tried,), _) = queries.deliveries(number, limit=10)
-    assert tried.outcome == "failed"
+    assert (tried.outcome, tried.error) == ("failed", "no answer in time")
     assert tried.milliseconds < 5000
+
+
+@pytest.mark.parametrize("slow", ["resolver", "handshake"])
+def test_every_part_of_a_delivery_is_under_the_one_time_limit(
+    hook: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any, slow: str
+) -> None:
+    monkeypatch.setattr(client, "SECONDS", 0.3)
+    done = threading.Event()
+    url = "http://hooks.example/"
+    settings.WEBHOOK_TARGETS = ["hooks.example", "127.0.0.0/8"]
+    server = socket.create_server(("127.0.0.1", 0))  # takes connections, and never says a word
+    if slow == "resolver":
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(20) and [])
+    else:
+        url = f"https://127.0.0.1:{server.getsockname()[1]}/"
+    try:
+        answer = client.post(
+            parse(url), b"{}", media_type="a/b", message_id="1", secret=SECRET, timestamp=1
+        )
+    finally:
+        done.set()
+        server.close()
+    assert (answer.code, answer.error) == (0, "no answer in time")
+    assert answer.seconds < 5
 
 
 def test_what_the_log_lost_is_counted_and_the_rest_is_delivered(

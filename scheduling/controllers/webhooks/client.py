@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import http.client
+import queue
 import socket
 import ssl
 import threading
@@ -22,16 +23,20 @@ from django.conf import settings
 from clusterstate.objects.webhook_targets import Allowed, Target
 
 SECONDS: Final = 10.0
-"""How long a receiver may take to answer, all in all."""
-_CONNECT_SECONDS: Final = 5.0
+"""How long a receiver may take, from the question for its address to its answer, all in all."""
+_TOO_LATE: Final = "no answer in time"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back: a status, or 0 and why there is none."""
+    """What came back: a status, or 0 and why there is none.
+
+    ``retry_after``: seconds that the receiver asks to be left alone, 0 where it does not.
+    """
 
     code: int
     error: str
     seconds: float
+    retry_after: float = 0.0
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
@@ -54,64 +59,116 @@ def post(
         "webhook-signature": signature(secret, message_id, timestamp, body),
         "Connection": "close",
     }
+    deadline = started + SECONDS
+    code, error, later = 0, "", 0.0
     try:
-        code, error = _send(target, body, headers), ""
+        code, later = _send(target, body, headers, deadline)
     except (OSError, http.client.HTTPException, ValueError) as problem:
-        code, error = 0, _said(problem)
-    return Answer(code, error, time.monotonic() - started)
+        error = _said(problem) if time.monotonic() < deadline else _TOO_LATE
+    return Answer(code, error, time.monotonic() - started, later)
 
 
 def _said(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
-        return "no answer in time"
+        return _TOO_LATE
     return str(problem)[:200] or type(problem).__name__
 
 
-def _send(target: Target, body: bytes, headers: dict[str, str]) -> int:
-    address = _address(target)
-    connection = _connection(target, address)
+def _left(deadline: float) -> float:
+    """Return the seconds until a deadline.
+
+    Raises:
+        TimeoutError: there are none.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _send(
+    target: Target, body: bytes, headers: dict[str, str], deadline: float
+) -> tuple[int, float]:
+    """Return the status, and the seconds of ``Retry-After``."""
+    address = _address(target, _addresses(target, deadline))
+    plain = socket.create_connection((address, target.port), _left(deadline))
+    connection = _connection(target, plain)
     # A receiver that sends a byte now and then would keep each single wait short.
-    watch = threading.Timer(SECONDS, _shut, (connection,))
+    watch = threading.Timer(_left(deadline), _shut, (connection,))
     watch.daemon = True
     watch.start()
     try:
+        if isinstance(connection.sock, ssl.SSLSocket):
+            connection.sock.do_handshake()
         connection.request("POST", target.path, body, headers)
-        return connection.getresponse().status
+        answer = connection.getresponse()
+        return answer.status, _retry_after(answer.getheader("Retry-After"))
     finally:
         watch.cancel()
         connection.close()
 
 
-def _address(target: Target) -> str:
+def _retry_after(text: str | None) -> float:
+    """Return the seconds of a header; a date counts as none."""
+    return float(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else 0.0
+
+
+def _addresses(target: Target, deadline: float) -> list[str]:
+    """Return the addresses of a host.
+
+    The resolver has time limits of its own, so it is asked on a thread, which is left alone when
+    time is over.
+
+    Raises:
+        OSError: the host has none, or time is over.
+    """
+    found: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            given = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            found.put(list(dict.fromkeys(str(each[4][0]) for each in given)))
+        except (OSError, UnicodeError) as problem:
+            found.put(problem if isinstance(problem, OSError) else OSError(str(problem)))
+
+    threading.Thread(target=ask, name="webhook-resolver", daemon=True).start()
+    try:
+        answer = found.get(timeout=_left(deadline))
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _address(target: Target, addresses: list[str]) -> str:
     """Return the address to connect to.
 
     Raises:
-        OSError: the host has none.
-        ValueError: none of those that it has is allowed.
+        ValueError: none of those that the host has is allowed.
     """
-    allowed = Allowed(settings.WEBHOOK_TARGETS)
-    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-    chosen = allowed.choose(target.host, addresses)
+    chosen = Allowed(settings.WEBHOOK_TARGETS).choose(target.host, addresses)
     if chosen is None:
         raise ValueError(f"{target.host} has no address that STOWAGE_WEBHOOK_TARGETS allows")
     return chosen
 
 
-def _connection(target: Target, address: str) -> http.client.HTTPConnection:
-    """Return a connection to the address, for the host: its name is in Host and in TLS."""
-    plain = socket.create_connection((address, target.port), _CONNECT_SECONDS)
-    plain.settimeout(SECONDS)
+def _connection(target: Target, plain: socket.socket) -> http.client.HTTPConnection:
+    """Return a connection over a socket, for the host: its name is in Host and in TLS."""
     connection: http.client.HTTPConnection
     try:
+        plain.settimeout(SECONDS)
         if target.scheme == "https":
             context = ssl.create_default_context()
             connection = http.client.HTTPSConnection(target.host, target.port, context=context)
-            connection.sock = context.wrap_socket(plain, server_hostname=target.host)
+            # The handshake waits for the receiver, so it comes under the time limit, later.
+            connection.sock = context.wrap_socket(
+                plain, server_hostname=target.host, do_handshake_on_connect=False
+            )
         else:
             connection = http.client.HTTPConnection(target.host, target.port)
             connection.sock = plain
-    except OSError:
+    except (OSError, ValueError):
         plain.close()
         raise
     return connection

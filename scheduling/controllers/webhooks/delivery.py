@@ -1,8 +1,10 @@
 """Delivering what a webhook wants to be told, in order of revision, from its cursor on."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -30,8 +32,11 @@ LONGEST: Final = 10.0
 _READ: Final = 500
 _ONE: Final = "application/cloudevents+json"
 _MANY: Final = "application/cloudevents-batch+json"
-_AGAIN: Final = (408, 425, 429)
-"""Statuses of 400 and above that say nothing against the events themselves; so do all of 500."""
+_REFUSED: Final = (400, 409, 413, 422)
+"""Statuses that speak of the events: these are not sent again. Every other status but success is of
+the receiver, its address or its secret (a redirect, 401, 404, 500), which may be put right."""
+_GONE: Final = 410
+"""The receiver wants no events any more (CloudEvents, HTTP 1.1 Web Hooks, section 2.2)."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -140,8 +145,15 @@ def _some(one: Webhook, now: datetime) -> int | None:
         return _gap(one, now)
     source = notices.source_of(lineage.identity()["uid"])
     sent = 0
-    for told in _batches(wanted, read.items, int(one.spec.get("maxBatch") or 1)):
+    waiting = deque(_batches(wanted, read.items, int(one.spec.get("maxBatch") or 1)))
+    while waiting:
+        told = waiting.popleft()
         answer = _send(one, told, source)
+        refused = answer.code in _REFUSED
+        if refused and told[0].revision != told[-1].revision:
+            # Which of them is meant is found by sending them one by one.
+            waiting.extendleft(reversed(list(_by_change(told))))
+            continue
         done = Try(
             first_event=told[0].id,
             last_event=told[-1].id,
@@ -150,10 +162,12 @@ def _some(one: Webhook, now: datetime) -> int | None:
             error=answer.error,
             milliseconds=int(answer.seconds * 1000),
         )
-        if _is_failure(answer.code):
-            actions.failed(one, done, now=steady_clock.now())
+        if answer.code == _GONE:
+            actions.suspend(one, done, now=steady_clock.now())
             return None
-        refused = answer.code >= 300
+        if not refused and not 200 <= answer.code < 300:
+            actions.failed(one, done, now=steady_clock.now(), at_least=answer.retry_after)
+            return None
         cursor = told[-1].revision
         if not actions.accepted(one, done, cursor, now=steady_clock.now(), refused=refused):
             return None
@@ -164,8 +178,9 @@ def _some(one: Webhook, now: datetime) -> int | None:
     return sent if read.more or sent else None
 
 
-def _is_failure(code: int) -> bool:
-    return code < 200 or code >= 500 or code in _AGAIN
+def _by_change(told: Sequence[Notice]) -> Iterator[list[Notice]]:
+    for _, group in groupby(told, key=lambda one: one.revision):
+        yield list(group)
 
 
 def _batches(wanted: Wanted, items: Sequence[Change], most: int) -> Iterator[list[Notice]]:
