@@ -132,6 +132,15 @@ def next_digest(previous: bytes, last_id: int, decisions: int, rows_digest: byte
 def chain(after: int, *, until: int) -> Iterator[Seal]:
     """Yield the seals between two ids, in order. Queries every thousand seals."""
     while found := sql.fetch(_SEALS, (after, until)):
-        for *row, rows_digest, digest, dropped in found:
-            yield Seal(*row, bytes(rows_digest), bytes(digest), dropped)
+        for number, last_id, count, first_at, last_at, rows_digest, digest, dropped in found:
+            yield Seal(
+                number,
+                last_id,
+                count,
+                first_at,
+                last_at,
+                bytes(rows_digest),
+                bytes(digest),
+                dropped,
+            )
         after = found[-1][0]
