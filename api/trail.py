@@ -20,7 +20,7 @@ from clusterstate.objects.errors import BadRequest, NotFound
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries import provenance, trail
+from clusterstate.queries import consequences, provenance, trail
 from clusterstate.queries.trail import Step
 
 _MANY = 50
@@ -60,7 +60,7 @@ class ChangesViewSet(OwnViewSet):
             "apiVersion": own.API_VERSION,
             "metadata": {"continue": str(found.more)} if found.more else {},
             "complete": found.complete,
-            "items": [_item(one, namespace, name, self.user) for one in found.steps],
+            "items": [_item(one, kind, namespace, name, self.user) for one in found.steps],
         }
         if kind.name == "Pod" and not before:
             document["preempted"] = [
@@ -111,8 +111,8 @@ def _may_see_node(user: User, name: str) -> bool:
     return authorizer.decide(user, Attributes("get", resource="nodes", name=name)).allowed
 
 
-def _item(step: Step, namespace: str, name: str, user: User) -> Manifest:
-    """Return a change as JSON shows it to a user; what is not known is left out."""
+def _change(step: Step) -> dict[str, Any]:
+    """Return what any change has as JSON; what is not known is left out."""
     item: dict[str, Any] = {
         "resourceVersion": str(step.revision),
         "time": format_time(step.at),
@@ -125,6 +125,25 @@ def _item(step: Step, namespace: str, name: str, user: User) -> Manifest:
         item["auditID"] = step.request
     if step.fields:
         item["fields"] = list(step.fields)
+    return item
+
+
+def _because(step: Step, kind: Kind, namespace: str, name: str, user: User) -> list[Manifest]:
+    """Return what a deletion followed from, up to the first object that the user may not get."""
+    found = []
+    for cause in consequences.causes_of(step, kind, namespace, name):
+        of = cause.kind
+        wants = Attributes("get", of.group, of.plural, namespace=cause.namespace, name=cause.name)
+        if not authorizer.decide(user, wants).allowed:
+            break
+        about = {"kind": of.name, "namespace": cause.namespace, "name": cause.name}
+        found.append({key: value for key, value in about.items() if value} | _change(cause.step))
+    return found
+
+
+def _item(step: Step, kind: Kind, namespace: str, name: str, user: User) -> Manifest:
+    """Return a change as JSON shows it to a user; what is not known is left out."""
+    item = _change(step)
     if step.node:
         item["nodeName"] = step.node
     if step.decision is not None:
@@ -136,6 +155,8 @@ def _item(step: Step, namespace: str, name: str, user: User) -> Manifest:
             item["preemptedFor"].update(namespace=found.namespace, name=found.name)
             if found.decision:
                 item["preemptedFor"]["decision"] = str(found.decision)
+    if because := _because(step, kind, namespace, name, user):
+        item["because"] = because
     if step.is_eviction:
         taint = provenance.taint_behind(namespace, name, step.revision, step.at)
         if taint is not None:

@@ -35,9 +35,13 @@ class Actor(msgspec.Struct, frozen=True, gc=False):
     cause: uuid.UUID | None = None
 
 
+CONTROLLERS: Final = "system:serviceaccount:kube-system:"
+"""What the names of controllers begin with: those of kube-controller-manager's accounts."""
+
+
 def controller(name: str) -> Actor:
     """Return the actor of a controller, named as kube-controller-manager's service accounts."""
-    return Actor(f"system:serviceaccount:kube-system:{name}")
+    return Actor(f"{CONTROLLERS}{name}")
 
 
 KUBE_SCHEDULER: Final = Actor("system:kube-scheduler")

@@ -260,6 +260,95 @@ def test_an_eviction_names_the_taint_and_who_brought_it(api: Api, settings: Any)
     names_ann()
 
 
+def owned_by(owner: Any, name: str, **spec: Any) -> dict[str, Any]:
+    reference = {
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"],
+        "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True,
+    }  # fmt: skip
+    return {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": spec}
+
+
+def by_controller(name: str) -> dict[str, str]:
+    return {**AS_ANN, "HTTP_IMPERSONATE_USER": f"system:serviceaccount:kube-system:{name}"}
+
+
+def because(api: Api, query: str = OF_POD) -> list[tuple[str, str, str, str]]:
+    """Return kind, name, verb and user of what the newest change of an object followed from."""
+    newest = api.get(f"{CHANGES}?kind={query}" if "?" not in query else query).ok()["items"][0]
+    return [
+        (one["kind"], one["name"], one["type"], one["user"]["username"].split(":")[-1])
+        for one in newest.get("because", ())
+    ]
+
+
+def test_what_a_controller_deleted_names_the_change_that_it_followed_from(
+    api: Api, settings: Any
+) -> None:
+    settings.PAST_HOURS = 168
+    apps = "/apis/apps/v1/namespaces/ns"
+    labels = {"app": "web"}
+    workload = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": POD["spec"]},
+        "replicas": 1,
+    }
+    web = {"metadata": {"name": "web"}, "spec": workload}
+    deployment = api.post(f"{apps}/deployments", web).ok(201)
+    replica_set = api.post(f"{apps}/replicasets", owned_by(deployment, "web-1", **workload)).ok(201)
+    pod = owned_by(replica_set, "p", **POD["spec"])
+    pod["metadata"]["labels"] = labels
+    api.post(PODS, pod).ok(201)
+    scale = {"spec": {"replicas": 0}}
+    api.patch(f"{apps}/deployments/web", scale, **AS_ANN).ok()
+    api.patch(f"{apps}/deployments/web", {"metadata": {"labels": {"a": "b"}}}).ok()
+    rollout = by_controller("deployment-controller")
+    api.patch(f"{apps}/replicasets/web-1", scale, **rollout).ok()
+    api.patch(f"{apps}/replicasets/web-1", {"metadata": {"labels": labels}}).ok()
+    now = {"gracePeriodSeconds": 0}
+    api.delete(f"{PODS}/p", now, **by_controller("replicaset-controller")).ok()
+    expected = [
+        ("ReplicaSet", "web-1", "MODIFIED", "deployment-controller"),
+        ("Deployment", "web", "MODIFIED", "ann"),
+    ]
+    assert because(api) == expected
+    api.delete(f"{apps}/deployments/web", {"propagationPolicy": "Orphan"}, **AS_ANN)
+    assert because(api) == expected, "what came later is no cause"
+    history.trim(now=clock.now(), keep_seconds=-7200)
+    assert because(api) == expected, "in what is packed"
+    only_pods = Api(make_token("bob", ["team"]))
+    for kind, group, plural in (("role", "", ["pods"]), ("sets", "apps", ["replicasets"])):
+        role = {
+            "metadata": {"name": kind},
+            "rules": [{"apiGroups": [group], "resources": plural, "verbs": ["get"]}],
+        }
+        rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns"
+        api.post(f"{rbac}/roles", role).ok(201)
+        binding = {
+            "metadata": {"name": kind}, "roleRef": {"kind": "Role", "name": kind},
+            "subjects": [{"kind": "User", "name": "bob"}],
+        }  # fmt: skip
+        api.post(f"{rbac}/rolebindings", binding).ok(201)
+    assert because(only_pods) == expected[:1], "nobody is told of what they may not get"
+
+
+def test_what_went_with_its_owner_its_node_or_its_namespace_names_that_deletion(api: Api) -> None:
+    config = {"metadata": {"name": "owner"}}
+    owner = api.post("/api/v1/namespaces/ns/configmaps", config).ok(201)
+    now = {"gracePeriodSeconds": 0}
+    api.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).ok(201)
+    orphan = {**owned_by({**owner, "apiVersion": "v1", "kind": "ConfigMap"}, "p")}
+    orphan["spec"] = {**POD["spec"], "nodeName": "n1"}
+    api.post(PODS, orphan).ok(201)
+    api.post(PODS, {**orphan, "metadata": {"name": "q"}}).ok(201)
+    api.delete("/api/v1/namespaces/ns/configmaps/owner", **AS_ANN).ok()
+    api.post("/api/v1/namespaces/ns/configmaps", config).ok(201)  # another one of that name
+    api.delete(f"{PODS}/p", now, **by_controller("generic-garbage-collector")).ok()
+    assert because(api) == [("ConfigMap", "owner", "DELETED", "ann")]
+    api.delete("/api/v1/nodes/n1", **AS_ANN).ok()
+    api.delete(f"{PODS}/q", now, **by_controller("pod-garbage-collector")).ok()
+    assert because(api, "Pod&namespace=ns&name=q") == [("Node", "n1", "DELETED", "ann")]
+
+
 def gone(api: Api) -> bool:
     answer = api.get(f"{PODS}/p")
     return answer.status == 404 or "deletionTimestamp" in answer.ok()["metadata"]
