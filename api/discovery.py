@@ -118,7 +118,7 @@ _VIRTUAL: dict[tuple[str, str], list[dict[str, Any]]] = {
             "singularName": "waitingtimes",
             "namespaced": True,
             "kind": "WaitingTimes",
-            "verbs": ["list"],
+            "verbs": ["get"],
         },
         {
             "name": "waitingpods",

@@ -23,8 +23,9 @@ class WaitingTimesViewSet(OwnViewSet):
 
     kind = "WaitingTimes"
     resource = "waitingtimes"
+    is_single = True
 
-    def list(self, request: Request, namespace: str = "") -> Response:
+    def retrieve(self, request: Request, namespace: str = "") -> Response:
         """Return a WaitingTimes: of pods that wait, of pods that were placed, and who starves."""
         query = request.query_params
         by = query.get("by") or _USUAL_DIMENSION
