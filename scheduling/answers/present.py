@@ -15,6 +15,7 @@ from clusterstate.queries.loading import load_classes
 from clusterstate.queries.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.engine.cycle import PodToPlace
+from scheduling.engine.queue.pending import aged_sort
 from scheduling.engine.requirements import from_class
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework
@@ -68,7 +69,9 @@ class Present:
         return PodToPlace(pod.id, self.info(pod.class_id), nominated)
 
     def queue(self, scheduler_name: str, pods: Sequence[Waiting] | None = None) -> list[PodToPlace]:
-        """Return the pods of a profile that may be tried, in the queue's default order.
+        """Return the pods of a profile that may be tried, in the order of the queue.
+
+        That of a plugin of another package is not known here: then it is the default one.
 
         Without those that gates keep out, or that have a node already and wait on Permit.
 
@@ -76,13 +79,22 @@ class Present:
             scheduler_name: the profile's.
             pods: from ``queries.waiting``, queried when not given.
         """
-        return [
-            self.to_place(pod)
+        found = [
+            pod
             for pod in (waiting() if pods is None else pods)
             if pod.scheduler_name == scheduler_name
             and pod.stage not in (GATED, IN_FLIGHT)
             and not self.snapshot.knows(pod.id)
         ]
+        framework = self.framework(scheduler_name)
+        if framework is not None and (points := framework.age_points_per_minute):
+            found.sort(key=lambda one: _aged(one, points))
+        return [self.to_place(pod) for pod in found]
+
+
+def _aged(pod: Waiting, points: int) -> tuple[float, ...]:
+    since = pod.since.timestamp()
+    return aged_sort(pod.priority, since, since, points)
 
 
 class _Class(msgspec.Struct):

@@ -17,6 +17,7 @@ from scheduling.framework.plugin_args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
+    PrioritySortArgs,
 )
 
 GROUP = "kubescheduler.config.k8s.io"
@@ -125,7 +126,7 @@ def _info(*points: str, args: type[msgspec.Struct] | None = None) -> PluginInfo:
 
 BUILT_IN: dict[str, PluginInfo] = {
     "SchedulingGates": _info("preEnqueue"),
-    "PrioritySort": _info("queueSort"),
+    "PrioritySort": _info("queueSort", args=PrioritySortArgs),
     "NodeUnschedulable": _info("filter"),
     "NodeName": _info("filter"),
     "TaintToleration": _info("filter", "preScore", "score"),

@@ -93,6 +93,19 @@ class DefaultPreemptionArgs(msgspec.Struct, frozen=True, kw_only=True, rename="c
     min_candidate_nodes_absolute: int = 100
 
 
+MOST_AGE_POINTS = 1_000_000_000
+"""With so many a pod that waited for a minute goes before all priorities that users may give."""
+
+
+class PrioritySortArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Arguments of PrioritySort; Kubernetes' one has none.
+
+    ``age_points_per_minute``: by how much a waiting pod's priority grows in the order of the queue.
+    """
+
+    age_points_per_minute: int = 0
+
+
 class RawArgs(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of a plugin that declares no type: the JSON object as it was given."""
 
@@ -106,6 +119,7 @@ Args = (
     | PodTopologySpreadArgs
     | InterPodAffinityArgs
     | DefaultPreemptionArgs
+    | PrioritySortArgs
     | RawArgs
     | msgspec.Struct
 )
@@ -314,6 +328,13 @@ def _shape(ratio: Field) -> tuple[UtilizationShapePoint, ...]:
     return tuple(point for point, _ in points)
 
 
+def _priority_sort(args: Field) -> Args:
+    points = args.integer("agePointsPerMinute", 0)
+    if not 0 <= points <= MOST_AGE_POINTS:
+        args.error("agePointsPerMinute", points, f"not in valid range [0, {MOST_AGE_POINTS}]")
+    return PrioritySortArgs(age_points_per_minute=points)
+
+
 READERS: dict[str, Callable[[Field], Args]] = {
     "DefaultPreemption": _default_preemption,
     "InterPodAffinity": _inter_pod_affinity,
@@ -321,5 +342,6 @@ READERS: dict[str, Callable[[Field], Args]] = {
     "NodeResourcesBalancedAllocation": _balanced_allocation,
     "NodeResourcesFit": _node_resources_fit,
     "PodTopologySpread": _pod_topology_spread,
+    "PrioritySort": _priority_sort,
 }
 """By plugin; a plugin without a reader takes no arguments, or is not of this package."""

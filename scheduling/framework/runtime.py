@@ -161,6 +161,13 @@ class Framework(BindingPoints):
         return any(plugin.name in self.third_party for plugin in self.queue_sort)
 
     @cached_property
+    def age_points_per_minute(self) -> int:
+        """By how much the priority of a waiting pod grows in the order of the queue."""
+        if self.sorts_by_itself:
+            return 0
+        return sum(getattr(plugin, "age_points_per_minute", 0) for plugin in self.queue_sort)
+
+    @cached_property
     def only_gates(self) -> bool:
         """Whether nothing but scheduling gates keeps a pod out of the active queue."""
         return self.profile.names("preEnqueue") == ("SchedulingGates",)

@@ -21,6 +21,7 @@ from scheduling.framework.plugin_args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
+    PrioritySortArgs,
     RawArgs,
 )
 from scheduling.framework.runtime import ConfigurationError, Framework
@@ -85,7 +86,9 @@ def build_plugins(
 
     makers: dict[str, Callable[[], Plugin]] = {
         "SchedulingGates": SchedulingGates,
-        "PrioritySort": PrioritySort,
+        "PrioritySort": lambda: PrioritySort(
+            of("PrioritySort", PrioritySortArgs, PrioritySortArgs())
+        ),
         "NodeUnschedulable": lambda: NodeUnschedulable(comparison_operators=comparison),
         "NodeName": NodeName,
         "TaintToleration": lambda: TaintToleration(comparison_operators=comparison),

@@ -16,6 +16,7 @@ from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import (
     Backoff,
     PendingPod,
+    aged_sort,
     by_profile,
     priority_sort,
     scheduling_gates,
@@ -238,14 +239,16 @@ class VirtualCluster:
                     cast("int", decision.key), nomination.node_name, nomination.victims
                 )
 
-    def _sort_key(self, pod: PendingPod, queued_at: float) -> tuple[float, ...]:
+    def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         framework = next(iter(self._frameworks.values()))
         if framework.sorts_by_itself:
             try:
                 return framework.sort_key(self.snapshot.classes[pod.class_id], queued_at)
             except PluginFailed:
                 pass
-        return priority_sort(pod, queued_at)
+        if points := framework.age_points_per_minute:
+            return aged_sort(pod.priority, queued_at, since, points)
+        return priority_sort(pod, queued_at, since)
 
     def _pre_enqueue(self, pod: PendingPod) -> str:
         framework = self._frameworks[pod.spec.spec.scheduler_name]

@@ -35,6 +35,7 @@ from scheduling.engine.decision import Decision, Decisions
 from scheduling.engine.queue.pending import (
     Backoff,
     PendingPod,
+    aged_sort,
     by_profile,
     priority_sort,
     scheduling_gates,
@@ -241,7 +242,7 @@ class Scheduler:
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
         )
 
-    def _sort_key(self, pod: PendingPod, queued_at: float) -> tuple[float, ...]:
+    def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         """Return the pod's place among the active ones: QueueSort, the same in all profiles."""
         framework = next(iter(self._profiles.frameworks.values()))
         if framework.sorts_by_itself:
@@ -249,7 +250,9 @@ class Scheduler:
                 return framework.sort_key(self.mirror.info(pod.class_id), queued_at)
             except PluginFailed as failure:
                 logger.warning("plugin_failed", plugin=failure.status.plugin, error=str(failure))
-        return priority_sort(pod, queued_at)
+        if points := framework.age_points_per_minute:
+            return aged_sort(pod.priority, queued_at, since, points)
+        return priority_sort(pod, queued_at, since)
 
     def _pre_enqueue(self, pod: PendingPod) -> str:
         """Return the plugin that does not let the pod in yet, empty if it may be tried."""

@@ -75,12 +75,57 @@ def test_a_refused_pod_that_is_placed_in_the_end_is_measured(queue, runner):
     assert sum(one.figures[:-1]) == 1
 
 
+@pytest.mark.parametrize(("points", "first"), [(0, "strong"), (10, "old")])
+def test_with_ageing_a_pod_that_waited_long_goes_before_one_of_higher_priority(
+    api, runner, points, first
+):
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, policy in (("high", "Never"), ("preempting", "PreemptLowerPriority")):
+        kind = {"metadata": {"name": name}, "value": 50, "preemptionPolicy": policy}
+        api.post(classes, kind).ok(201)
+    api.post("/api/v1/nodes", make_node("node").offers(cpu="2").manifest).ok(201)
+
+    def create(name, **spec):
+        pod = make_pod(name).in_namespace("ns").asks(cpu="2").manifest
+        pod["spec"].update(spec)
+        api.post("/api/v1/namespaces/ns/pods", pod).ok(201)
+        runner.turn()
+
+    create("full")
+    create("old")
+    sql.run("UPDATE pending_pod SET since = since - interval '10 minutes'")
+    args = {"name": "PrioritySort", "args": {"agePointsPerMinute": points}}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"pluginConfig": [args]}],
+    }
+    api.put("/apis/stowage.dev/v1/schedulerconfiguration", document).ok()
+    create("strong", priorityClassName="high")
+    api.delete("/api/v1/namespaces/ns/pods/full", {"gracePeriodSeconds": 0}).ok()
+    runner.turn(20)
+    placed = sql.fetch("SELECT name FROM pod WHERE node_name <> ''")
+    assert placed == [(first,)]
+    create("stronger", priorityClassName="preempting")
+    runner.turn(20)
+    leaving = sql.fetch("SELECT name FROM pod WHERE deletion_at IS NOT NULL")
+    assert leaving == ([("old",)] if first == "old" else []), (
+        "whom a pod preempts is a matter of stated priorities"
+    )
+
+
 def test_the_report_is_printed_and_bad_questions_are_refused(queue):
     printed = StringIO()
     call_command("waitingtimes", "--by", "namespace", stdout=printed)
     text = printed.getvalue()
     assert text.startswith("Waiting now\nNAMESPACE   PODS")
     assert "Starved" in text
+    (verbs,) = [
+        one["verbs"]
+        for one in queue.get("/apis/stowage.dev/v1").ok()["resources"]
+        if one["name"] == "waitingtimes"
+    ]
+    assert verbs == ["get"], "it answers one object"
     queue.get(f"{TIMES}?by=colour").fails(400, "BadRequest")
     queue.get(f"{TIMES}?goalSeconds=x").fails(400, "BadRequest")
     stranger = Api(make_token("stranger", ["team"]))

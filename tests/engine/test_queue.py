@@ -1,16 +1,20 @@
 """The queue of pending pods: order, backoff, events, nothing lost (R151)."""
 
+from fractions import Fraction
+from functools import partial
+
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from clusterstate.objects.node import Node
 from clusterstate.objects.pod import Pod
 from scheduling.engine.queue import PriorityQueue
-from scheduling.engine.queue.pending import Backoff, PendingPod, Stage
+from scheduling.engine.queue.pending import Backoff, PendingPod, Stage, aged_sort
 from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+from scheduling.framework.plugin_args import MOST_AGE_POINTS
 
 PLAIN = msgspec.convert({}, Pod)
 GATED = msgspec.convert({"spec": {"schedulingGates": [{"name": "g"}]}}, Pod)
@@ -67,6 +71,41 @@ def test_pods_come_by_priority_then_by_time_then_by_id():
     assert ids(q.pop_batch(3.0, 3)) == [3, 2, 4]
     assert ids(q.pop_batch(3.0, 3)) == [5]
     assert q.counts()[Stage.IN_FLIGHT] == 4
+
+
+@given(
+    points=st.integers(1, MOST_AGE_POINTS),
+    pods=st.lists(
+        st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, 400_000_000)), max_size=8
+    ),
+    later=st.integers(0, 4_000_000_000),
+)
+def test_with_ageing_pods_come_by_their_priority_and_the_time_that_they_waited(points, pods, later):
+    """Priorities are worked out at the moment of asking, in fractions; times are microseconds."""
+    begin = 1_760_000_000_000_000
+    now = begin + 400_000_000 + later
+    key = partial(aged_sort, points_per_minute=points)
+    q = queue(sort_key=lambda one, at, since: key(one.priority, at, since))
+    aged = []
+    for number, (priority, after) in enumerate(pods, 1):
+        came = begin + after
+        q.add(pod(number, priority), came / 1_000_000)
+        grown = priority + Fraction(points * (now - came), 60_000_000)
+        aged.append((-grown, came, number))
+    assert ids(q.pop_batch(now / 1_000_000, len(pods))) == [one[2] for one in sorted(aged)]
+
+
+def test_with_ageing_a_pod_that_was_refused_keeps_the_time_that_it_waited():
+    q = queue(sort_key=lambda one, at, since: aged_sort(one.priority, at, since, 60))
+    q.add(pod(1, priority=0), 1000.0)
+    q.pop_batch(1000.0, 1)
+    q.requeue_failed(1, 1000.0)
+    q.add(pod(2, priority=50), 1100.0)
+    assert ids(q.pop_batch(1101.0, 2)) == [1, 2], "101 points against 51"
+    fresh = queue(sort_key=lambda one, at, since: aged_sort(one.priority, at, since, 60))
+    fresh.restore(pod(1, priority=0), q.place(1), 1102.0)
+    fresh.add(pod(2, priority=50), 1100.0)
+    assert ids(fresh.pop_batch(1103.0, 2)) == [1, 2], "after a restart, too"
 
 
 def test_a_pod_that_is_done_is_gone():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from clusterstate.objects.errors import Invalid
 from scheduling.framework.configuration import EXTENSION_POINTS, PluginInfo
 from scheduling.framework.documents import default_configuration, load
+from scheduling.plugins.catalogue import build_framework
 
 V1 = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
@@ -73,6 +74,21 @@ def test_default_arguments_are_filled_in():
     assert args["DefaultPreemption"].min_candidate_nodes_absolute == 100
     assert args["PodTopologySpread"].defaulting_type == "System"
     assert args["NodeAffinity"].empty_node_selector_term == "all"  # C1
+
+
+def test_priorities_grow_only_where_the_configuration_says_so():
+    def framework(text):
+        return build_framework(load(text).profiles[0])
+
+    assert build_framework(default_configuration().profiles[0]).age_points_per_minute == 0
+    config = "[{name: PrioritySort, args: {agePointsPerMinute: %s}}]"
+    assert framework(one_profile(config=config % 7)).age_points_per_minute == 7
+    for bad in ("-1", "x", "1000000001"):
+        ((field, _),) = wrong(one_profile(config=config % bad))
+        assert field == "profiles[0].pluginConfig[0].args.agePointsPerMinute"
+    profile = "- schedulerName: %s\n  pluginConfig: " + config + "\n"
+    differ = f"{V1}profiles:\n{profile % ('a', 1)}{profile % ('b', 2)}"
+    assert wrong(differ) == {("profiles[1].pluginConfig", "FieldValueInvalid")}
 
 
 def test_the_default_scores_all_nodes_and_backs_off_from_one_to_ten_seconds():

@@ -18,9 +18,10 @@ A pod is in one of five stages:
     timers      Timers: when backoffs end, and when a pod is tried in any case
     pending     a pod, its place in the queue, and how heaps name it
 
-*Active* pods come out by the sort key (priority, then time queued), which the pod's id makes total,
-with one exception: pods that were refused before do not all come at once. They are kept by class,
-with their sisters (pods of their class), and
+*Active* pods come out by the sort key (priority, then time queued; where the configuration asks for
+ageing, priority grows with the time since a pod came, ``pending.aged_sort``), which the pod's id
+makes total, with one exception: pods that were refused before do not all come at once. They are
+kept by class, with their sisters (pods of their class), and
 
 * a class that just became active sends one pod, its *probe*; the sisters wait for its outcome;
 * once the probe is placed the class is *open* and its pods come in the order of the key, as fresh
@@ -533,7 +534,7 @@ class PriorityQueue:
 
     def _activate(self, entry: Entry) -> None:
         entry.stage = Stage.ACTIVE
-        self._active.add(entry, self._sort_key(entry.pod, entry.queued_at))
+        self._active.add(entry, self._sort_key(entry.pod, entry.queued_at, entry.since))
 
     def _wait(self, entry: Entry, stage: Stage) -> None:
         """Let the pod wait for an event in ``stage``, UNSCHEDULABLE or GATED."""

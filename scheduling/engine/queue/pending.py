@@ -15,6 +15,7 @@ import msgspec
 from clusterstate.objects.pod import Pod
 
 SCHEDULING_GATES = "SchedulingGates"
+_MICROSECONDS_PER_MINUTE = 60_000_000
 
 
 class Stage(StrEnum):
@@ -67,16 +68,30 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.initial * 2.0 ** min(attempts - 1, 32), self.longest)
 
 
-SortKey = Callable[[PendingPod, float], tuple[float, ...]]
-"""The order of active pods, from the pod and the time it was queued; QueueSort's job."""
+SortKey = Callable[[PendingPod, float, float], tuple[float, ...]]
+"""The order of active pods, from the pod, when it was queued and when it came; QueueSort's job."""
 
 HeldBy = Callable[[PendingPod], str]
 """The name of the PreEnqueue plugin that holds the pod back; empty if it may be tried."""
 
 
-def priority_sort(pod: PendingPod, queued_at: float) -> tuple[float, ...]:
+def priority_sort(pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
     """Return Kubernetes' order: higher priority first, then longer in the queue."""
     return -pod.priority, queued_at
+
+
+def aged_sort(
+    priority: int, queued_at: float, since: float, points_per_minute: int
+) -> tuple[float, ...]:
+    """Return the order by priorities that grow with the time since a pod came first.
+
+    All grow equally fast, so which of two is higher never changes, and a key once given stays
+    right: priority + points * (now - since) is higher where priority - points * since is. In whole
+    numbers of microseconds, since a product of both would not be exact in a float. A pod that came
+    before the clock was set back came at ``queued_at``.
+    """
+    micros = round(min(since, queued_at) * 1_000_000)
+    return points_per_minute * micros - priority * _MICROSECONDS_PER_MINUTE, queued_at
 
 
 def scheduling_gates(pod: PendingPod) -> str:
