@@ -145,8 +145,14 @@ class Batch:
         return self._group("read Pod", _read_pods).add((namespace, name), finish)
 
     def execute(self) -> None:
-        """Do all of it; every ``Deferred`` has its answer afterwards."""
-        for group in self._groups.values():
+        """Do all of it; every ``Deferred`` has its answer afterwards.
+
+        The batch forgets what it did. Each request's environment holds the batch, so that a batch
+        that held the requests would leave them all, with bodies and answers, to the garbage
+        collector.
+        """
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
             group.execute()
 
     def _group(self, what: str, do: Callable[[Sequence[Any]], Sequence[Any]]) -> _Group[Any, Any]:

@@ -8,6 +8,10 @@ the place of the one that has waited longest without a request. TLS handshakes e
 
 One look over all connections each second (``_sweep``) finds what is overdue, so that a request
 costs no timer; it notes when its phase began.
+
+uvicorn hands the head and the body of an answer to the kernel one after the other, which sends two
+packets and wakes the client twice: a tenth of the time that reading an object takes. A small answer
+goes out in one piece (``Protocol.outgoing``, which ``sending.reply`` asks to wait for all of it).
 """
 
 import asyncio
@@ -16,13 +20,14 @@ import resource
 import socket
 import struct
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvloop
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import errors
+from api.scopes import CONNECTION
 from clusterstate.objects.errors import StatusError
 
 HEADER_SECONDS: Final = 10.0
@@ -64,8 +69,55 @@ class TooManyConnections(StatusError):
     code, reason = 503, "ServiceUnavailable"
 
 
+class Outgoing:
+    """A connection's transport, which can hold back what is written until an answer is whole.
+
+    Everything but ``write``, ``close`` and ``abort`` is the transport's own.
+    """
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def hold(self) -> None:
+        """Keep what is written from now on."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Write what was kept, and keep nothing any more."""
+        held, self._held = self._held, None
+        if held:
+            self._transport.write(b"".join(held))
+
+    def write(self, data: bytes) -> None:
+        """Write, now or when what is held back goes."""
+        if self._held is None:
+            self._transport.write(data)
+        else:
+            self._held.append(data)
+
+    def close(self) -> None:
+        """Close behind everything that was written."""
+        self.let_go()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what was held back is lost like what the client has not read."""
+        self._held = None
+        self._transport.abort()
+
+
 class Protocol(HttpToolsProtocol):
     """One connection."""
+
+    outgoing: Outgoing
+    """Where answers go."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -80,7 +132,8 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a new connection, or refuse it when all are in use."""
-        super().connection_made(transport)
+        self.outgoing = Outgoing(transport)
+        super().connection_made(cast("asyncio.Transport", self.outgoing))
         _sweeper(self.loop, self.connections)
         if len(self.connections) > max_connections() and not self._make_room():
             self.refuse(TooManyConnections("too many connections are open"))
@@ -115,7 +168,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request, also one that came in one piece with the one before."""
         super().on_message_begin()
-        self.scope["stowage.connection"] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         if self._phase != _HEADERS:
             self._phase, self._since, self._header_bytes = _HEADERS, self._heard, 0
 

@@ -285,7 +285,7 @@ class Application:
             code, text = health_of()
             body = text.encode()
             length = (b"content-length", str(len(body)).encode())
-            await reply(send, code, [*PLAIN_TEXT, length], body)
+            await reply(scope, send, code, [*PLAIN_TEXT, length], body)
             return
         if scope["path"].rstrip("/") == state_metrics.PATH:
             await self._long(state_metrics.serve, scope, receive, send)
@@ -470,7 +470,7 @@ class Application:
             except asyncio.CancelledError:
                 # The server is told to end, and has waited for its requests as long as it does.
                 # What a thread was given may still be done; nobody waits for it any more.
-                await reply_with(send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
+                await reply_with(scope, send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
                 response = failures.of_scope(scope, error)
@@ -482,7 +482,7 @@ class Application:
         audit.answered(entry, answer[0], request=body, response=answer[2])
         answer[1].append((b"audit-id", audit.id_of(entry)))
         if len(answer[2]) <= SMALL_BYTES:
-            await reply(send, *answer)
+            await reply(scope, send, *answer)
         else:
             with self._budget.held(caller.flow, len(answer[2])):
                 await reply_in_parts(send, *answer)

@@ -24,7 +24,7 @@ import msgspec
 
 from api import connections, errors, wire
 from api.hub import Event, events_of, hub
-from api.scopes import Scope, Send
+from api.scopes import CONNECTION, Scope, Send
 from api.watch import AT_ONCE, CATCH_UP_LIMIT, SLOW_SECONDS, Client, OnThread, wait
 from clusterstate import changes
 from clusterstate.objects.errors import StatusError
@@ -143,7 +143,7 @@ class Outlet:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
-        self._connection: Any = scope.get("stowage.connection")
+        self._connection: Any = scope.get(CONNECTION)
 
     async def begin(self) -> None:
         """Send the headers, and how soon a browser shall come back."""

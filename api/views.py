@@ -27,6 +27,17 @@ logger = structlog.get_logger(__name__)
 Handler = Callable[..., HttpResponseBase]
 
 
+def _forget_frames(error: BaseException | None) -> None:
+    """Have an error that has become an answer hold nothing but its words.
+
+    The frames that it came through hold the view, and those of a batch the error itself, so that
+    none of them would be freed before the garbage collector looks for them.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 class ActionsMixin(ViewSetMixin):
     """Viewsets that are freed at once: DRF's own keep references to themselves.
 
@@ -126,6 +137,7 @@ class StatusView(APIView):
             response = make()
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
             response = self.handle_exception(error)
+            _forget_frames(error)
         return self.finalize_response(request, response)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

@@ -35,7 +35,7 @@ from api import (
 from api.hub import Event, events_of, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
-from api.scopes import Receive, Scope, Send, header, parameters
+from api.scopes import CONNECTION, Receive, Scope, Send, header, parameters
 from clusterstate import changes, lineage
 from clusterstate.access.rules import Attributes
 from clusterstate.changes import ADDED, DELETED, Change
@@ -438,7 +438,7 @@ class Watch:
         self._request = request
         self._send = send
         self._on_thread = on_thread
-        self._connection: Any = scope.get("stowage.connection")
+        self._connection: Any = scope.get(CONNECTION)
         self._writer = Writer(request, counted.sent)
         self._loop = asyncio.get_running_loop()
 

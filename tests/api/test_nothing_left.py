@@ -7,7 +7,7 @@ import weakref
 import pytest
 from rest_framework.response import Response
 
-from api import replies
+from api import replies, serving
 from api.serving import Application
 from tests.api.builders import NODES, PODS, node, pod
 from tests.waiting import until
@@ -71,6 +71,38 @@ def test_requests_are_freed(server, api, monkeypatch, token):
 
         assert len(alive) == TIMES
         until(freed, seconds=10, what=f"{method} {path} {status} is freed")
+
+
+def test_batched_requests_are_freed_without_the_garbage_collector(server, api, monkeypatch):
+    """It would have to look through them in every few hundred requests."""
+    api.post(NODES, node("n")).ok(201)
+    api.post(PODS, pod("kept")).ok(201)
+    alive: list[weakref.ref[object]] = []
+    made = serving.WSGIRequest
+
+    def followed(environ):
+        request = made(environ)
+        alive.append(weakref.ref(request))
+        return request
+
+    monkeypatch.setattr(serving, "WSGIRequest", followed)
+    gc.disable()
+    try:
+        for method, path, body in (
+            ("GET", f"{PODS}/kept", b""),
+            ("GET", f"{PODS}/none", b""),
+            ("POST", PODS, text(MADE)),
+            ("POST", PODS, text(pod("kept"))),
+            ("DELETE", f"{PODS}/none", b""),
+        ):
+            alive.clear()
+            for _ in range(TIMES):
+                server.ask(method, path, api.token, body, content_type="application/json")
+            assert len(alive) == TIMES
+            left = [one for one in alive if one() is not None]
+            assert len(left) <= HELD, (method, path, body)
+    finally:
+        gc.enable()
 
 
 def test_an_answer_has_what_a_response_of_rest_framework_has():

@@ -1,0 +1,53 @@
+"""Answers on the wire: how they are cut into packets."""
+
+import socket
+import struct
+
+import pytest
+
+from tests.api.builders import NODES, PODS, node, pod
+from tests.api.serve import answer, request
+
+DATA_SEGMENTS_IN = 152
+"""Where Linux' ``struct tcp_info`` has the number of segments with data that came."""
+
+
+def packets(connection: socket.socket) -> int:
+    """Return how many packets with data have come."""
+    found = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+    return int(struct.unpack_from("I", found, DATA_SEGMENTS_IN)[0])
+
+
+@pytest.mark.parametrize("path", [f"{PODS}/one", f"{PODS}/none", PODS, "/livez"])
+def test_a_small_answer_comes_in_one_piece(server, api, path):
+    """A second packet would wake the client twice, and cost the server a tenth of its time."""
+    api.post(NODES, node("n")).ok(201)
+    api.post(PODS, pod("one")).ok(201)
+    with server.connect() as connection:
+        for number in range(1, 9):
+            connection.sendall(request("GET", path, api.token))
+            answer(connection)
+            assert packets(connection) == number
+
+
+def test_pipelined_requests_are_answered_in_their_order(server, api):
+    names = [f"p{i}" for i in range(4)]
+    for name in names:
+        api.post(PODS, pod(name)).ok(201)
+    with server.connect() as connection:
+        connection.sendall(b"".join(request("GET", f"{PODS}/{n}", api.token) for n in names))
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK") < len(names):
+            part = connection.recv(1 << 20)
+            assert part
+            received += part
+    found = [received.index(f'"name":"{name}"'.encode()) for name in names]
+    assert found == sorted(found)
+
+
+def test_what_is_written_before_a_connection_closes_arrives(server, api):
+    with server.connect() as connection:
+        connection.sendall(request("GET", "/livez", api.token, connection="close"))
+        code, headers, body = answer(connection)
+        assert (code, headers["connection"], body) == (200, "close", b"ok")
+        assert connection.recv(1) == b""
