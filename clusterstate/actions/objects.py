@@ -13,6 +13,7 @@ from typing import Final
 
 from clusterstate import catalogue
 from clusterstate.actions import deletion, transactions
+from clusterstate.actions.certificates import CertificateWriter
 from clusterstate.actions.deletion import DeleteOptions, Deletion
 from clusterstate.actions.events import EventWriter
 from clusterstate.actions.nodes import NodeWriter
@@ -30,6 +31,7 @@ from clusterstate.objects.meta import Manifest
 from clusterstate.queries.objects import kind_of
 
 _WRITERS: Final[dict[str, Writer]] = {
+    "CertificateSigningRequest": CertificateWriter(),
     "ClusterRole": RoleWriter(),
     "ClusterRoleBinding": BindingWriter(),
     "Event": EventWriter(),

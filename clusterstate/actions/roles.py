@@ -31,7 +31,9 @@ _UNIMPORTANT: Final = frozenset(
 class RoleWriter(Writer):
     """Roles, of a namespace and of the cluster."""
 
-    def permit(self, kind: Kind, new: Manifest, old: Manifest | None, user: User) -> None:
+    def permit(
+        self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
+    ) -> None:
         """Raise Forbidden where a user would give rights that they do not have."""
         if _is_open(new, old, user):
             return
@@ -51,7 +53,9 @@ class RoleWriter(Writer):
 class BindingWriter(Writer):
     """Bindings of roles, of a namespace and of the cluster."""
 
-    def permit(self, kind: Kind, new: Manifest, old: Manifest | None, user: User) -> None:
+    def permit(
+        self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
+    ) -> None:
         """Raise Forbidden where a user would give rights that they do not have."""
         if _is_open(new, old, user):
             return

@@ -56,7 +56,9 @@ class Writer:
         """
         return stored_rows.lock_row(kind, namespace, name)
 
-    def permit(self, kind: Kind, new: Manifest, old: Manifest | None, user: User) -> None:
+    def permit(
+        self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
+    ) -> None:
         """Raise Forbidden where a user who may write such objects may not write this one."""
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
@@ -274,7 +276,7 @@ class Writer:
             old = row.manifest()
             new = object_meta.merge_update(kind, old, change(row.manifest()), subresource)
             admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
-            self.permit(kind, admitted.manifest, old, user)
+            self.permit(kind, admitted.manifest, old, user, subresource)
             new = self.settle(admitted.manifest, old, now)
             kind.strategy.canonicalize(new, old)
             if manager is not None:

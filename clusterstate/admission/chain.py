@@ -5,6 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from clusterstate.admission import (
+    certificate_requests,
     dedicated_nodes,
     default_toleration_seconds,
     extended_resource_toleration,
@@ -159,6 +160,8 @@ def run_mutating(request: Request) -> None:
             node_restriction.admit(request)
     elif kind == "Lease" and settings.node_restriction:
         node_restriction.admit(request)
+    elif kind == "CertificateSigningRequest":
+        certificate_requests.admit(request)
 
 
 def run_validating(request: Request) -> None:

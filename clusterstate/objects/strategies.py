@@ -222,29 +222,47 @@ class JobStrategy(Strategy):
 
 
 class CertificateStrategy(Strategy):
-    """``pkg/registry/certificates/certificates/strategy.go``: each way has its part of the status.
+    """``pkg/registry/certificates/certificates/strategy.go``: what is asked for does not change.
 
-    Approval and denial are written by /approval, the certificate and its failure by /status.
+    All conditions are written by /approval; the certificate and conditions that decide nothing by
+    /status. Who asks is put in by admission (``certificate_requests``).
     """
 
     _DECISIONS: Final = ("Approved", "Denied")
 
+    def prepare_for_create(self, new: Manifest) -> None:
+        """Nothing is decided or signed yet."""
+        new.pop("status", None)
+
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Keep the part of the status that is not written this way."""
+        """Keep what is not written this way."""
         if not subresource:
+            keep(new, old, "spec")
             return
         before, after = old.get("status") or {}, new.get("status") or {}
-        deciding = subresource == "approval"
-
-        def mine(conditions: list[Manifest], *, decisions: bool) -> list[Manifest]:
-            return [one for one in conditions if (one.get("type") in self._DECISIONS) is decisions]
-
-        decided = mine((after if deciding else before).get("conditions") or [], decisions=True)
-        others = mine((before if deciding else after).get("conditions") or [], decisions=False)
-        status = dict(before if deciding else after)
-        if decided or others:
-            status["conditions"] = [*decided, *others]
+        if subresource == "approval":
+            status = dict(before)
+            keep(status, after, "conditions")
+        else:
+            status = dict(after)
+            conditions = self._with_decisions(
+                after.get("conditions") or [], before.get("conditions") or []
+            )
+            if conditions:
+                status["conditions"] = conditions
         new["status"] = status
+
+    def _with_decisions(self, new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
+        """Return the new conditions with the decisions of the old ones, each in its place."""
+        decided = {one.get("type"): one for one in old if one.get("type") in self._DECISIONS}
+        result = []
+        for one in new:
+            kind = one.get("type")
+            if kind not in self._DECISIONS:
+                result.append(one)
+            elif kind in decided:
+                result.append(decided.pop(kind))
+        return [*result, *decided.values()]
 
 
 class ServiceStrategy(Strategy):

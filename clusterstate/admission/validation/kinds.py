@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from clusterstate.admission.validation import (
     access,
+    certificates,
     claims,
     configuration,
     formats,
@@ -61,7 +62,8 @@ def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -
     if old is not None:
         errors = validate_object_meta_update(meta, old.get("metadata") or {})
         if subresource == "status":
-            return errors
+            status_rule = _STATUS_RULES.get(kind)
+            return errors + (status_rule(new, old) if status_rule else [])
     else:
         name: NameCheck = _NAMES.get(kind, formats.dns_subdomain)
         errors = validate_object_meta(meta, namespaced=KINDS[kind].namespaced, name=name)
@@ -451,6 +453,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **jobs.RULES,
     **networking.RULES,
     **storage.RULES,
+    "CertificateSigningRequest": certificates.validate_request,
     "ClusterRole": lambda new, old: access.validate_cluster_role(new),
     "ClusterRoleBinding": access.validate_cluster_role_binding,
     "DaemonSet": _daemon_set,
@@ -469,3 +472,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "Service": _service,
     "StatefulSet": _stateful_set,
 }
+_STATUS_RULES: Final[dict[str, _Rule]] = {
+    "CertificateSigningRequest": certificates.validate_status,
+}
+"""What is asked of a status that is written by itself."""

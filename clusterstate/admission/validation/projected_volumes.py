@@ -3,7 +3,6 @@
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from clusterstate.admission.validation import formats
@@ -21,6 +20,7 @@ from clusterstate.admission.validation.metadata import (
     validate_label_selector,
 )
 from clusterstate.admission.validation.options import PodOptions
+from clusterstate.admission.validation.signers import validate_signer_name
 from clusterstate.admission.validation.volume_files import (
     validate_downward_file,
     validate_key_to_path,
@@ -118,44 +118,6 @@ def _token(source: Manifest, path: str, volume_path: str, options: PodOptions) -
     return errors
 
 
-_SIGNER_FORM: Final = (
-    "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-)
-
-
-def _signer_name(name: str, path: str) -> Errors:
-    """Return what keeps ``name`` from being a signer.
-
-    Rule: pkg/apis/certificates/validation/validation.go ``ValidateSignerName``.
-    """
-    if not name:
-        return [required(path)]
-    parts = name.split("/")
-    if len(parts) != 2:
-        return [invalid(path, name, _SIGNER_FORM)]
-    domain, rest = parts
-    errors: Errors = []
-    if len(domain) > 253:
-        errors.append(too_long(path, domain, 253))
-    errors += _labels_of(domain, formats.dns_label, path)
-    if "." not in domain:
-        detail = "should be a domain with at least two segments separated by dots"
-        errors.append(invalid(path, domain, detail))
-    errors += _labels_of(rest, formats.dns_subdomain, path)
-    longest = 253 + 1 + 253 + 1 + 63
-    if len(name) > longest:
-        errors.append(too_long(path, name, longest))
-    return errors
-
-
-def _labels_of(text: str, check: Callable[[str], formats.Problems], path: str) -> Errors:
-    """Return what is wrong with the first wrong label; the errors of more would look alike."""
-    for label in text.split("."):
-        if problems := check(label):
-            return [invalid(path, text, f'validating label "{label}": {p}') for p in problems]
-    return []
-
-
 def _trust_bundle(source: Manifest, path: str, projection: _Projection) -> Errors:
     errors: Errors = []
     name, signer = source.get("name"), source.get("signerName")
@@ -174,7 +136,7 @@ def _trust_bundle(source: Manifest, path: str, projection: _Projection) -> Error
     elif signer is not None:
         if not signer:
             errors.append(required(f"{path}.signerName", "must be a valid signer name"))
-        errors += _signer_name(signer, f"{path}.signerName")
+        errors += validate_signer_name(signer, f"{path}.signerName")
         errors += validate_label_selector(source.get("labelSelector"), f"{path}.labelSelector")
     else:
         errors.append(required(path, "either name or signerName must be specified"))
@@ -191,7 +153,7 @@ def _trust_bundle_name(name: str) -> tuple[str, ...]:
 
 
 def _pod_certificate(source: Manifest, path: str, projection: _Projection) -> Errors:
-    errors = _signer_name(source.get("signerName") or "", f"{path}.signerName")
+    errors = validate_signer_name(source.get("signerName") or "", f"{path}.signerName")
     key_type = source.get("keyType") or ""
     if key_type not in _KEY_TYPES:
         errors.append(not_supported(f"{path}.keyType", key_type, _KEY_TYPES))
