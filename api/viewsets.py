@@ -288,9 +288,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
             return self._apply(request, request.data)
         warnings: Texts = []
         mode = request.query_params.get("fieldValidation", "")
+        twice = self._twice(request)
 
         def patched(current: Manifest) -> Manifest:
-            manifest, found = wire.manifest(strip_nulls(change(current)), target.kind, mode)
+            manifest, found = wire.patched(
+                strip_nulls(change(current)), target.kind, mode, twice, current
+            )
             warnings[:] = found
             metadata = metadata_of(manifest)
             put_namespace(metadata, target.namespace)
@@ -562,10 +565,12 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def _manifest(self, request: Request, value: Any) -> tuple[Manifest, Texts]:
         """Return the object in a body, whose value is ``value``, and warnings about its fields."""
         mode = request.query_params.get("fieldValidation", "")
-        wrong: Texts = []
-        if mode:
-            wrong = wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode)
-        return wire.manifest(value, self.target.kind, mode, wrong)
+        return wire.manifest(value, self.target.kind, mode, self._twice(request))
+
+    def _twice(self, request: Request) -> Texts:
+        """Return the fields that stand twice in the body, where the client wants to know them."""
+        mode = request.query_params.get("fieldValidation", "")
+        return wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode) if mode else []
 
     def _limit(self, request: Request) -> None:
         if len(request.body) > MAX_OBJECT_BYTES:

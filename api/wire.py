@@ -13,15 +13,27 @@ from typing import Any
 import msgspec
 
 from api import parsers
-from clusterstate.objects import reading
+from clusterstate.objects import patching, reading
 from clusterstate.objects.errors import BadRequest
 from clusterstate.objects.kind import Kind
 from clusterstate.objects.meta import Manifest
-from clusterstate.objects.schema import check_types, is_plain, type_problem, unknown_fields
+from clusterstate.objects.schema import (
+    check_types,
+    is_plain,
+    paths_of,
+    type_problem,
+    unknown_fields,
+)
 
 encode = msgspec.json.Encoder().encode
 
 _VALIDATIONS = frozenset({"", "Warn", "Strict"})
+_IN_JSON = frozenset(
+    {
+        parsers.JSON, parsers.APPLY, patching.JSON_PATCH, patching.MERGE_PATCH,
+        patching.STRATEGIC_MERGE_PATCH,
+    }
+)  # fmt: skip
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
@@ -50,22 +62,31 @@ def integer(text: str | None, name: str) -> int | None:
 
 
 def repeated(raw: bytes, content_type: str | None, mode: str) -> list[str]:
-    """Return what to say of fields that stand twice in a JSON body, if ``mode`` asks for that.
+    """Return the paths of fields that stand twice in a body in JSON, if ``mode`` asks for them.
 
-    Without the parameter this check is skipped, since it takes longer than all other reading.
+    An apply may be JSON, too, which is YAML. Without the parameter this check is skipped, since it
+    takes longer than all other reading.
     """
-    if mode not in ("Strict", "Warn") or parsers.media_type(content_type) != parsers.JSON:
+    if mode not in ("Strict", "Warn"):
         return []
-    return [f'duplicate field "{path}"' for path in reading.repeated_fields(raw)]
+    media_type = parsers.media_type(content_type)
+    if media_type == parsers.APPLY and not raw.lstrip().startswith(b"{"):
+        return []
+    if media_type not in _IN_JSON:
+        return []
+    try:
+        return reading.repeated_fields(raw)
+    except ValueError:
+        return []  # YAML that begins with a brace
 
 
 def manifest(
-    value: Any, kind: Kind, field_validation: str = "", wrong: Sequence[str] = ()
+    value: Any, kind: Kind, field_validation: str = "", twice: Sequence[str] = ()
 ) -> tuple[Manifest, list[str]]:
     """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
 
-    ``kind`` and ``apiVersion`` are filled in when absent. ``wrong`` is what is wrong with the text
-    of the body (``repeated``), reported together with unknown fields.
+    ``kind`` and ``apiVersion`` are filled in when absent. ``twice`` are the fields that stand twice
+    in the body (``repeated``), reported together with unknown ones.
 
     Raises:
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
@@ -76,11 +97,30 @@ def manifest(
         # Where a kind has none of its own, nothing else would look at what the field holds.
         if field in result and not isinstance(result[field], dict):
             raise BadRequest(f"{field}: expected an object")
-    if not wrong and field_validation in _VALIDATIONS and is_plain(kind.name, result):
+    if not twice and field_validation in _VALIDATIONS and is_plain(kind.name, result):
         return result, []
     check_types(kind.name, result)
     quantities_as_text(result, kind.wire_type)
-    return result, validate_fields(result, kind, field_validation, wrong)
+    return result, validate_fields(result, kind, field_validation, twice)
+
+
+def patched(
+    value: Any, kind: Kind, field_validation: str, twice: Sequence[str], current: Manifest
+) -> tuple[Manifest, list[str]]:
+    """Return what a patch made of ``current`` as a manifest of ``kind``, and warnings.
+
+    ``twice`` are the fields that stand twice in the patch. An unknown field that is stored already
+    is not the patch's fault.
+    """
+    result, _ = manifest(value, kind, "Ignore")
+    if field_validation == "Ignore":
+        return result, []
+    told = [f'duplicate field "{path}"' for path in twice]
+    unknown = unknown_fields(kind.name, result)
+    if unknown:
+        stored = set(unknown_fields(kind.name, current))
+        told += [f'unknown field "{path}"' for path in unknown if path not in stored]
+    return result, _tell(told, kind, field_validation)
 
 
 def typed(value: Any, name: str, *api_versions: str) -> Manifest:
@@ -188,20 +228,31 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
-def validate_fields(value: Manifest, kind: Kind, mode: str, wrong: Sequence[str] = ()) -> list[str]:
-    """Return one warning per unknown field behind those in ``wrong``; none if ``mode`` is Ignore.
+def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Sequence[str] = ()) -> list[str]:
+    """Return a warning for each unknown field and each in ``twice``; none if ``mode`` is Ignore.
+
+    They stand in the order of the fields, as kube-apiserver names them.
 
     Raises:
         BadRequest: ``mode`` is ``Strict`` and a field is unknown, or ``mode`` is no known word.
     """
     if mode == "Ignore":
         return []
+    told = {path: f'unknown field "{path}"' for path in unknown_fields(kind.name, value)}
+    if twice:
+        for path in twice:
+            told.setdefault(path, f'duplicate field "{path}"')
+        told = {path: told[path] for path in paths_of(value) if path in told} | told
+    return _tell(list(told.values()), kind, mode)
+
+
+def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:
+    """Return what was found wrong with fields, or refuse the object for it."""
     if mode not in _VALIDATIONS:
         raise BadRequest(
             f'invalid value "{mode}" for fieldValidation: '
             'supported values: "Ignore", "Warn", "Strict"'
         )
-    found = [*wrong, *(f'unknown field "{path}"' for path in unknown_fields(kind.name, value))]
     if found and mode == "Strict":
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '

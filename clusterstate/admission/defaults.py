@@ -350,6 +350,10 @@ def default_service(service: Manifest) -> None:
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if spec["type"] == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
+        balancer = (service.get("status") or {}).get("loadBalancer") or {}
+        for ingress in balancer.get("ingress") or ():
+            if ingress.get("ip"):
+                ingress.setdefault("ipMode", "VIP")
 
 
 def _template(spec: Manifest) -> None:

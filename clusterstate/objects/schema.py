@@ -124,6 +124,18 @@ def unknown_paths(value: Any, wire_type: type[msgspec.Struct]) -> list[str]:
     return [] if _known(value, shape) else list(_unknown(value, shape, ""))
 
 
+def paths_of(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all fields of ``value``, in their order."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            where = f"{path}.{key}" if path else key
+            yield where
+            yield from paths_of(child, where)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from paths_of(child, f"{path}[{index}]")
+
+
 @cache
 def _shape_of(wire_type: type[msgspec.Struct]) -> _Shape:
     return _shape(msgspec.inspect.type_info(wire_type), {})

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, node, pod
-from tests.api.conftest import MERGE, STRATEGIC
+from tests.api.conftest import APPLY, MERGE, STRATEGIC
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -286,3 +286,55 @@ def test_a_field_that_stands_twice_is_told(api):
     assert replaced.fails(400, "BadRequest")["message"].count("duplicate field") == 2
     once = json.dumps(json.loads(TWICE)).encode()
     api.put(f"{PODS}/d?fieldValidation=Strict", once).ok()
+
+
+WITH_BOTH = (
+    b'{"metadata":{"name":"d"},"spec":{"unknown":"1","replicas":2,"replicas":3,'
+    b'"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},'
+    b'"spec":{"containers":[{"name":"c","image":"i","other":1,"image":"j"}]}}}}'
+)
+
+
+def test_unknown_fields_and_those_that_stand_twice_are_told_in_their_order(api):
+    refused = api.post(f"{DEPLOYMENTS}?fieldValidation=Strict", WITH_BOTH).fails(400, "BadRequest")
+    assert refused["message"].endswith(
+        'strict decoding error: unknown field "spec.unknown", duplicate field "spec.replicas", '
+        'duplicate field "spec.template.spec.containers[0].image", '
+        'unknown field "spec.template.spec.containers[0].other"'
+    )
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC, APPLY])
+def test_what_stands_twice_in_a_patch_is_told(api, content_type):
+    api.post(DEPLOYMENTS, deployment("d")).ok(201)
+    query = f"{DEPLOYMENTS}/d?fieldValidation=Strict&fieldManager=test"
+    body = b'{"spec":{"unknown":"1","paused":true,"paused":false}}'
+    refused = api.patch(query, body, content_type=content_type).fails(400, "BadRequest")
+    assert 'duplicate field "spec.paused"' in refused["message"]
+    assert 'unknown field "spec.unknown"' in refused["message"]
+    assert "paused" not in api.get(f"{DEPLOYMENTS}/d").ok()["spec"]
+
+
+def test_a_patch_is_not_refused_for_an_unknown_field_that_was_there_before(api):
+    body = deployment("d")
+    body["spec"]["ours"] = 1
+    api.post(f"{DEPLOYMENTS}?fieldValidation=Ignore", body).ok(201)
+    one = f"{DEPLOYMENTS}/d?fieldValidation=Strict"
+    answer = api.patch(one, {"spec": {"replicas": 3}}, content_type=STRATEGIC)
+    assert answer.ok()["spec"]["replicas"] == 3
+    refused = api.patch(one, {"spec": {"theirs": 1}}).fails(400, "BadRequest")
+    assert refused["message"].endswith('strict decoding error: unknown field "spec.theirs"')
+
+
+# ------------------------------------------------------------------------------ balancers
+
+
+def test_the_address_of_a_balancer_has_a_mode(api):
+    services = "/api/v1/namespaces/ns/services"
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    api.post(services, {"metadata": {"name": "s"}, "spec": spec}).ok(201)
+    status = {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}, {"hostname": "a.example.org"}]}}
+    told = api.patch(f"{services}/s/status", {"status": status}).ok()["status"]
+    assert told["loadBalancer"]["ingress"] == [
+        {"ip": "203.0.113.1", "ipMode": "VIP"}, {"hostname": "a.example.org"},
+    ]  # fmt: skip
