@@ -248,6 +248,13 @@ def test_the_status_counts_nodes_by_their_oldest_daemon():
     assert due_at is None
 
 
+def test_conditions_that_others_set_are_kept():
+    owner = daemon_set()
+    owner["status"] = {"conditions": [{"type": "Theirs", "status": "True"}]}
+    found, _ = rules.status(owner, {"a": RUNS}, [daemon("a")], hash_=NEW, now=NOW)
+    assert found["conditions"] == [{"type": "Theirs", "status": "True"}]
+
+
 def test_what_is_ready_for_too_short_a_time_is_not_available_yet():
     patient = daemon_set(minReadySeconds=10)
     found, due_at = rules.status(patient, {"a": RUNS}, [daemon("a")], hash_=NEW, now=after(3))

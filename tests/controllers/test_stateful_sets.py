@@ -97,6 +97,20 @@ def test_pods_come_one_after_the_other_and_leave_in_reverse():
     assert sorted(images()) == ["db-0"]
 
 
+def test_conditions_that_others_set_are_kept():
+    make_agent("n")
+    make_set()
+    theirs = [{"type": "Theirs", "status": "True"}]
+
+    def changed(one):
+        return {**one, "status": {"replicas": 0, "conditions": theirs}}
+
+    objects.update("StatefulSet", "default", "db", changed, subresource="status", now=NOW)
+    settle()
+    status = get()["status"]
+    assert (status["readyReplicas"], status["conditions"]) == (3, theirs)
+
+
 def test_one_that_is_not_ready_holds_up_those_after_it():
     make_agent("n")
     make_set()
