@@ -123,6 +123,16 @@ _BODIES: Final[dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 _CONDITIONS: Final = {"conditions": [{"type": "X", "status": "True"}]}
 _STATUSES: Final[dict[str, dict[str, Any]]] = {
+    "CertificateSigningRequest": {
+        "conditions": [
+            {
+                "type": "X",
+                "status": "True",
+                "lastUpdateTime": "2026-01-01T00:00:00Z",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+    },
     "CronJob": {"lastScheduleTime": "2026-01-01T00:00:00Z"},
     "Ingress": {"loadBalancer": {"ingress": [{"ip": "10.1.2.3"}]}},
     "Namespace": {"phase": "Active", **_CONDITIONS},
