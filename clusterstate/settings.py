@@ -149,6 +149,7 @@ CONTROLLERS = environment.chosen(
         "cronjob",
         "horizontalpodautoscaler",
         "endpointslice",
+        "endpointslicemirroring",
         "endpoint",
     ),
 )

@@ -76,6 +76,12 @@ CONTROLLER_ROLES: Final[dict[str, tuple[Rule, ...]]] = {
         _on("create delete get list patch update watch", "discovery.k8s.io", "endpointslices"),
         *_EVENTS,
     ),
+    "endpointslicemirroring-controller": (
+        _on("get list watch", "", "endpoints services"),
+        _on("update", "", "services/finalizers endpoints/finalizers"),
+        _on("create delete get list patch update watch", "discovery.k8s.io", "endpointslices"),
+        *_EVENTS,
+    ),
     "generic-garbage-collector": (
         Rule(("delete", "get", "list", "patch", "update", "watch"), ("*",), ("*",)),
         *_EVENTS,

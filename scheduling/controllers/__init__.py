@@ -14,6 +14,7 @@
     runtime_classes    the gate of pods that wait for their RuntimeClass
     quotas             the status of ResourceQuotas
     operations         plans that were applied, carried out step by step
+    by_namespace       the pass of those that work namespace by namespace
     manager            runs those that need a look once a second
 
 A ``rules`` module is pure: state and time in, verdict out, with the Kubernetes file that it

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.controllers.endpoints import legacy, slices
+from scheduling.controllers.endpoints import legacy, mirrors, slices
 from scheduling.controllers.endpoints.targets import PodPort, Target
 
 ZONES = {"n1": "a", "n2": "b", "n3": ""}
@@ -32,11 +32,14 @@ def carried_out(plan, present=(), of=None):
         if one["metadata"]["uid"] not in gone
     ]
     for number, made in enumerate(plan.create):
-        new = slices.new_slice(of or service(), "IPv4", made)
+        new = slices.new_slice("ns", slices.marks_of(of or service()), "IPv4", made)
         new["metadata"]["uid"] = f"new{len(present)}-{number}"
         left.append(new)
     for one in left:
-        one["metadata"] = {**one["metadata"], "labels": slices.labels_of(of or service())}
+        one["metadata"] = {
+            **one["metadata"],
+            "labels": dict(slices.marks_of(of or service()).labels),
+        }
     return left
 
 
@@ -138,7 +141,7 @@ def test_labels_of_the_service_are_those_of_its_slices():
     headless = service(clusterIP="None")
     plan = planned(there, [target(1)], headless)
     assert [one["metadata"]["uid"] for one, _ in plan.update] == ["new0-0"]
-    assert slices.labels_of(headless)[slices.HEADLESS] == ""
+    assert slices.marks_of(headless).labels[slices.HEADLESS] == ""
 
 
 @pytest.mark.parametrize(
@@ -180,3 +183,72 @@ def test_a_host_has_a_name_in_the_domain_of_its_service():
     stranger = target(2, hostname="web-1", subdomain="db")
     (made,) = planned([], [named, stranger]).create
     assert [one.get("hostname") for one in made["endpoints"]] == ["web-0", None]
+
+
+# Endpoints that somebody wrote ------------------------------------------------------------------
+
+
+def by_hand(*subsets, **metadata):
+    return {"metadata": {"name": "web", "namespace": "ns", "uid": "e", **metadata},
+            "subsets": list(subsets)}  # fmt: skip
+
+
+def subset(*addresses, waiting=(), port=80):
+    return {
+        "addresses": [{"ip": one} for one in addresses],
+        "notReadyAddresses": [{"ip": one} for one in waiting],
+        "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+    }
+
+
+def shown(plan):
+    return [
+        (one["addresses"][0], one["conditions"]["ready"], made["ports"][0]["port"])
+        for made in plan.create
+        for one in made["endpoints"]
+    ]
+
+
+def test_each_subset_is_shown_with_its_ports_and_each_family_by_itself():
+    written = by_hand(
+        subset("10.0.0.1", "fd00::1", waiting=["10.0.0.2"]), subset("10.0.0.3", port=81)
+    )
+    plan = mirrors.plan(written, [], "IPv4")
+    assert shown(plan) == [("10.0.0.1", True, 80), ("10.0.0.2", False, 80), ("10.0.0.3", True, 81)]
+    assert shown(mirrors.plan(written, [], "IPv6")) == [("fd00::1", True, 80)]
+
+
+def test_slices_of_endpoints_have_their_labels_and_annotations():
+    written = by_hand(
+        subset("10.0.0.1"), labels={"team": "a"},
+        annotations={"why": "so", "endpoints.kubernetes.io/last-change-trigger-time": "t"},
+    )  # fmt: skip
+    (made,) = mirrors.plan(written, [], "IPv4").create
+    metadata = slices.new_slice("ns", mirrors.marks_of(written), "IPv4", made)["metadata"]
+    assert metadata["labels"] == {
+        "team": "a", slices.SERVICE_NAME: "web", slices.MANAGED_BY: mirrors.CONTROLLER,
+    }  # fmt: skip
+    assert metadata["annotations"] == {"why": "so"}
+    assert (metadata["generateName"], metadata["ownerReferences"][0]["kind"]) == (
+        "web-",
+        "Endpoints",
+    )
+
+
+def test_a_thousand_addresses_of_a_subset_are_shown():
+    written = by_hand(
+        subset(*(f"10.0.{n // 250}.{n % 250 + 1}" for n in range(1100)), waiting=["10.9.9.9"])
+    )
+    plan = mirrors.plan(written, [], "IPv4")
+    assert [len(made["endpoints"]) for made in plan.create] == [100] * 10
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"labels": {mirrors.SKIP: "true"}},
+     {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}},
+     {"deletionTimestamp": "2026-01-01T00:00:00Z"}],
+)  # fmt: skip
+def test_some_endpoints_are_not_shown(metadata):
+    assert not mirrors.is_mirrored(by_hand(**metadata))
+    assert mirrors.is_mirrored(by_hand())

@@ -33,6 +33,13 @@ def report(name, address, *, ready=True):
     objects.update("Pod", "default", name, changed, subresource="status", now=NOW)
 
 
+def label_pod(name, **labels):
+    def changed(pod):
+        return {**pod, "metadata": {**pod["metadata"], "labels": labels}}
+
+    objects.update("Pod", "default", name, changed, now=NOW)
+
+
 def slices_of(name="web"):
     found = [decode_object(one) for one in list_page("EndpointSlice", "default").items]
     return [one for one in found if one["metadata"]["labels"].get(SERVICE_NAME) == name]
@@ -176,3 +183,82 @@ def test_a_namespace_of_very_many_pods_is_looked_at_less_often(cluster, monkeypa
     assert addresses() == ["10.1.0.1", "10.1.0.2"]
     assert follower.follow(after(2)) == 2  # the slice and the older Endpoints
     assert addresses() == ["10.1.0.2", "10.1.0.9"]
+
+
+def test_several_labels_choose_who_has_all_of_them(cluster):
+    for name, app in (("p1", "web"), ("other", "db")):
+        label_pod(name, app=app, tier="front")
+    make_service(selector={"app": "web", "tier": "front"})
+    make_service("all", selector={"tier": "front"})
+    for name, address in (("p1", "10.1.0.1"), ("p2", "10.1.0.2"), ("other", "10.1.0.3")):
+        report(name, address)
+    follower.follow(NOW)
+    assert addresses() == ["10.1.0.1"]
+    assert addresses("all") == ["10.1.0.1", "10.1.0.3"]
+
+
+# Endpoints that somebody wrote ------------------------------------------------------------------
+
+
+def write_endpoints(*addresses, name="web", **metadata):
+    subsets = [{"addresses": [{"ip": one} for one in addresses], "ports": [{"port": 80}]}]
+    manifest = {"metadata": {"name": name, **metadata}, "subsets": subsets}
+    if find_object("Endpoints", "default", name) is None:
+        objects.create("Endpoints", "default", manifest, now=NOW)
+        return
+
+    def changed(old):
+        return {**old, "subsets": subsets}
+
+    objects.update("Endpoints", "default", name, changed, now=NOW)
+
+
+def test_slices_show_the_endpoints_of_a_service_without_selector(cluster):
+    """The steps of Kubernetes' conformance test of its mirroring controller."""
+    make_service(selector={})
+    write_endpoints("10.1.2.3")
+    follower.follow(NOW)
+    (one,) = slices_of()
+    assert [each["addresses"] for each in one["endpoints"]] == [["10.1.2.3"]]
+    assert one["ports"] == [{"name": "", "port": 80, "protocol": "TCP"}]
+    write_endpoints("10.2.3.4")
+    follower.follow(NOW)
+    (same,) = slices_of()
+    assert same["metadata"]["uid"] == one["metadata"]["uid"]
+    assert [each["addresses"] for each in same["endpoints"]] == [["10.2.3.4"]]
+    assert follower.follow(NOW) == 0
+    objects.delete("Endpoints", "default", "web", now=NOW)
+    follower.follow(NOW)
+    assert slices_of() == []
+
+
+@pytest.mark.parametrize("why", ["no service", "a selector", "left to others"])
+def test_other_endpoints_are_not_shown(cluster, settings, why):
+    if why == "left to others":
+        settings.CONTROLLERS = ("endpointslice", "endpoint")
+    if why != "no service":
+        make_service(selector={"app": "nobody"} if why == "a selector" else {})
+    write_endpoints("10.1.2.3")
+    follower.follow(NOW)
+    assert [
+        one for part in slices_of() for one in part.get("endpoints") or () if one["addresses"]
+    ] == []
+
+
+def test_what_was_shown_goes_with_the_service_or_its_selector(cluster):
+    make_service(selector={})
+    write_endpoints("10.1.2.3")
+    follower.follow(NOW)
+    theirs = decode_object(
+        objects.create(
+            "EndpointSlice",
+            "default",
+            {"metadata": {"name": "own", "labels": {SERVICE_NAME: "web"}}, "addressType": "IPv4",
+             "endpoints": []},
+            now=NOW,
+        ).manifest
+    )  # fmt: skip
+    assert len(slices_of()) == 2
+    objects.delete("Service", "default", "web", now=NOW)
+    follower.follow(NOW)
+    assert [one["metadata"]["name"] for one in slices_of()] == [theirs["metadata"]["name"]]

@@ -30,6 +30,10 @@ HEADLESS: Final = "service.kubernetes.io/headless"
 _RESERVED: Final = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 
 
+Wanted = dict[Ports, dict[str, Manifest]]
+"""Endpoints by the ports that they serve and by their keys (``key_of``)."""
+
+
 class Plan(msgspec.Struct):
     """What to do: content of new slices, slices with their new content, slices to delete.
 
@@ -41,45 +45,85 @@ class Plan(msgspec.Struct):
     delete: list[Manifest] = []
 
 
-def is_mine(one: Manifest, service_name: str) -> bool:
-    """Return whether a slice is one that this controller keeps for a Service."""
-    labels = one["metadata"].get("labels") or {}
-    return labels.get(MANAGED_BY) == CONTROLLER and labels.get(SERVICE_NAME) == service_name
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """What all slices of an object have in common: name, owner, labels and annotations.
+
+    ``annotations`` is ``None`` where a slice keeps those that it has.
+    """
+
+    name: str
+    owner: Manifest
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] | None = None
 
 
-def labels_of(service: Manifest) -> dict[str, str]:
-    """Return the labels of a Service's slices: its own, and those by which they are found."""
-    own: Mapping[str, str] = service["metadata"].get("labels") or {}
+def by_service(present: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    """Return slices by the Service that they say they belong to; others are left out."""
+    found: dict[str, list[Manifest]] = {}
+    for one in present:
+        name = (one["metadata"].get("labels") or {}).get(SERVICE_NAME)
+        if name:
+            found.setdefault(name, []).append(one)
+    return found
+
+
+def is_mine(one: Manifest, keeper: str = CONTROLLER) -> bool:
+    """Return whether a slice is one that this controller keeps, or another one."""
+    return (one["metadata"].get("labels") or {}).get(MANAGED_BY) == keeper
+
+
+def marks_of(service: Manifest) -> Marks:
+    """Return what a Service's slices have: its own labels, and those by which they are found."""
+    metadata = service["metadata"]
+    own: Mapping[str, str] = metadata.get("labels") or {}
     labels = {key: value for key, value in own.items() if key not in _RESERVED}
     if is_headless(service):
         labels[HEADLESS] = ""
-    return labels | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: CONTROLLER}
+    return Marks(
+        name=metadata["name"],
+        owner=owned_by("Service", metadata),
+        labels=labels | {SERVICE_NAME: metadata["name"], MANAGED_BY: CONTROLLER},
+    )
 
 
-def new_slice(service: Manifest, family: str, made: Manifest) -> Manifest:
+def owned_by(kind: str, metadata: Manifest) -> Manifest:
+    """Return the reference to the object that a slice goes with."""
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def new_slice(namespace: str, marks: Marks, family: str, made: Manifest) -> Manifest:
     """Return the manifest of a new slice with a content."""
-    metadata = service["metadata"]
+    metadata: Manifest = {
+        "generateName": f"{marks.name}-",
+        "namespace": namespace,
+        "labels": dict(marks.labels),
+        "ownerReferences": [marks.owner],
+    }
+    if marks.annotations:
+        metadata["annotations"] = dict(marks.annotations)
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {
-            "generateName": f"{metadata['name']}-",
-            "namespace": metadata["namespace"],
-            "labels": labels_of(service),
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Service",
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
-        },
+        "metadata": metadata,
         "addressType": family,
         **made,
     }
+
+
+def changed(old: Manifest, made: Manifest, marks: Marks) -> Manifest:
+    """Return a slice with another content."""
+    metadata = {**old["metadata"], "labels": dict(marks.labels)}
+    if marks.annotations is not None:
+        metadata.pop("annotations", None)
+        metadata |= {"annotations": dict(marks.annotations)} if marks.annotations else {}
+    return {**old, **made, "metadata": metadata}
 
 
 def plan(
@@ -94,10 +138,25 @@ def plan(
     ``present``: the Service's slices. ``zones`` has an entry for each node, empty where it has no
     zone.
     """
-    wanted: dict[Ports, dict[str, Manifest]] = {}
+    wanted: Wanted = {}
     for target in chosen(service, targets, zones, family):
         endpoint = _endpoint(service, target, zones, family)
         wanted.setdefault(ports_of(service, target), {})[target.uid] = endpoint
+    return arrange(wanted, present, marks_of(service), family, keeps_empty=True)
+
+
+def arrange(
+    wanted: Wanted,
+    present: Iterable[Manifest],
+    marks: Marks,
+    family: str,
+    *,
+    keeps_empty: bool,
+) -> Plan:
+    """Return what brings the slices of a family that are present to the endpoints that are wanted.
+
+    ``keeps_empty``: where there are no endpoints, one slice says so.
+    """
     by_ports: dict[Ports, list[Manifest]] = {}
     for one in present:
         if one.get("addressType") == family:
@@ -108,17 +167,16 @@ def plan(
         slices = by_ports.get(ports, [])
         number += len(slices)
         _fill(made, ports, slices, wanted.get(ports, {}))
-    if not made.create and len(made.delete) == number:
+    if keeps_empty and not made.create and len(made.delete) == number:
         _keep_an_empty_one(made)
     while made.create and made.delete:
         made.update.append((made.delete.pop(), made.create.pop()))
-    labels = labels_of(service)
-    changed = {one["metadata"]["uid"] for one, _ in made.update}
-    changed |= {one["metadata"]["uid"] for one in made.delete}
+    seen = {one["metadata"]["uid"] for one, _ in made.update}
+    seen |= {one["metadata"]["uid"] for one in made.delete}
     for slices in by_ports.values():
         for one in slices:
-            metadata = one["metadata"]
-            if metadata["uid"] not in changed and metadata.get("labels") != labels:
+            same = one["metadata"]["uid"] in seen
+            if not same and changed(one, {}, marks)["metadata"] != one["metadata"]:
                 made.update.append((one, content(_ports_in(one), one.get("endpoints") or [])))
     return made
 
@@ -162,7 +220,7 @@ def _fill(
     changed: list[tuple[Manifest, list[Manifest]]] = []
     for one in slices:
         before = one.get("endpoints") or []
-        kept = [left.pop(uid) for entry in before if (uid := _uid(entry)) in left]
+        kept = [left.pop(key) for entry in before if (key := key_of(entry)) in left]
         (held if kept == before else changed).append((one, kept))
     rest = list(left.values())
     for _, kept in changed:
@@ -202,8 +260,10 @@ def _keep_an_empty_one(made: Plan) -> None:
     made.create.append(content((), ()))
 
 
-def _uid(endpoint: Manifest) -> str:
-    return str((endpoint.get("targetRef") or {}).get("uid") or "")
+def key_of(endpoint: Manifest) -> str:
+    """Return what tells an endpoint from others: its pod, or else its address."""
+    uid = (endpoint.get("targetRef") or {}).get("uid")
+    return str(uid or next(iter(endpoint.get("addresses") or ()), ""))
 
 
 def _endpoint(service: Manifest, target: Target, zones: Mapping[str, str], family: str) -> Manifest:

@@ -1,22 +1,21 @@
 """Which namespaces the workload controllers look at, in which order, and when again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 from django.conf import settings
 
-from clusterstate import changes, locks, memory
-from clusterstate.actions import aside, controller_state
+from clusterstate import locks, memory
+from clusterstate.actions import aside
 from clusterstate.actions.aside import Which
-from clusterstate.objects import document
 from clusterstate.objects.actor import acting, controller
 from clusterstate.objects.meta import Manifest
-from clusterstate.queries.controllers import PendingWork, stored_state
-from clusterstate.queries.namespaces import changed_namespaces
+from clusterstate.queries.controllers import PendingWork
 from clusterstate.queries.workloads import namespaces_of_pods_of, namespaces_with
+from scheduling.controllers import by_namespace
 from scheduling.controllers.workloads import (
     autoscalers,
     cron_jobs,
@@ -33,8 +32,6 @@ from scheduling.controllers.workloads.world import World, daemon_nodes
 logger = structlog.get_logger(__name__)
 
 NAME: Final = "workloads"
-_CLUSTER: Final = ""
-"""The namespace, in the log, of objects that have none."""
 _ROUNDS: Final = 3
 """Steps in a pass: what a Deployment wants of a ReplicaSet is done before the next second."""
 
@@ -105,11 +102,7 @@ memory.when_replaced(_known_nodes.clear)
 
 def must_look_again(seen: PendingWork, now: datetime) -> bool:
     """Return whether a workload waits for nothing but the time."""
-    return bool(_due(seen.states.get(NAME, {}), now))
-
-
-def _due(kept: Mapping[str, str], now: datetime) -> list[str]:
-    return [name for name, at in kept.items() if document.parse_time(at) <= now]
+    return by_namespace.is_due(NAME, seen, now)
 
 
 def _at_work() -> list[_Step]:
@@ -128,40 +121,26 @@ def follow(now: datetime) -> int:
 
 
 def _pass(now: datetime) -> int:
-    cursor = controller_state.cursor(NAME)
-    kept: dict[str, Any] = stored_state(NAME)
-    before = dict(kept)
-    mark = changes.watermark()
     kinds = [step.kind for step in _at_work()]
-    present = set(namespaces_with(kinds))
-    if "Job" in kinds:  # its pods have to be let go after it, too
-        present |= namespaces_of_pods_of("Job", cursor, mark)
-    followed = ("Pod", "Node", *dict.fromkeys([*kinds, "ReplicaSet"]))
-    if cursor is None or (found := changed_namespaces(cursor, mark, followed)) is None:
-        chosen = present
-        if _DAEMONS in kinds:
-            _are_nodes_others()
-    else:
-        chosen = present & {*found, *_due(kept, now)}
-        if _CLUSTER in found and _DAEMONS in kinds and _are_nodes_others():
-            chosen |= set(namespaces_with([_DAEMONS]))
-    for namespace in sorted(chosen):
-        done = aside.each(
-            NAME,
-            [namespace],
-            lambda names: sync(names[0], now),
-            which=lambda name: Which("Namespace", name=name),
-            now=now,
-        )
-        kept.pop(namespace, None)
-        if done and done[0] is not None:
-            kept[namespace] = done[0].isoformat()
-    kept = {name: at for name, at in kept.items() if name in present}
-    if kept != before:
-        controller_state.set_state(NAME, kept)
-    if cursor is None or mark > cursor:
-        controller_state.set_cursor(NAME, mark)
-    return len(chosen)
+
+    def present(cursor: int | None, mark: int) -> set[str]:
+        found = set(namespaces_with(kinds))
+        if "Job" in kinds:  # its pods have to be let go after it, too
+            found |= namespaces_of_pods_of("Job", cursor, mark)
+        return found
+
+    def moved() -> set[str]:
+        others = _DAEMONS in kinds and _are_nodes_others()
+        return set(namespaces_with([_DAEMONS])) if others else set()
+
+    return by_namespace.follow(
+        NAME,
+        now,
+        kinds=("Pod", "Node", *dict.fromkeys([*kinds, "ReplicaSet"])),
+        present=present,
+        moved=moved,
+        sync=lambda namespace: sync(namespace, now),
+    )
 
 
 def _are_nodes_others() -> bool:

@@ -1,0 +1,109 @@
+"""EndpointSlices that show the Endpoints somebody wrote for a Service without a selector.
+
+Proxies read slices alone; older programs and people write Endpoints. Pure. Rules:
+endpointslicemirroring_controller.go, reconciler.go and utils.go of
+pkg/controller/endpointslicemirroring, v1.36.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.endpoints.slices import (
+    MANAGED_BY,
+    SERVICE_NAME,
+    Marks,
+    Plan,
+    Wanted,
+    arrange,
+    is_mine,
+    key_of,
+    owned_by,
+)
+from scheduling.controllers.endpoints.targets import Ports
+
+CONTROLLER: Final = "endpointslicemirroring-controller.k8s.io"
+SKIP: Final = "endpointslice.kubernetes.io/skip-mirror"
+MOST: Final = 1000
+"""Addresses of a subset that are shown (kube-controller-manager:
+--mirroring-max-endpoints-per-subset)."""
+_ELECTION: Final = "control-plane.alpha.kubernetes.io/leader"
+_NOT_COPIED: Final = frozenset(
+    {
+        "endpoints.kubernetes.io/last-change-trigger-time",
+        "kubectl.kubernetes.io/last-applied-configuration",
+    }
+)
+
+
+def is_by_hand(service: Manifest) -> bool:
+    """Return whether a Service has no selector, so that its Endpoints are somebody else's."""
+    return not (service.get("spec") or {}).get("selector")
+
+
+def is_mirrored(endpoints: Manifest) -> bool:
+    """Return whether Endpoints are to be shown, and not only used to elect a leader."""
+    metadata = endpoints["metadata"]
+    return not (
+        metadata.get("deletionTimestamp")
+        or (metadata.get("labels") or {}).get(SKIP) == "true"
+        or _ELECTION in (metadata.get("annotations") or {})
+    )
+
+
+def of_mine(present: Iterable[Manifest]) -> list[Manifest]:
+    """Return the slices that this controller keeps."""
+    return [one for one in present if is_mine(one, CONTROLLER)]
+
+
+def marks_of(endpoints: Manifest) -> Marks:
+    """Return what the slices have: the labels and annotations of the Endpoints."""
+    metadata = endpoints["metadata"]
+    name = metadata["name"]
+    annotations = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key not in _NOT_COPIED
+    }
+    labels = {**(metadata.get("labels") or {}), SERVICE_NAME: name, MANAGED_BY: CONTROLLER}
+    return Marks(
+        name=name, owner=owned_by("Endpoints", metadata), labels=labels, annotations=annotations
+    )
+
+
+def plan(endpoints: Manifest, present: Iterable[Manifest], family: str) -> Plan:
+    """Return what brings the slices of a family to what the Endpoints say."""
+    wanted: Wanted = {}
+    for subset in endpoints.get("subsets") or ():
+        shown = wanted.setdefault(_ports_of(subset), {})
+        room = MOST
+        for field, ready in (("addresses", True), ("notReadyAddresses", False)):
+            for address in (subset.get(field) or ())[:room]:
+                room -= 1
+                if (":" in address["ip"]) == (family == "IPv6"):
+                    endpoint = _endpoint(address, ready=ready)
+                    shown.setdefault(key_of(endpoint), endpoint)
+    filled = {ports: shown for ports, shown in wanted.items() if shown}
+    return arrange(filled, present, marks_of(endpoints), family, keeps_empty=False)
+
+
+def _ports_of(subset: Manifest) -> Ports:
+    return tuple(
+        sorted(
+            (
+                port.get("name") or "",
+                port.get("port") or 0,
+                port.get("protocol") or "TCP",
+                port.get("appProtocol") or "",
+            )
+            for port in subset.get("ports") or ()
+        )
+    )
+
+
+def _endpoint(address: Manifest, *, ready: bool) -> Manifest:
+    endpoint: Manifest = {"addresses": [address["ip"]], "conditions": {"ready": ready}}
+    for field in ("targetRef", "hostname", "nodeName"):
+        if address.get(field):
+            endpoint[field] = address[field]
+    return endpoint
