@@ -53,7 +53,14 @@ SELECT count(*) FROM node n WHERE NOT EXISTS (SELECT 1 FROM taint t WHERE t.node
 
 
 @contextlib.contextmanager
-def fleet(scratch: Scratch, count: int, say: Say, *, period: float = 10) -> Iterator[Fleet]:
+def fleet(
+    scratch: Scratch,
+    count: int,
+    say: Say,
+    *,
+    period: float = 10,
+    leaving: dict[str, float] | None = None,
+) -> Iterator[Fleet]:
     """Play the agents of so many nodes on a thread of their own; each beats once a period."""
     nodes = Fleet(
         lambda: Connection(scratch.url, scratch.token, None),
@@ -66,6 +73,7 @@ def fleet(scratch: Scratch, count: int, say: Say, *, period: float = 10) -> Iter
         stop_seconds=0.2,
         seed=1,
         say=say,
+        leaving=leaving,
     )
     loop = asyncio.new_event_loop()
     main = loop.create_task(nodes.run([], seconds=None, every=10))
@@ -190,9 +198,10 @@ def outage(*, nodes: int, pods: int, lost: int, rate: float, grace: float, say: 
             for key in keys
         ],
     }  # fmt: skip
+    leaving: dict[str, float] = {}
     with (
         running(environment, say) as scratch,
-        fleet(scratch, nodes, say, period=min(10, grace / 4)) as agents,
+        fleet(scratch, nodes, say, period=min(10, grace / 4), leaving=leaving) as agents,
     ):
         client = scratch.client()
         client.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -240,7 +249,7 @@ def outage(*, nodes: int, pods: int, lost: int, rate: float, grace: float, say: 
         )
         cpu = scratch.cpu_seconds() - cpu
         return _audit_outage(
-            scratch, agents, start=start, count=count, there={row[0] for row in there},
+            scratch, leaving, start=start, count=count, there={row[0] for row in there},
             chosen=chosen,
             taints=scratch.query(tainted), rate=rate, kills=list(kills.values()),
             worker_killed_at=next(at for what, at in kills.items() if what.startswith("worker")),
@@ -257,7 +266,7 @@ def outage(*, nodes: int, pods: int, lost: int, rate: float, grace: float, say: 
 
 def _audit_outage(
     scratch: Scratch,
-    agents: Fleet,
+    leaving: Mapping[str, float],
     *,
     start: int,
     count: int,
@@ -314,7 +323,7 @@ def _audit_outage(
         str(uid): at.timestamp() + _TOLERATED_SECONDS
         for uid, at in scratch.query(_DUE_BY_UID, (NAMESPACE, start))
     }
-    seen = [agents.leaving[uid] - due for uid, due in uids.items() if uid in agents.leaving]
+    seen = [leaving[uid] - due for uid, due in uids.items() if uid in leaving]
     return {
         "drill": "outage",
         "pods": count,

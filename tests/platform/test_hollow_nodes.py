@@ -75,7 +75,25 @@ def test_a_pod_runs_with_addresses_and_says_what_it_has_seen():
         (["/bin/false"], (0, 1)),
         (["sh", "-c", "exit 3"], (0, 3)),
         (["/bin/sh", "-c", "sleep 5 && sleep 2; exit 4"], (7, 4)),
-        (["sh", "-c", "false; sleep 9"], (0, 1)),
+        (["sh", "-c", "false; sleep 9"], (9, 0)),
+        (["sh", "-c", "false && sleep 9"], (0, 1)),
+        (["sh", "-c", "false || sleep 9"], (9, 0)),
+        (["sh", "-c", "sleep 3; false"], (3, 1)),
+        (["sh", "-c", "sleep 1m # a while"], (60, 0)),
+        (["sh", "-c", "echo 'a; b' > /dev/termination-log; exit 2"], (0, 2)),
+        (["sh", "-c", "if true; then exit 4; else exit 5; fi"], (0, 4)),
+        (["sh", "-c", "if [ a = b ]; then exit 4\nelif test 2 -gt 1; then exit 6; fi"], (0, 6)),
+        (["sh", "-c", "if false; then exit 4; fi; sleep 2"], (2, 0)),
+        (["sh", "-c", "if false; then serve; else if true; then exit 7; fi; fi"], (0, 7)),
+        (["sh", "-c", "[ $(expr 7 % 4) -eq 3 ] && exit $((2 * 4))"], (0, 8)),
+        (["sh", "-c", 'touch /a; if [[ -r "/a" ]]; then exit 9; fi'], (0, 9)),
+        (["sh", "-c", "exit 256"], (0, 0)),
+        (["sh", "-c", "exit $UNKNOWN"], (None, 0)),
+        (["sh", "-c", "while true; do sleep 1; done"], (None, 0)),
+        (["sh", "-c", "if true; then true"], (None, 0)),
+        (["sh", "-c", "exit `cat /x`"], (None, 0)),
+        (["sh", "-c", "exit $((1 / 0))"], (None, 0)),
+        (["sh", "-c", "if " * 2000], (None, 0)),
         (["sh", "-c", "exit 0; sleep 9"], (0, 0)),
         (["sh", "-c", "sleep 1\nserve"], (None, 0)),
         (["sh", "-c", ""], (0, 0)),
@@ -114,6 +132,48 @@ def test_a_container_that_crashes_waits_longer_each_time(policy):
     one["status"] = {**one["status"], **report(one, 10).status}
     assert one["status"]["containerStatuses"][0]["restartCount"] == 1
     assert reported(one, 10).again == 20
+
+
+@pytest.mark.parametrize(("index", "code"), [("0", 0), ("1", 1), ("2", 0)])
+def test_a_script_reads_the_environment_of_its_container(index, code):
+    """As Kubernetes' tests of indexed Jobs have it."""
+    script = "if [ $(expr ${INDEX} % 2) -ne 0 ]; then exit 1; else exit $(NOTHING); fi"
+    one = pod(command=["/bin/sh", "-c", script], restartPolicy="Never",
+              annotations={"example.com/index": index})  # fmt: skip
+    place = {"fieldRef": {"fieldPath": "metadata.annotations['example.com/index']"}}
+    one["spec"]["containers"][0]["env"] = [
+        {"name": "INDEX", "valueFrom": place}, {"name": "NOTHING", "value": "0"},
+    ]  # fmt: skip
+    assert pods.run_of(one) == pods.Run(0, code)
+
+
+def test_what_a_run_leaves_in_a_volume_is_there_in_the_next():
+    script = "if [[ -r /data/foo ]] ; then exit 0 ; else touch /data/foo ; exit 1 ; fi"
+    one = pod(command=["/bin/sh", "-c", script], restartPolicy="OnFailure")
+    one["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    one["status"] |= report(one).status
+    assert reported(one).again == 10
+    assert one["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    one["status"] |= report(one, 10).status
+    one["status"] |= report(one, 10).status
+    assert one["status"]["phase"] == "Succeeded"
+    one = pod(command=["/bin/sh", "-c", script])
+    one["status"] = {"containerStatuses": [{"restartCount": 5}]}
+    assert pods.run_of(one).exit_code == 1, "a container's own files are new in each run"
+
+
+@pytest.mark.parametrize("image", ["webserver:404", "foo:non-existent", "invalid.example.org/a:1"])
+def test_an_image_that_nobody_has_cannot_be_pulled(image):
+    one = pod()
+    one["spec"]["containers"][0]["image"] = image
+    reported(one)
+    assert one["status"]["phase"] == "Pending"
+    assert one["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
+    assert condition(one)["status"] == "False"
+    assert report(one, 100) == pods.Report()
+    one["spec"]["containers"][0]["image"] = "webserver:1"
+    reported(one, 200)
+    assert one["status"]["phase"] == "Running"
 
 
 def test_annotations_say_what_an_image_does_and_may_change():

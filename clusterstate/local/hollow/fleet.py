@@ -66,7 +66,13 @@ class Fleet:
         stop_seconds: float,
         seed: int,
         say: Callable[[str], None],
+        leaving: dict[str, float] | None = None,
     ) -> None:
+        """Make the agents; ``run`` lets them play.
+
+        ``leaving`` is filled, for a caller who wants to know, with when a watch first showed a pod
+        of ours terminating: seconds since the epoch by uid. It grows with each pod that leaves.
+        """
         self._connect = connect
         self.names = [f"{prefix}{number:05}" for number in range(count)]
         self._mine = set(self.names)
@@ -94,10 +100,9 @@ class Fleet:
         self._work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
         self.registered = self.beats = self.started = self.finished = self.failures = 0
-        self.leaving: dict[str, float] = {}
-        """When a watch first showed a pod of ours terminating: seconds since the epoch by uid."""
+        self._leaving = leaving
         self._began_to_stop: dict[str, float] = {}
-        """The same by the loop's time, of pods that are there."""
+        """When a pod that is there was first seen terminating, by the loop's time."""
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -290,7 +295,8 @@ class Fleet:
         elif status.get("podIP") not in (None, self._hosts[node]):
             self._networks[node].note(uid, status["podIP"])
         if pod["metadata"].get("deletionTimestamp"):
-            self.leaving.setdefault(uid, time.time())
+            if self._leaving is not None:
+                self._leaving.setdefault(uid, time.time())
             grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
             began = self._began_to_stop.setdefault(uid, self._time())
             self._wake_at(pod, began + min(pods.stop_seconds(pod, self._stop_seconds), grace))
@@ -368,7 +374,7 @@ class Fleet:
         status = self._report_of(pod).status
         if status is None:
             return
-        starts = pod["status"].get("phase") == "Pending"
+        starts = pod["status"].get("phase") == "Pending" and status.get("phase") == "Running"
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         answer = await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         if answer.status == 200:

@@ -1,15 +1,20 @@
 """What the agent of a hollow node reports of a pod, and when that changes by itself.
 
 Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
-``false``, ``exit 3``, also several of them in a row in ``sh -c``; any other command runs for ever.
-A readiness probe that runs such a command fails where the command does. Annotations of the pod say
-the same of any image, and may be changed while it runs.
+``false``, and small scripts in ``sh -c`` (``shell``); any other command runs for ever. A readiness
+probe that runs such a command fails where the command does. Annotations of the pod say the same of
+any image, and may be changed while it runs. An image that is called missing cannot be pulled.
 """
 
+import re
+import zlib
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+
+from clusterstate.local.hollow import shell
 
 Pod = dict[str, Any]
 
@@ -24,6 +29,12 @@ STOP: Final = "hollow.stowage.dev/stop-seconds"
 _SHELLS: Final = ("sh", "bash", "ash")
 _LONGEST: Final = 300.0
 _CRASH: Final = "CrashLoopBackOff"
+_NO_IMAGE: Final = "ImagePullBackOff"
+_MISSING_TAGS: Final = ("404", "non-existent", "nonexistent")
+"""Tags of images that no registry has, and ``invalid.`` is how the name of no registry begins."""
+_MOST_RUNS: Final = 20
+_REFERENCE: Final = re.compile(r"\$\((\w+)\)")
+_MARK: Final = re.compile(r"metadata\.(annotations|labels)\['(.+)'\]")
 _KILLED: Final = 137
 _LATE: Final = "Pod was active on the node longer than the specified deadline"
 FINISHED: Final = ("Succeeded", "Failed")
@@ -43,31 +54,66 @@ class Report(msgspec.Struct, frozen=True):
     again: float | None = None
 
 
-def run_of_command(words: list[str]) -> Run:
-    """Return what comes of a command and its arguments."""
+def run_of_command(words: list[str], variables: Mapping[str, str] | None = None) -> Run:
+    """Return what comes of a command and its arguments, run for the first time."""
+    try:
+        found = _played(words, variables or {}, frozenset())
+    except shell.NotPlayed:
+        return Run()
+    return Run(found.seconds, found.exit_code)
+
+
+def _played(words: list[str], variables: Mapping[str, str], files: frozenset[str]) -> shell.Outcome:
+    if not words:
+        raise shell.NotPlayed
     if len(words) >= 3 and words[0].rpartition("/")[2] in _SHELLS and words[1] == "-c":
-        text = words[2].replace("&&", ";").replace("\n", ";")
-        seconds = 0.0
-        for part in text.split(";"):
-            if not part.strip():
-                continue
-            found = run_of_command(part.split())
-            if found.seconds is None:
-                return Run()
-            seconds += found.seconds
-            if found.exit_code or part.split()[0] == "exit":
-                return Run(seconds, found.exit_code)
-        return Run(seconds)
-    name, number = (words or [""])[0].rpartition("/")[2], _number((words or [""])[-1])
-    if name == "true":
-        return Run(0)
-    if name == "false":
-        return Run(0, 1)
-    if name == "exit" and len(words) <= 2:
-        return Run(0, int(number or 0))
-    if name == "sleep" and len(words) == 2 and number is not None:
-        return Run(number)
-    return Run()
+        return shell.play(words[2], variables, files)
+    return shell.run(words, variables)
+
+
+def _run_of_container(pod: Pod, container: dict[str, Any], earlier: int) -> Run:
+    """Return what comes of a container that ran ``earlier`` times before.
+
+    What earlier runs left in volumes is there: they are played again to see what that was.
+    """
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    if not words:
+        return Run()
+    known = _variables(pod, container)
+    words = [_REFERENCE.sub(lambda one: known.get(one[1], one[0]), word) for word in words]
+    volumes = tuple(
+        f"{one['mountPath'].rstrip('/')}/" for one in container.get("volumeMounts") or ()
+    )
+    found = shell.Outcome(0, 0)
+    try:
+        for number in range(min(earlier, _MOST_RUNS) + 1):
+            chance = zlib.crc32(f"{pod['metadata'].get('uid')}/{number}".encode()) % 32768
+            files = frozenset(one for one in found.files if one.startswith(volumes))
+            found = _played(words, {**known, "RANDOM": str(chance)}, files)
+    except shell.NotPlayed:
+        return Run()
+    return Run(found.seconds, found.exit_code)
+
+
+def _variables(pod: Pod, container: dict[str, Any]) -> dict[str, str]:
+    """Return a container's environment, as far as the pod itself says it."""
+    metadata, known = pod["metadata"], {"HOSTNAME": pod["metadata"].get("name", "")}
+    fields = {
+        "metadata.name": metadata.get("name"),
+        "metadata.namespace": metadata.get("namespace"),
+        "metadata.uid": metadata.get("uid"),
+        "spec.nodeName": pod["spec"].get("nodeName"),
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName"),
+    }
+    for one in container.get("env") or ():
+        path = ((one.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath") or ""
+        if mark := _MARK.fullmatch(path):
+            value = (metadata.get(mark[1]) or {}).get(mark[2])
+        else:
+            value = fields.get(path) if path else one.get("value") or ""
+        if value is not None:
+            known[one["name"]] = value
+    return known
 
 
 def run_of(pod: Pod) -> Run:
@@ -75,14 +121,18 @@ def run_of(pod: Pod) -> Run:
     marks = _annotations(pod)
     if RUN in marks or EXIT in marks:
         return Run(_number(marks.get(RUN, "")) or 0.0, int(_number(marks.get(EXIT, "")) or 0))
-    runs = [
-        run_of_command([*(one.get("command") or ()), *(one.get("args") or ())])
-        for one in pod["spec"].get("containers", ())
-    ]
+    before = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    earlier = before[0].get("restartCount") or 0
+    runs = [_run_of_container(pod, one, earlier) for one in pod["spec"].get("containers", ())]
     seconds = [one.seconds for one in runs if one.seconds is not None]
     if len(seconds) < len(runs) or not runs:
         return Run()
     return Run(max(seconds), next((one.exit_code for one in runs if one.exit_code), 0))
+
+
+def is_missing(image: str) -> bool:
+    """Return whether an image cannot be pulled, by its name."""
+    return image.startswith("invalid.") or image.rpartition(":")[2] in _MISSING_TAGS
 
 
 def is_ready(pod: Pod) -> bool:
@@ -120,6 +170,8 @@ def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
     if phase in FINISHED:
         return Report()
     if phase != "Running":
+        if any(is_missing(one.get("image", "")) for one in pod["spec"].get("containers", ())):
+            return _report_of_waiting(pod, address, host, now)
         return Report(_running(pod, address, host, now, restarts=0, since=now))
     found = _report_of_running(pod, status, address, host, now)
     deadline = pod["spec"].get("activeDeadlineSeconds")
@@ -130,6 +182,26 @@ def report(pod: Pod, address: str, host: str, now: datetime) -> Report:
         made = ended_status(pod, _KILLED, now)
         return Report({**made, "reason": "DeadlineExceeded", "message": _LATE})
     return Report(found.status, left if found.again is None else min(left, found.again))
+
+
+def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Report:
+    """Report that images cannot be pulled, once for each generation of the pod."""
+    status = pod.get("status") or {}
+    reasons = [
+        ((one.get("state") or {}).get("waiting") or {}).get("reason")
+        for one in status.get("containerStatuses") or ()
+    ]
+    generation = pod["metadata"].get("generation")
+    if _NO_IMAGE in reasons and generation in (None, status.get("observedGeneration")):
+        return Report()
+    made = _running(pod, address, host, now, restarts=0, since=now)
+    for one in made["containerStatuses"]:
+        if is_missing(one["image"]):
+            text = f'Back-off pulling image "{one["image"]}"'
+            one["state"] = {"waiting": {"reason": _NO_IMAGE, "message": text}}
+            one["imageID"], one["ready"], one["started"] = "", False, False
+    conditions = _with_conditions(pod, now, ready=False, reason="ContainersNotReady")
+    return Report({**made, "phase": "Pending", "conditions": conditions})
 
 
 def _report_of_running(
