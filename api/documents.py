@@ -8,7 +8,6 @@ from rest_framework.response import Response
 from api import discovery, errors, mixed_lists, negotiation, renderers, replies, views
 from api.requests import Request
 from clusterstate.access.rules import Attributes
-from clusterstate.objects.errors import NotFound
 
 
 class DocumentView(views.StatusView):
@@ -23,7 +22,7 @@ class DocumentView(views.StatusView):
     def reply(self, document: dict[str, Any] | None) -> Response:
         """Return the document; 404 for None."""
         if document is None:
-            raise NotFound(errors.UNKNOWN_PATH)
+            raise errors.unknown_path(self.request.path_info)
         return replies.reply(document)
 
     def aggregated(self, request: Request, *, core: bool) -> Response | None:

@@ -26,6 +26,13 @@ logger = logging.getLogger(__name__)
 JSON = "application/json"
 NO_CACHE = "no-cache, private"
 UNKNOWN_PATH = "the server could not find the requested resource"
+NOT_SERVED = {
+    "admissionregistration.k8s.io": "no webhook or policy is asked before objects are stored",
+    "apiextensions.k8s.io": "there are no custom resources, the kinds are fixed",
+    "apiregistration.k8s.io": "no other API servers are reached through this one",
+    "flowcontrol.apiserver.k8s.io": "requests take turns without configuration",
+}
+"""Why groups that a program may count upon in Kubernetes are not served."""
 WRONG_METHOD = "the server does not allow this method on the requested resource"
 INTERNAL = "an error on the server has prevented the request from succeeding"
 _UNABLE = "the server is currently unable to handle the request"
@@ -201,6 +208,13 @@ def headers(known: errors.StatusError) -> dict[str, str]:
     if "retryAfterSeconds" in known.details:
         found["Retry-After"] = str(known.details["retryAfterSeconds"])
     return found
+
+
+def unknown_path(path: str) -> errors.NotFound:
+    """Return the refusal of a path at which nothing is served; of some groups it says why."""
+    parts = path.split("/", 3)
+    why = NOT_SERVED.get(parts[2], "") if len(parts) > 2 and parts[1] == "apis" else ""
+    return errors.NotFound(f"{UNKNOWN_PATH}: {why}" if why else UNKNOWN_PATH)
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse
 
 from api import errors, negotiation, renderers
-from clusterstate.objects.errors import NotFound, StatusError
+from clusterstate.objects.errors import StatusError
 
 _RENDERERS: Final = {
     one.format: one
@@ -60,7 +60,7 @@ async def reply(
 
 def unknown_path(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Answer 404 for paths that no view serves."""
-    return answer_to(request, NotFound(errors.UNKNOWN_PATH))
+    return answer_to(request, errors.unknown_path(request.path_info))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

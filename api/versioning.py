@@ -5,7 +5,6 @@ from typing import Any
 from rest_framework.versioning import BaseVersioning
 
 from api import errors, routes
-from clusterstate.objects.errors import NotFound
 
 
 class PathVersioning(BaseVersioning):
@@ -27,5 +26,5 @@ class KindVersioning(PathVersioning):
         """
         route = routes.route_of(request.META, request)
         if route.target is None:
-            raise NotFound(errors.UNKNOWN_PATH)
+            raise errors.unknown_path(request.path_info)
         return route.version

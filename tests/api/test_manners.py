@@ -28,6 +28,19 @@ def test_every_failure_has_details(api, method, path, code):
     assert isinstance(answer.json["details"], dict)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["", "/v1", "/v1/customresourcedefinitions", "/v1/customresourcedefinitions/a/status"],
+)
+def test_a_group_that_is_not_served_says_why(api, path):
+    for method in ("GET",) if path in ("", "/v1") else ("GET", "POST", "DELETE"):
+        answer = api.call(method, f"/apis/apiextensions.k8s.io{path}", b"{}")
+        assert answer.fails(404, "NotFound")["message"] == (
+            "the server could not find the requested resource: there are no custom resources, "
+            "the kinds are fixed"
+        )
+
+
 @pytest.mark.parametrize("text", ["invalid", "5", "1 s", "s", "1d", "1s2"])
 def test_a_timeout_that_is_no_duration_is_refused(api, text):
     for path in (PODS, f"{PODS}/p", "/api/v1", "/version"):
