@@ -18,7 +18,9 @@ Labels = tuple[tuple[str, str], ...]
 class StateFamily(msgspec.Struct, frozen=True, kw_only=True):
     """One metric. ``labels`` maps names to SQL texts; ``value`` is SQL of a number.
 
-    ``resource`` is what ``resources=`` of a scrape names. ``where`` leaves out lines.
+    ``resource`` is what ``resources=`` of a scrape names. ``where`` leaves out lines. ``mentions``
+    is a text without which a document has no line: to look for it costs a tenth of reading the
+    document.
     """
 
     name: str
@@ -30,6 +32,7 @@ class StateFamily(msgspec.Struct, frozen=True, kw_only=True):
     more: str = ""
     where: str = "true"
     reads_document: bool = True
+    mentions: str = ""
     namespaced: bool = True
     kind_code: int | None = None
 
@@ -72,14 +75,15 @@ def _pod(
     more: str = "",
     where: str = "true",
     reads_document: bool = True,
+    mentions: str = "",
 ) -> StateFamily:
     return StateFamily(
         name=f"kube_pod_{name}", text=text, resource="pods", table="pod", labels=(*_POD, *labels),
-        value=value, more=more, where=where, reads_document=reads_document,
+        value=value, more=more, where=where, reads_document=reads_document, mentions=mentions,
     )  # fmt: skip
 
 
-def _amounts(name: str, text: str, path: str) -> StateFamily:
+def _amounts(name: str, text: str, what: str) -> StateFamily:
     return _pod(
         name,
         text,
@@ -90,8 +94,9 @@ def _amounts(name: str, text: str, path: str) -> StateFamily:
         value=_quantity("r.value"),
         more=(
             " CROSS JOIN LATERAL jsonb_array_elements(j #> '{spec,containers}') c"
-            f" CROSS JOIN LATERAL jsonb_each_text(c #> '{path}') r"
+            f" CROSS JOIN LATERAL jsonb_each_text(c #> '{{resources,{what}}}') r"
         ),
+        mentions=f'"{what}":',
     )
 
 
@@ -167,7 +172,7 @@ _PODS = [
     ),
     _pod(
         "start_time", "When a pod was started, in seconds since the epoch.",
-        value=_epoch("(j #>> '{status,startTime}')::timestamptz"),
+        value=_epoch("(j #>> '{status,startTime}')::timestamptz"), mentions='"startTime":',
     ),
     _pod(
         "status_phase", "Which phase a pod is in: 1 for that one, 0 for the others.",
@@ -186,23 +191,22 @@ _PODS = [
     _pod(
         "status_ready", "Whether a pod is ready.", ("condition", "s.state"),
         value=_IS_STATE, more=_CONDITIONS + _STATES, where="c ->> 'type' = 'Ready'",
+        mentions='"Ready"',
     ),
-    _amounts(
-        "container_resource_requests", "What a container requests.", "{resources,requests}"
-    ),
-    _amounts("container_resource_limits", "What a container is limited to.", "{resources,limits}"),
+    _amounts("container_resource_requests", "What a container requests.", "requests"),
+    _amounts("container_resource_limits", "What a container is limited to.", "limits"),
     _pod(
         "overhead_cpu_cores", "CPU that a pod takes beside its containers, in cores.",
-        value=_quantity("j #>> '{spec,overhead,cpu}'"),
+        value=_quantity("j #>> '{spec,overhead,cpu}'"), mentions='"overhead":',
     ),
     _pod(
         "overhead_memory_bytes", "Memory that a pod takes beside its containers, in bytes.",
-        value=_quantity("j #>> '{spec,overhead,memory}'"),
+        value=_quantity("j #>> '{spec,overhead,memory}'"), mentions='"overhead":',
     ),
     _pod(
         "runtimeclass_name_info", "The RuntimeClass of a pod.",
         ("runtimeclass_name", "j #>> '{spec,runtimeClassName}'"),
-        where="j #>> '{spec,runtimeClassName}' IS NOT NULL",
+        where="j #>> '{spec,runtimeClassName}' IS NOT NULL", mentions='"runtimeClassName":',
     ),
 ]  # fmt: skip
 

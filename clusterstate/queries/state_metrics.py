@@ -39,8 +39,9 @@ def _statement(family: StateFamily, selection: Selection) -> str:
         conditions.append(
             "mod(hashtextextended(uid::text, 0) & 2147483647, %s::bigint) = %s::bigint"
         )
+    mentioned = f" AND strpos(d.text, '{family.mentions}') > 0" if family.mentions else ""
     document = (
-        " JOIN document d ON d.id = t.document_id"
+        f" JOIN document d ON d.id = t.document_id{mentioned}"
         " CROSS JOIN LATERAL (SELECT replace(d.text, chr(1), '')::jsonb AS j OFFSET 0) x_document"
         if family.reads_document
         else ""

@@ -1,5 +1,6 @@
 """Metrics of objects: what kube-state-metrics would tell of them."""
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -143,3 +144,28 @@ def test_shards_and_namespaces_divide_what_is_told(monkeypatch) -> None:
     assert {key[1] for key in told("kube_pod_created", namespaces=("other",))} == {
         "p8", "p9", "p10", "p11",
     }  # fmt: skip
+
+
+def test_what_a_document_has_to_mention_leaves_out_no_line() -> None:
+    bootstrap.add_missing(now=NOW)
+    create(
+        "RuntimeClass", "node.k8s.io/v1", "kata", "",
+        handler="kata", overhead={"podFixed": {"memory": "120Mi", "cpu": "250m"}},
+    )  # fmt: skip
+    resources = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    make_pod("all", runtimeClassName="kata",
+             containers=[{"name": "c", "image": "i", "resources": resources}])  # fmt: skip
+    make_pod("none")
+    conditions = [{"type": "Ready", "status": "True"}]
+    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
+    objects.update(
+        "Pod", "default", "all", lambda one: {**one, "status": {**one["status"], **status}},
+        subresource="status", now=NOW,
+    )  # fmt: skip
+    named = [one for one in FAMILIES.values() if one.mentions]
+    assert len(named) >= 7
+    for family in named:
+        everything = msgspec.structs.replace(family, mentions="")
+        lines = state_metrics.page(family, Selection(), 0)
+        assert lines == state_metrics.page(everything, Selection(), 0), family.name
+        assert 'pod="all"' in lines[1]
