@@ -7,7 +7,8 @@
 
 A page is a Django view that reads, a template, and no rule of its own: what may be done is asked of
 ``clusterstate.access`` by ``frame.require``, what would happen of ``scheduling.answers``, and what
-is done is done by ``clusterstate.actions``. Pages hold their state in the address, so that every
+is done is done by ``clusterstate.actions``. A change of nodes or pods is a plan: previewed,
+confirmed and followed by what serves ``/apis/stowage.dev/v1/plans``. Pages hold their state in the address, so that every
 view of the cluster can be sent to a colleague.
 
 Pages stay true by ``stream``: it tells an open page which objects changed, and each part of a page
@@ -24,6 +25,8 @@ and the policy of every page allows neither inline scripts nor styles nor ``eval
 ``language``   the query language of lists
 ``stream``     server-sent events: which objects changed, four times a second at most
 ``gate``       how the API's servers hand requests over to the console's process
+``asked``      the changes that an address or a text asks for, as a plan's; the same in kubectl
+``outcome``    what a plan foretells, and how far it is, as people read it
 others         a page, or the pages of a kind, each
 =============  ====================================================================================
 """

@@ -1,7 +1,7 @@
 """What every page has: who is signed in and may what, errors as pages, the policy, navigation."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Final, ParamSpec
 from urllib.parse import urlencode
 
@@ -48,6 +48,7 @@ PLACES: Final = (
     Place("Pods", "pods", "p", _PODS),
     Place("Waiting", "waiting", "w", _PODS),
     Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
+    Place("What if", "what-if", "i", Attributes("create", "stowage.dev", "plans")),
     Place("Policies", "policies", "o", Attributes("list", resource="namespaces")),
     Place("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
 )
@@ -110,6 +111,22 @@ def require(request: HttpRequest, verb: str, resource: str, **about: str) -> Non
     """Raise AccessDenied unless the person may do that, as the API would."""
     user = people.user_of(request.user)
     require_right(user, Attributes(verb, resource=resource, **about))
+
+
+def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
+    """Raise AccessDenied unless the person may do all of that."""
+    user = people.user_of(request.user)
+    for one in wants:
+        require_right(user, one)
+
+
+def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
+    """Return the sentence of the first of these rights that the person lacks, empty for none."""
+    try:
+        require_all(request, wants)
+    except Forbidden as error:
+        return error.message
+    return ""
 
 
 def page(

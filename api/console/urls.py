@@ -2,7 +2,19 @@
 
 from django.urls import path
 
-from api.console import change, fleet, node, nodes, palette, pods, reasons, records, signing
+from api.console import (
+    change,
+    fleet,
+    node,
+    nodes,
+    palette,
+    plans,
+    pods,
+    reasons,
+    records,
+    signing,
+    what_if,
+)
 
 app_name = "console"
 urlpatterns = [
@@ -13,7 +25,15 @@ urlpatterns = [
     path("nodes/csv", nodes.as_csv, name="nodes-csv"),
     path("nodes/<str:name>/", node.page, name="node"),
     path("change", change.page, name="change"),
-    path("drained", change.drained, name="drained"),
+    path("plans/", plans.listed, name="plans"),
+    path("plans/<str:name>/", plans.page, name="plan"),
+    path("plans/<str:name>/act", plans.act, name="plan-act"),
+    path("plans/<str:name>/yaml", plans.as_yaml, name="plan-yaml"),
+    path("what-if/", what_if.page, name="what-if"),
+    path("what-if/add", what_if.add, name="what-if-add"),
+    path("what-if/remove", what_if.remove, name="what-if-remove"),
+    path("what-if/share", what_if.share, name="what-if-share"),
+    path("what-if/yaml", what_if.as_yaml, name="what-if-yaml"),
     path("pods/", pods.page, name="pods"),
     path("pods/<str:namespace>/<str:name>/", pods.pod, name="pod"),
     path("pods/<str:namespace>/<str:name>/why", reasons.why, name="why"),

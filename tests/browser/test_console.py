@@ -20,6 +20,8 @@ from selenium.webdriver.common.keys import Keys
 from clusterstate import catalogue
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.queries.plans import find_plan
+from scheduling.controllers import operations
 from tests.api.serve import Server
 from tests.browser.conftest import CHROMIUM, DRIVER, FLAGS, Browser
 from tests.clock import NOW
@@ -46,6 +48,8 @@ PAGES = {
     "waiting": "/console/waiting/",
     "why": "/console/pods/default/big-0/why",
     "drain": "/console/change?do=drain&node=node-07",
+    "what-if": "/console/what-if/",
+    "plans": "/console/plans/",
     "evictions": "/console/evictions/",
     "policies": "/console/policies/",
     "objects": "/console/objects/Namespace/",
@@ -156,7 +160,11 @@ def test_a_node_is_found_drained_and_seen_to_empty_by_keyboard_alone(console: Br
     console.sees("Cordon and evict 5 pods")
     assert "unschedulable" not in manifest("Node", "", "node-11")["spec"]
     console.find("#confirm").send_keys(Keys.ENTER)
-    console.sees("The drain is done")
+    console.sees("0 of 6 steps done")
+    plan = find_plan(console.driver.current_url.split("/")[-2])
+    while operations.carry_out(plan.id, NOW):
+        pass
+    console.sees("All is done")
     assert manifest("Node", "", "node-11")["spec"]["unschedulable"] is True
 
     console.driver.find_element(By.TAG_NAME, "body").send_keys("gn")

@@ -1,4 +1,4 @@
-"""The preview of a change says what then happens, and nothing happens that was not shown."""
+"""The preview of a change is a plan: it says what then happens, and just that is carried out."""
 
 import re
 from html import unescape
@@ -8,8 +8,12 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
+from api.console import asked
 from clusterstate.actions import objects
-from tests.clock import NOW
+from clusterstate.queries.plans import find_plan, latest_plans
+from scheduling.answers import advisor
+from scheduling.controllers import operations
+from tests.clock import NOW, after
 from tests.clusterstate.support import bind, create_node, manifest, new_pod
 from tests.console.conftest import signed_in, text
 
@@ -35,16 +39,41 @@ def owned(name: str, node: str, **parts: Any) -> None:
     objects.update("Pod", "default", name, own, now=NOW)
 
 
-def seen(page: str) -> str:
-    found = re.search(r'name="seen" value="(\w+)"', page)
+def run(name: str) -> None:
+    """Let a pod run, so that budgets count it."""
+
+    def change(pod: Any) -> Any:
+        return {**pod, "status": {**pod.get("status", {}), "phase": "Running"}}
+
+    objects.update("Pod", "default", name, change, subresource="status", now=NOW)
+
+
+def form_of(page: str) -> str:
+    """Return where the preview's form goes."""
+    found = re.search(r'action="(/console/plans/[^"]+/act)"', page)
     assert found, page
     return found.group(1)
 
 
-def confirmed(client: Client, query: str) -> Any:
-    """Open a preview and confirm it."""
-    address = f"{CHANGE}?{query}"
-    return client.post(address, {"seen": seen(text(client.get(address)))})
+def confirm(client: Client, page: str) -> Any:
+    """Confirm the preview on a page; return the answer."""
+    assert 'id="confirm"' in page, page
+    return client.post(form_of(page), {"what": "apply"})
+
+
+def carry_out(path: str) -> None:
+    """Do the steps of the operation whose page a path is, as the worker does."""
+    plan = find_plan(path.split("/")[3])
+    while operations.carry_out(plan.id, after(1)):
+        pass
+
+
+def do(client: Client, query: str) -> str:
+    """Open a preview, confirm it and let it be carried out; return the operation's page."""
+    answer = confirm(client, text(client.get(f"{CHANGE}?{query}")))
+    assert answer.status_code == 302, text(answer)
+    carry_out(answer["Location"])
+    return text(client.get(answer["Location"]))
 
 
 @pytest.fixture
@@ -60,10 +89,9 @@ def test_a_cordon_lets_nobody_leave(operator: Client, two_nodes: None) -> None:
     assert "No pod leaves" in page
     assert "kubectl cordon n1" in page
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
-    answer = confirmed(operator, "do=cordon&node=n1")
-    assert answer["Location"] == "/console/nodes/n1/"
+    assert "All is done" in do(operator, "do=cordon&node=n1")
     assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
-    confirmed(operator, "do=uncordon&node=n1")
+    do(operator, "do=uncordon&node=n1")
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
 
 
@@ -73,22 +101,58 @@ def test_a_drain_tells_where_each_pod_lands_and_evicts_them(
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert "Cordon and evict 2 pods" in page
     assert page.count('<a class="ok" href="/console/nodes/n2/">') == 2
-    answer = confirmed(operator, "do=drain&node=n1")
-    assert answer["Location"] == "/console/drained?node=n1"
+    assert "the only one that fits" in page
+    assert re.search(r'open nodes</th><td class="n">2</td><td class="n warn">1</td>', page)
+    page = do(operator, "do=drain&node=n1")
     assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
     for name in ("web-1", "web-2"):
         assert manifest("Pod", "default", name)["metadata"]["deletionTimestamp"]
-    assert "The drain is done" in text(operator.get("/console/drained?node=n1"))
+    assert "<b>3</b> of 3 steps done" in page
+    assert "All is done" in page
+
+
+def test_an_operation_is_paused_goes_on_is_cancelled_and_taken_back(
+    operator: Client, two_nodes: None
+) -> None:
+    answer = confirm(operator, text(operator.get(f"{CHANGE}?do=cordon&node=n1&node=n2")))
+    path = answer["Location"]
+
+    def press(what: str) -> Any:
+        return operator.post(f"{path}act", {"what": what})
+
+    page = text(operator.get(path))
+    assert "data-moving" in page
+    assert 'value="pause"' in page
+    press("pause")
+    carry_out(path)
+    assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
+    assert "data-moving" not in text(operator.get(path, HTTP_HX_REQUEST="true"))
+    press("resume")
+    carry_out(path)
+    assert manifest("Node", "", "n2")["spec"]["unschedulable"] is True
+    assert press("pause").status_code == 409
+    back = press("undo")["Location"]
+    page = text(operator.get(back))
+    assert "kubectl uncordon n2" in page
+    assert press("nonsense").status_code == 400
+    confirm(operator, page)
+    press("cancel")
+    carry_out(back)
+    assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
+    listed = text(operator.get("/console/plans/"))
+    assert "Cordon n1, n2" in listed
+    assert "Done" in listed
 
 
 def test_a_pod_that_nobody_makes_again_stays_unless_forced(operator: Client) -> None:
     create_node("n1")
     assert bind(new_pod("alone"), "n1")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
-    assert "no controller makes it again" in page
+    assert "no controller would make it again" in page
+    assert "With also pods that nobody makes again" in page
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1&force=on"))
     assert "nobody makes it again" in page
-    confirmed(operator, "do=drain&node=n1&force=on")
+    do(operator, "do=drain&node=n1&force=on")
     assert manifest("Pod", "default", "alone")["metadata"]["deletionTimestamp"]
 
 
@@ -99,6 +163,7 @@ def test_pods_that_fit_nowhere_are_called_stuck(operator: Client) -> None:
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert '<span class="bad">nowhere</span>' in page
     assert '<dt>find none</dt><dd class="bad">1</dd>' in page
+    assert "/console/pods/default/web-1/why" in page
 
 
 def test_a_taint_tells_who_leaves_and_when(operator: Client) -> None:
@@ -115,9 +180,11 @@ def test_a_taint_tells_who_leaves_and_when(operator: Client) -> None:
     assert "Taint node, 2 pods will leave" in page
     page = text(operator.get(f"{CHANGE}?do=taint&node=n1&key=upgrade&effect=NoSchedule"))
     assert "No pod leaves" in page
-    confirmed(operator, "do=taint&node=n1&key=upgrade&value=now&effect=NoSchedule")
+    do(operator, "do=taint&node=n1&key=upgrade&value=now&effect=NoSchedule")
     (taint,) = manifest("Node", "", "n1")["spec"]["taints"]
     assert (taint["key"], taint["value"], taint["effect"]) == ("upgrade", "now", "NoSchedule")
+    do(operator, "do=untaint&node=n1&key=upgrade")
+    assert not manifest("Node", "", "n1")["spec"].get("taints")
 
 
 def test_an_edit_changes_what_was_edited_and_keeps_what_others_changed(operator: Client) -> None:
@@ -135,37 +202,58 @@ def test_an_edit_changes_what_was_edited_and_keeps_what_others_changed(operator:
         return {**node, "metadata": {**node["metadata"], "labels": labels}}
 
     objects.update("Node", "", "n1", other, now=NOW)
-    assert confirmed(operator, query).status_code == 302
+    do(operator, query)
     stored = manifest("Node", "", "n1")
     labels = stored["metadata"]["labels"]
     assert {key: labels.get(key) for key in ("a", "b", "c", "other")} == {
         "a": "9", "b": None, "c": "3", "other": "yes",
     }  # fmt: skip
     assert [one["key"] for one in stored["spec"]["taints"]] == ["k"]
+    unchanged = "do=edit&node=n1&had_label_key=a&had_label_value=9&label_key=a&label_value=9"
+    assert "Nothing is to be changed" in text(operator.get(f"{CHANGE}?{unchanged}"))
+
+
+def test_a_node_is_resized(operator: Client, two_nodes: None) -> None:
+    page = do(operator, "do=resize&node=n1&resource=cpu&amount=64")
+    assert "--subresource=status" in page
+    assert manifest("Node", "", "n1")["status"]["allocatable"]["cpu"] == "64"
+    answer = operator.get(f"{CHANGE}?do=resize&node=n1&resource=cpu&amount=much")
+    assert answer.status_code == 422
+    assert "amounts[cpu]" in text(answer)
 
 
 def test_a_changed_outcome_is_shown_before_anything_is_done(
     operator: Client, two_nodes: None
 ) -> None:
-    address = f"{CHANGE}?do=drain&node=n1"
-    before = seen(text(operator.get(address)))
+    before = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     owned("web-3", "n1")
-    answer = operator.post(address, {"seen": before})
+    answer = confirm(operator, before)
     assert answer.status_code == 409
-    assert "the outcome is another one. Nothing was done" in text(answer)
-    assert "web-3" in text(answer)
+    assert "Nothing was done" in text(answer)
+    assert "<td>was not among them</td><td>leaves n1: drain of node n1; lands on n2</td>" in text(
+        answer
+    )
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
-    assert operator.post(address, {"seen": seen(text(answer))}).status_code == 302
+    assert form_of(text(answer)) != form_of(before)
+    assert confirm(operator, text(answer)).status_code == 302
 
 
-def test_what_is_wrong_is_told_and_stops_nothing_else(operator: Client, two_nodes: None) -> None:
-    answer = confirmed(operator, "do=edit&node=n1&node=n2&label_key=not+a+key&label_value=x")
-    assert answer.status_code == 200
+def test_what_is_wrong_is_told_and_nothing_is_done(operator: Client, two_nodes: None) -> None:
+    answer = operator.get(f"{CHANGE}?do=edit&node=n1&label_key=not+a+key&label_value=x")
+    assert answer.status_code == 422
     assert "metadata.labels" in text(answer)
-    assert "0 done, 2 not" in text(answer)
-    for query in ("do=nothing", "do=drain", "do=taint&node=n1", "do=evict&pod=x"):
+    for query in (
+        "do=nothing",
+        "do=drain",
+        "do=taint&node=n1",
+        "do=evict",
+        "do=drain&node=n1&grace=x",
+    ):
         assert operator.get(f"{CHANGE}?{query}").status_code == 400
-    assert operator.get(f"{CHANGE}?do=drain&node=missing").status_code == 404
+    for query in ("do=drain&node=missing", "do=evict&pod=x", "do=evict&pod=default/nobody"):
+        assert operator.get(f"{CHANGE}?{query}").status_code == 422
+    assert operator.get("/console/plans/plan-of-nobody/").status_code == 404
+    assert not latest_plans(limit=1)
 
 
 def test_a_budget_holds_a_drain_back_and_the_page_says_so(
@@ -178,41 +266,65 @@ def test_a_budget_holds_a_drain_back_and_the_page_says_so(
         "spec": {"minAvailable": 2, "selector": {}},
     }
     objects.create("PodDisruptionBudget", "default", budget, now=NOW)
-    for name in ("web-1", "web-2"):
-
-        def run(pod: Any) -> Any:
-            return {**pod, "status": {**pod.get("status", {}), "phase": "Running"}}
-
-        objects.update("Pod", "default", name, run, subresource="status", now=NOW)
+    run("web-1")
+    run("web-2")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
-    assert "budget default/web" in page
-    answer = confirmed(operator, "do=drain&node=n1")
-    assert "1 done, 2 not" in text(answer)
-    assert escape("Cannot evict pod") in text(answer)
+    assert page.count("held back by PodDisruptionBudget default/web") == 2
+    page = do(operator, "do=drain&node=n1")
+    assert "<b>1</b> of 3 steps done" in page
+    assert "2 held back" in page
+    page = do(operator, "do=delete-pod&pod=default/web-1")
+    assert "All is done" in page, "whatever its budget says"
 
 
-def test_a_viewer_may_neither_see_nor_send_a_change(viewer: Client, two_nodes: None) -> None:
-    for query in ("do=cordon&node=n1", "do=drain&node=n1", "do=delete&node=n1"):
-        assert viewer.get(f"{CHANGE}?{query}").status_code == 403
-        assert viewer.post(f"{CHANGE}?{query}", {"seen": ""}).status_code == 403
+def test_a_viewer_may_look_and_not_do(viewer: Client, two_nodes: None) -> None:
+    page = text(viewer.get(f"{CHANGE}?do=drain&node=n1"))
+    assert "Pods that leave" in page
+    assert 'id="confirm"' not in page
+    assert viewer.post(form_of(page), {"what": "apply"}).status_code == 403
     for path in ("/console/nodes/n1/", "/console/pods/default/web-1/", "/console/nodes/"):
         page = text(viewer.get(path))
         assert "do=" not in page
         assert 'id="chosen"' not in page
 
 
+def test_a_right_that_one_change_lacks_is_named(two_nodes: None) -> None:
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]},
+        {
+            "apiGroups": ["stowage.dev"],
+            "resources": ["plans", "plans/apply"],
+            "verbs": ["get", "create"],
+        },
+    ]
+    objects.create("ClusterRole", "", {"metadata": {"name": "planner"}, "rules": rules}, now=NOW)
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "pia"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "planner"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "pia"}],
+    }
+    objects.create("ClusterRoleBinding", "", binding, now=NOW)
+    pia = signed_in("pia")
+    page = unescape(text(pia.get(f"{CHANGE}?do=drain&node=n1")))
+    assert 'You may look, and not do: nodes "n1" is forbidden' in page
+    assert pia.post(form_of(page), {"what": "apply"}).status_code == 403
+    assert find_plan(form_of(page).split("/")[3]).state == "Planned"
+
+
 def test_pods_are_evicted_and_deleted_by_preview(operator: Client, two_nodes: None) -> None:
     page = text(operator.get(f"{CHANGE}?do=evict&pod=default/web-1"))
-    assert "eviction API" in page
-    assert confirmed(operator, "do=evict&pod=default/web-1").status_code == 302
-    assert confirmed(operator, "do=delete-pod&pod=default/web-2").status_code == 302
+    assert "evicted by name" in page
+    assert "Evict 1 pod" in page
+    do(operator, "do=evict&pod=default/web-1")
+    do(operator, "do=delete-pod&pod=default/web-2")
     for name in ("web-1", "web-2"):
         assert manifest("Pod", "default", name)["metadata"]["deletionTimestamp"]
 
 
 def test_deleting_a_node_tells_of_its_pods(two_nodes: None) -> None:
     page = text(signed_in("root", superuser=True).get(f"{CHANGE}?do=delete&node=n1"))
-    assert "collected once its node is gone" in page
+    assert "are collected" in page
     assert "Delete node, 2 pods will leave" in page
 
 
@@ -220,26 +332,47 @@ def test_a_query_tells_nothing_to_who_may_not_list_nodes(nobody: Client, two_nod
     answer = nobody.get(f"{CHANGE}?do=cordon&q=n1")
     assert answer.status_code == 403
     assert "cannot list resource" in text(answer)
-    assert "cannot patch" not in text(answer)
 
 
-def test_a_command_to_copy_holds_words_and_no_commands(operator: Client, two_nodes: None) -> None:
-    query = {"do": "taint", "node": "n1", "key": "a;$(id)", "value": "b`id`", "effect": "NoExecute"}
-    page = unescape(text(operator.get(CHANGE, query)))
-    assert "kubectl taint --overwrite nodes n1 'a;$(id)=b`id`:NoExecute'" in page
-    query = {"do": "edit", "node": "n1", "label_key": "a", "label_value": "b; id"}
-    page = unescape(text(operator.get(CHANGE, query)))
-    assert "kubectl label --overwrite nodes n1 'a=b; id'" in page
+def test_a_command_to_copy_holds_words_and_no_commands() -> None:
+    taint = {"key": "a;$(id)", "value": "b`id`", "effect": "NoExecute"}
+    changes: list[dict[str, Any]] = [
+        {"taint": {"nodes": ["n1"], "taints": [taint]}},
+        {"label": {"nodes": ["$(id)"], "set": {"a": "b; id"}}},
+        {"evict": {"pods": ["a/b`id`"], "disableEviction": True}},
+        {"pods": {"objects": [{"kind": "Pod", "metadata": {"name": "x\nEND\nid"}}]}},
+    ]
+    assert asked.kubectl(changes).split("\n") == [
+        "kubectl taint --overwrite nodes n1 'a;$(id)=b`id`:NoExecute'",
+        "kubectl label --overwrite nodes '$(id)' 'a=b; id'",
+        "kubectl delete pod -n a 'b`id`'",
+        "kubectl create -f - <<'END'",
+        '{"kind":"Pod","metadata":{"name":"x\\nEND\\nid"}}',
+        "END",
+    ]
 
 
-@pytest.mark.parametrize("do", ["evict", "delete-pod"])
+@pytest.mark.parametrize("what", ["evict", "delete-pod"])
 def test_another_pod_of_the_same_name_is_not_the_one_that_was_shown(
-    operator: Client, two_nodes: None, do: str
+    operator: Client, two_nodes: None, what: str
 ) -> None:
-    address = f"{CHANGE}?do={do}&pod=default/web-1"
-    shown = seen(text(operator.get(address)))
+    page = text(operator.get(f"{CHANGE}?do={what}&pod=default/web-1"))
     objects.delete("Pod", "default", "web-1", {"gracePeriodSeconds": 0}, now=NOW)
     owned("web-1", "n1")
-    answer = operator.post(address, {"seen": shown})
-    assert answer.status_code == 409
+    assert confirm(operator, page).status_code == 409
     assert "deletionTimestamp" not in manifest("Pod", "default", "web-1")["metadata"]
+
+
+def test_without_an_advisor_the_page_says_what_to_do_instead(
+    operator: Client,
+    two_nodes: None,
+    redis_client: object,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.SERVES = True  # a process that serves asks an advisor, and there is none
+    monkeypatch.setattr(advisor, "START_SECONDS", 0.1)
+    answer = operator.get(f"{CHANGE}?do=cordon&node=n1")
+    assert answer.status_code == 503
+    assert "no advisor is running" in text(answer)
+    assert escape("kubectl cordon n1") in text(answer)

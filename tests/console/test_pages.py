@@ -31,6 +31,8 @@ PAGES = {
     "/console/pods/default/big/why": "Insufficient cpu",
     "/console/waiting/": "Insufficient cpu",
     "/console/evictions/": "No pod has to leave",
+    "/console/plans/": "No plan was made",
+    "/console/what-if/": "The basket is empty",
     "/console/audit/": "No request is like that",
     "/console/policies/": "KubeSchedulerConfiguration",
     "/console/objects/RuntimeClass/": "There is none",

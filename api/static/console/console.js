@@ -79,6 +79,10 @@ function follow() {
   };
   addEventListener("pagehide", () => source.close(), { once: true });
 }
+// A part with data-moving inside changes by itself, without a change of the cluster that tells of it.
+setInterval(() => {
+  document.querySelectorAll("[data-live]:has([data-moving])").forEach(refresh);
+}, 2000);
 setInterval(() => {
   if (live && live.dataset.state === "live" && Date.now() - heard > STALE) tell("stale", `no news for ${Math.round((Date.now() - heard) / 1000)} s`);
 }, 2000);

@@ -1,0 +1,237 @@
+"""A plan: what it foretells, carrying it out, how far that is; and the list of plans.
+
+The page calls what the API's ``plans`` call, with the rights that they ask for. Applied, a plan is
+an operation: its page shows each step, and pauses, resumes, cancels and takes it back. Where what
+was foretold does not hold any more, applying shows the new plan and what differs, and does nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from api import clock, own, pages
+from api import plans as api_plans
+from api.console import asked, frame, outcome
+from clusterstate.actions import plans as actions
+from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.plans import (
+    PAUSED,
+    PLANNED,
+    PLURAL,
+    RUNNING,
+    StoredPlan,
+    find_plan,
+    latest_plans,
+)
+
+_MANY: Final = 50
+_FEW: Final = 200
+_BY_STATE: Final = {PLANNED: ("apply",), RUNNING: ("pause", "cancel"), PAUSED: ("resume", "cancel")}
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option that the change may have besides: its words, where it leads, if it is on."""
+
+    text: str
+    address: str
+    is_on: bool
+
+
+def require_foretelling(request: HttpRequest) -> None:
+    """Raise AccessDenied unless the person may have plans made, as the API asks."""
+    frame.require(request, "create", PLURAL, group=own.GROUP)
+    for resource in ("nodes", "pods"):
+        frame.require(request, "list", resource)
+
+
+@frame.shown
+def page(request: HttpRequest, name: str) -> HttpResponse:
+    """Return a plan's page; as a part how far its operation is."""
+    plan = _seen(request, name)
+    if frame.is_part(request):
+        return frame.part(request, "plan_progress.html", _progress(request, plan))
+    return show(request, plan)
+
+
+def _seen(request: HttpRequest, name: str) -> StoredPlan:
+    """Return a plan for who may read it: it names pods of every namespace."""
+    frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+    frame.require(request, "list", "pods")
+    return find_plan(name)
+
+
+@frame.shown
+def listed(request: HttpRequest) -> HttpResponse:
+    """Return the latest plans, and how far each is carried out."""
+    frame.require(request, "list", PLURAL, group=own.GROUP)
+    context = {"plans": _rows(latest_plans(limit=_MANY))}
+    if frame.is_part(request):
+        return frame.part(request, "plans_rows.html", context)
+    return frame.page(request, "plans.html", "Plans", context)
+
+
+def _rows(found: Iterable[StoredPlan]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "title": asked.in_words(changes_of(one)),
+            "state": one.state,
+            "by": one.applied_by or one.created_by,
+            "at": one.applied_at or one.created_at,
+            "summary": one.foretold().get("summary") or {},
+            "progress": outcome.progress(one),
+        }
+        for one in found
+    ]
+
+
+def changes_of(plan: StoredPlan) -> list[Manifest]:
+    """Return the changes that a plan asks about."""
+    found: list[Manifest] = (plan.asked().get("spec") or {}).get("changes") or []
+    return found
+
+
+@frame.shown
+def act(request: HttpRequest, name: str) -> HttpResponse:
+    """Apply a plan, or pause, resume, cancel or take back its operation (``POST``, ``what``)."""
+    what = request.POST.get("what", "")
+    if request.method != "POST" or what not in ("apply", "pause", "resume", "cancel", "undo"):
+        raise BadRequest("what: must be apply, pause, resume, cancel or undo, and be posted")
+    frame.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
+    plan, now = _seen(request, name), clock.now()
+    if what in ("apply", "resume"):
+        frame.require_all(request, api_plans.rights(plan))
+    if what == "apply":
+        return _apply(request, plan)
+    if what == "undo":
+        require_foretelling(request)
+        found = api_plans.undoing(plan, by=frame.user_of(request))
+    elif what == "pause":
+        found = actions.pause(name, now=now)
+    elif what == "resume":
+        found = actions.resume(name, now=now)
+    else:
+        found = actions.cancel(name, now=now)
+    return HttpResponseRedirect(reverse("console:plan", args=(found.name,)))
+
+
+def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
+    holding = request.POST.get("holding") or api_plans.LANDINGS
+    if holding not in (api_plans.LANDINGS, api_plans.LEAVING):
+        raise BadRequest(f"holding: must be {api_plans.LANDINGS} or {api_plans.LEAVING}")
+    try:
+        api_plans.begin(plan, holding=holding, by=frame.user_of(request))
+    except Conflict as error:
+        if "plan" not in error.details:
+            raise
+        new = find_plan(error.details["plan"]["metadata"]["name"])
+        then, now = ({**one.foretold(), "steps": one.to_do()} for one in (plan, new))
+        found = outcome.differences(api_plans.differences(then, now, holding))
+        return show(request, new, differs=found)
+    return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
+
+
+def show(
+    request: HttpRequest, plan: StoredPlan, *, differs: Sequence[tuple[str, str, str]] = ()
+) -> HttpResponse:
+    """Return the page of a plan; with ``differs`` as an answer that the outcome is another one."""
+    changes, status = changes_of(plan), plan.foretold()
+    leaving = outcome.leaving(plan, status)
+    summary: dict[str, int] = status.get("summary") or {}
+    context = {
+        **_progress(request, plan),
+        "status": status,
+        "summary": summary,
+        "many": summary.get("leaving", 0) + summary.get("held", 0),
+        "leaving": leaving,
+        "more_leave": max(len(status.get("leaving") or ()) - len(leaving), 0),
+        "lost": sum(not one.again for one in leaving),
+        "landing": sum(bool(one.lands) for one in leaving),
+        "anyway": outcome.leaving(plan, status, "leavingAnyway"),
+        "placed": (status.get("placed") or [])[:_FEW],
+        "waits": (status.get("waiting") or [])[:_FEW],
+        "staying": (status.get("staying") or [])[:_FEW],
+        "budgets": status.get("budgets") or [],
+        "room": outcome.room(status),
+        "steps": outcome.steps(plan),
+        "differs": list(differs)[: outcome.MOST_ROWS],
+        "button": outcome.button(changes, summary),
+        "danger": summary.get("leaving", 0) + summary.get("held", 0) > 0,
+        "kubectl": asked.kubectl(changes),
+        "options": _options(request, changes),
+        "again": request.get_full_path() if request.GET.get("do") else "",
+        "back": _back(changes),
+        "holding": (api_plans.LANDINGS, api_plans.LEAVING),
+    }
+    code = 409 if differs else 200
+    return frame.page(request, "plan.html", asked.in_words(changes), context, status=code)
+
+
+def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
+    """Return what the part of a page shows that follows the operation."""
+    about = {"group": own.GROUP, "name": plan.name}
+    may = {
+        what
+        for what in (*_BY_STATE.get(plan.state, ()), "undo")
+        if frame.may(request, "create", PLURAL, subresource=what, **about)
+    }
+    missing = ""
+    if {"apply", "resume"} & may:
+        missing = frame.missing(request, api_plans.rights(plan))
+        may -= {"apply", "resume"} if missing else set()
+    if plan.applied_at is None:
+        may -= {"undo"}
+    return {
+        "plan": plan,
+        "may": may,
+        "missing": missing,
+        "progress": outcome.progress(plan),
+        "moving": plan.state == RUNNING,
+        "applied": plan.applied_at is not None,
+        "troubles": [one for one in outcome.steps(plan) if one.state in ("held back", "failed")],
+    }
+
+
+def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
+    """Return what a drain may be asked for besides, where the address asks for one."""
+    if request.GET.get("do") != asked.DRAIN or request.method != "GET":
+        return []
+    texts = {"force": "also pods that nobody makes again", "local": "also pods with local data"}
+    found = []
+    for name, text in texts.items():
+        is_on = request.GET.get(name) == "on"
+        query = [(k, v) for k, values in request.GET.lists() if k != name for v in values]
+        query += [] if is_on else [(name, "on")]
+        found.append(Option(text, f"{reverse('console:change')}?{urlencode(query)}", is_on))
+    return found
+
+
+def _back(changes: Sequence[Manifest]) -> str:
+    """Return where one goes who does not want the change."""
+    bodies = [body for change in changes for body in change.values() if isinstance(body, dict)]
+    nodes = [name for body in bodies for name in body.get("nodes") or ()]
+    pods = [pod for body in bodies for pod in body.get("pods") or ()]
+    if len(nodes) == 1 and not pods:
+        return reverse("console:node", args=nodes)
+    if len(pods) == 1 and not nodes:
+        return reverse("console:pod", args=pods[0].split("/", 1))
+    return reverse("console:pods" if pods else "console:nodes")
+
+
+@frame.shown
+def as_yaml(request: HttpRequest, name: str) -> HttpResponse:
+    """Return a plan's document, to be kept, posted or opened as a what-if again."""
+    frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+    return yaml_file(changes_of(find_plan(name)), f"{name}.yaml")
+
+
+def yaml_file(changes: Sequence[Manifest], name: str) -> HttpResponse:
+    """Return changes as the YAML of a ``Plan``, to be saved."""
+    text = pages.as_yaml(asked.document_of(changes))
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)

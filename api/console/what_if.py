@@ -1,0 +1,159 @@
+"""What if: a basket of changes that any page adds to, side by side with today.
+
+The basket is kept in the person's session. Looking at it asks an advisor for a plan that nobody
+keeps; ``share`` keeps one, whose address can be sent to a colleague and from whose page it can be
+carried out.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import reverse
+
+from api import own
+from api import plans as api_plans
+from api.console import asked, frame, outcome, plans
+from clusterstate.objects.errors import BadRequest, StatusError
+from clusterstate.objects.matching import EFFECTS
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries import overview
+from clusterstate.queries.plans import PLURAL, find_plan
+from scheduling.answers import advisor
+
+_KEPT: Final = "what-if"
+MOST_CHANGES: Final = 50
+_MOST_BYTES: Final = 256 << 10
+_SHOWN: Final = 100
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Something today and with the changes; ``worse``: there is less room or more trouble."""
+
+    what: str
+    today: str
+    then: str
+    worse: bool
+
+
+@frame.shown
+def page(request: HttpRequest) -> HttpResponse:
+    """Show the basket, and what it would do."""
+    plans.require_foretelling(request)
+    return _show(request)
+
+
+def _basket(request: HttpRequest) -> list[Manifest]:
+    found = request.session.get(_KEPT)
+    return found if isinstance(found, list) else []
+
+
+def _show(
+    request: HttpRequest, *, text: str = "", wrong: StatusError | None = None
+) -> HttpResponse:
+    changes = _basket(request)
+    context: dict[str, Any] = {
+        "items": [(at, asked.in_words([one])) for at, one in enumerate(changes)],
+        "kubectl": asked.kubectl(changes),
+        "text": text,
+        "wrong": _problems(wrong) if wrong else [],
+        "effects": EFFECTS,
+        "query": request.GET,
+    }
+    if changes:
+        try:
+            status = advisor.ask("plan", asked.document_of(changes))["status"]
+        except StatusError as error:
+            context["problem"] = _problems(error)
+        else:
+            context |= {
+                "status": status,
+                "compared": _compared(status),
+                "leaving": (status.get("leaving") or [])[:_SHOWN],
+                "placed": (status.get("placed") or [])[:_SHOWN],
+                "stuck": (status.get("stuck") or [])[:_SHOWN],
+            }
+    code = wrong.code if wrong else 200
+    return frame.page(request, "what_if.html", "What if", context, status=code)
+
+
+def _problems(error: StatusError) -> list[tuple[str, str]]:
+    causes = error.details.get("causes") or ()
+    return [(one.get("field", ""), one["message"]) for one in causes] or [("", error.message)]
+
+
+def _compared(status: Manifest) -> list[Compared]:
+    summary: dict[str, int] = status.get("summary") or {}
+    rows = [Compared(one.name, one.before, one.after, one.less) for one in outcome.room(status)]
+    waiting = overview.pending()
+    then = summary.get("waiting", 0) + summary.get("stuck", 0)
+    rows.insert(0, Compared("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting))
+    for what, key in (("pods that leave", "leaving"), ("find no place", "stuck")):
+        count = summary.get(key, 0)
+        rows.insert(0, Compared(what, "-", f"{count:,}", key == "stuck" and count > 0))
+    return rows
+
+
+@frame.shown
+def add(request: HttpRequest) -> HttpResponse:
+    """Put changes into the basket: a plan's, those of a text, or the one that a form names."""
+    plans.require_foretelling(request)
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    try:
+        wanted = [*_basket(request), *_given(request, text)]
+        if len(wanted) > MOST_CHANGES:
+            raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
+        if len(msgspec.json.encode(wanted)) > _MOST_BYTES:
+            raise BadRequest("the changes are too long to be kept together")
+        advisor.ask("plan", asked.document_of(wanted))  # what is wrong is told before it is kept
+    except BadRequest as error:
+        return _show(request, text=text, wrong=error)
+    except StatusError as error:
+        if error.code != 422:
+            raise
+        return _show(request, text=text, wrong=error)
+    request.session[_KEPT] = wanted
+    return HttpResponseRedirect(reverse("console:what-if"))
+
+
+def _given(request: HttpRequest, text: str) -> list[Manifest]:
+    given: QueryDict = request.POST
+    if name := given.get("plan", ""):
+        frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
+        return plans.changes_of(find_plan(name))
+    if given.get("do"):
+        if given.get("q"):
+            frame.require(request, "list", "nodes")
+        return asked.changes_of(given)
+    return asked.read(text)
+
+
+@frame.shown
+def remove(request: HttpRequest) -> HttpResponse:
+    """Take a change out of the basket, or all of them (``POST``, ``at``)."""
+    at = request.POST.get("at", "")
+    changes = _basket(request)
+    if at == "all":
+        request.session.pop(_KEPT, None)
+    elif at.isascii() and at.isdigit() and int(at) < len(changes):
+        request.session[_KEPT] = [one for place, one in enumerate(changes) if place != int(at)]
+    else:
+        raise BadRequest("at: must be the number of a change in the basket, or all")
+    return HttpResponseRedirect(reverse("console:what-if"))
+
+
+@frame.shown
+def share(request: HttpRequest) -> HttpResponse:
+    """Keep the basket as a plan, and lead to its page (``POST``)."""
+    plans.require_foretelling(request)
+    changes = _basket(request)
+    if request.method != "POST" or not changes:
+        raise BadRequest("there is nothing in the basket")
+    plan = api_plans.made(asked.document_of(changes), by=frame.user_of(request))
+    return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
+
+
+@frame.shown
+def as_yaml(request: HttpRequest) -> HttpResponse:
+    """Return the basket as the YAML of a ``Plan``."""
+    return plans.yaml_file(_basket(request), "what-if.yaml")
