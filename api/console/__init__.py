@@ -8,8 +8,8 @@
 A page is a Django view that reads, a template, and no rule of its own: what may be done is asked of
 ``clusterstate.access`` by ``frame.require``, what would happen of ``scheduling.answers``, and what
 is done is done by ``clusterstate.actions``. A change of nodes or pods is a plan: previewed,
-confirmed and followed by what serves ``/apis/stowage.dev/v1/plans``. Pages hold their state in the address, so that every
-view of the cluster can be sent to a colleague.
+confirmed and followed by what serves ``/apis/stowage.dev/v1/plans``. Pages hold their state in the
+address, so that every view of the cluster can be sent to a colleague.
 
 Pages stay true by ``stream``: it tells an open page which objects changed, and each part of a page
 that shows them asks for itself again (htmx); idiomorph changes what differs, so that focus,

@@ -41,6 +41,11 @@ _HOP: Final = frozenset(
     }
 )
 _CONNECT_SECONDS: Final = 3.0
+FIRST_SECONDS: Final = 30.0
+"""How long the console's process may take to begin an answer. A page that asks an advisor may need
+as long as the question's deadline; a process that was stopped never begins."""
+NEXT_SECONDS: Final = 30.0
+"""How long it may be silent within an answer: a stream gives a sign of life every few seconds."""
 _PART: Final = 64 << 10
 
 
@@ -63,15 +68,16 @@ async def forward(scope: Scope, receive: Receive, send: Send) -> int:
         async with asyncio.timeout(_CONNECT_SECONDS):
             reader, writer = await _connect(settings.CONSOLE_AT)
     except (OSError, TimeoutError):
-        return await _unavailable(send)
+        return await _unavailable(scope, send)
     answer = _Answer(scope["method"] == "HEAD")
+    answer.is_sent = not _has_body(scope)
     # Runs to the end of the answer, too: it tells when the browser has gone.
-    pump = asyncio.ensure_future(_pump(scope, receive, writer))
+    pump = asyncio.ensure_future(_pump(scope, receive, writer, answer))
     relay = asyncio.ensure_future(_relay(reader, answer, send))
     try:
         await asyncio.wait({pump, relay}, return_when=asyncio.FIRST_COMPLETED)
-        if relay.done() and not relay.cancelled() and relay.exception() is not None:
-            return await _broken(answer, send)
+        if any(task.done() and task.exception() is not None for task in (relay, pump)):
+            return await _broken(scope, answer, send)
         return answer.status or 499
     finally:
         for task in (pump, relay):
@@ -115,8 +121,14 @@ def _has_body(scope: Scope) -> bool:
     return scope["method"] not in ("GET", "HEAD")
 
 
-async def _pump(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
-    """Send the request, then wait until the browser has gone."""
+async def _pump(
+    scope: Scope, receive: Receive, writer: asyncio.StreamWriter, answer: "_Answer"
+) -> None:
+    """Send the request, then wait until the browser has gone.
+
+    Raises:
+        TimeoutError: the console's process takes no more of it.
+    """
     writer.write(_head(scope))
     more = _has_body(scope)
     while True:
@@ -129,9 +141,11 @@ async def _pump(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) ->
         if part:
             writer.write(b"%x\r\n%s\r\n" % (len(part), part))
         if not more:
+            answer.is_sent = True
             writer.write(b"0\r\n\r\n")
         with suppress(ConnectionError):  # answered and closed before all was sent
-            await writer.drain()
+            async with asyncio.timeout(FIRST_SECONDS):
+                await writer.drain()
 
 
 class _Answer:
@@ -142,6 +156,8 @@ class _Answer:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
+        self.is_sent = False
+        """The whole request went on to the console's process."""
         self.is_begun = False
         self.is_complete = False
         self.parser = httptools.HttpResponseParser(self)
@@ -169,9 +185,11 @@ async def _relay(reader: asyncio.StreamReader, answer: _Answer, send: Send) -> N
 
     Raises:
         ConnectionError: the console's process ended before its answer did.
+        TimeoutError: it said nothing for too long. A browser that takes its time to send a body is
+            waited for.
     """
     while not answer.is_complete:
-        data = await reader.read(_PART)
+        data = await _read(reader, answer)
         if not data:
             raise ConnectionError("the answer ended early")
         answer.parser.feed_data(data)
@@ -191,16 +209,30 @@ async def _relay(reader: asyncio.StreamReader, answer: _Answer, send: Send) -> N
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _broken(answer: _Answer, send: Send) -> int:
-    """Answer for a console's process that ended: 503 if nothing was sent, else just end."""
+async def _read(reader: asyncio.StreamReader, answer: _Answer) -> bytes:
+    """Return the next part of an answer, empty at its end."""
+    while True:
+        was_sent = answer.is_sent
+        try:
+            async with asyncio.timeout(NEXT_SECONDS if answer.is_begun else FIRST_SECONDS):
+                return await reader.read(_PART)
+        except TimeoutError:
+            if was_sent:
+                raise
+
+
+async def _broken(scope: Scope, answer: _Answer, send: Send) -> int:
+    """Answer for a console's process that ended or is silent: 503, or just end what has begun."""
     if not answer.is_begun:
-        return await _unavailable(send)
+        return await _unavailable(scope, send, was_asked=True)
     await send({"type": "http.response.body", "body": b""})
     return answer.status
 
 
-async def _unavailable(send: Send) -> int:
-    context = {"title": "Not there yet"}
+async def _unavailable(scope: Scope, send: Send, *, was_asked: bool = False) -> int:
+    # What was posted may have been done; a page that asks again by itself would not tell.
+    changes = _has_body(scope)
+    context = {"title": "No answer", "was_asked": was_asked, "changes": changes}
     body = render_to_string("console/away.html", context).encode()
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from threading import Thread
@@ -157,3 +158,33 @@ def test_only_the_consoles_paths_are_handed_over(settings: Any) -> None:
     assert found == ["/console", "/console/", "/console/nodes/"]
     settings.CONSOLE_AT = ""
     assert not gate.leads_to_console({"path": "/console/"})
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that takes connections and says nothing, as one that was stopped does."""
+    path = tmp_path / "stopped.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(8)
+        settings.CONSOLE_AT = f"unix:{path}"
+        monkeypatch.setattr(gate, "FIRST_SECONDS", 0.2)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "word"),
+    [
+        ("GET", 0, b"This page tries again by itself"),
+        ("POST", 100, b"is not known"),
+        ("POST", 8 << 20, b"is not known"),  # more than the socket holds
+    ],
+)
+def test_a_process_that_says_nothing_is_waited_for_so_long_and_no_longer(
+    stopped: None, method: str, size: int, word: bytes
+) -> None:
+    status, _, body = answer(asked(method, body=b"x" * size))
+    assert status == 503
+    assert b"The console did not answer" in body
+    assert word in body
+    assert (b"refresh" in body) == (method == "GET")
