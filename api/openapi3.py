@@ -402,6 +402,7 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
         _parameter("namespace", "The namespace of the object."),
         _parameter("name", "The name of the object."),
         _parameter("limit", "The most changes of a page.", "integer"),
+        _parameter("format", "table: as text for people."),
         _parameter("continue", "Where the page before ended."),
     ),
     "decisions": (

@@ -7,11 +7,13 @@ the log keeps, the newest first. Whoever may get the object may read its trail.
 from collections.abc import Iterable
 from typing import Any
 
-from rest_framework.response import Response
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 
-from api import auth, own, replies, wire
+from api import auth, errors, own, replies, wire
 from api.own import OwnViewSet
 from api.requests import Request
+from api.story import story
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
@@ -41,9 +43,15 @@ class ChangesViewSet(OwnViewSet):
             return super().wants(request)
         return (Attributes("get", kind.group, kind.plural, namespace=namespace, name=name),)
 
-    def list(self, request: Request) -> Response:
-        """Return a ChangeList; ``continue`` goes on with older changes."""
+    def list(self, request: Request) -> HttpResponseBase:
+        """Return a ChangeList; ``continue`` goes on with older changes.
+
+        With ``format=table`` the same as text for people.
+        """
         query = request.query_params
+        form = query.get("format") or "json"
+        if form not in ("json", "table"):
+            raise BadRequest(f'invalid value "{form}" for format: supported values: json, table')
         kind, namespace, name = _object(request)
         if kind.name == "Pod":
             auth.require_own_pod(self.user, namespace, name)
@@ -73,6 +81,11 @@ class ChangesViewSet(OwnViewSet):
                 for one in provenance.victims_of(namespace, name, found.object_id)
                 if may_see_pod(self.user, one.namespace, one.name)
             ]
+        if form == "table":
+            text = story(document["items"], more=bool(found.more))
+            answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
+            answer["Cache-Control"] = errors.NO_CACHE
+            return answer
         return replies.reply(document)
 
 

@@ -315,6 +315,12 @@ def test_what_a_controller_deleted_names_the_change_that_it_followed_from(
     assert because(api) == expected, "what came later is no cause"
     history.trim(now=clock.now(), keep_seconds=-7200)
     assert because(api) == expected, "in what is packed"
+    told = api.get(f"{OF_POD}&format=table").raw.decode().splitlines()
+    assert [line.split("  ")[-1].strip() for line in told][:2] == ["WHAT", "deleted"]
+    assert "because ReplicaSet web-1 was changed (spec.replicas)" in told[2]
+    assert "because Deployment web was changed (spec.replicas) by ann" in told[3]
+    assert told[4].endswith("created")
+    api.get(f"{OF_POD}&format=odd").fails(400, "BadRequest")
     only_pods = Api(make_token("bob", ["team"]))
     for kind, group, plural in (("role", "", ["pods"]), ("sets", "apps", ["replicasets"])):
         role = {
