@@ -1,5 +1,6 @@
 """How long pods wait for a node, and waited, by what tells them apart; and who starves."""
 
+from bisect import bisect_right
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -48,6 +49,21 @@ class Starved(msgspec.Struct, frozen=True):
     overtaken_by: int
 
 
+_OVER_GOAL: Final = """
+    SELECT p.namespace, p.name, p.priority, q.since, q.rejected_by, p.scheduler_name
+    FROM pending_pod q JOIN pod p ON p.id = q.pod_id
+    WHERE p.deletion_at IS NULL AND q.stage NOT IN ('gated', 'inflight')
+      AND q.since < %s::timestamptz AND (%s = '' OR p.namespace = %s)
+    ORDER BY q.since, p.namespace, p.name LIMIT %s
+"""
+_CAME_LATER: Final = """
+    SELECT scheduler_name, priority, width_bucket(created_at, %s), count(*)
+    FROM pod
+    WHERE created_at >= %s::timestamptz AND bound_at >= %s::timestamptz
+      AND scheduled_at IS NOT NULL
+    GROUP BY 1, 2, 3
+"""
+_MICROSECOND: Final = timedelta(microseconds=1)
 _FIGURES = """
 count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY w.seconds),
 percentile_disc(0.95) WITHIN GROUP (ORDER BY w.seconds), max(w.seconds),
@@ -58,8 +74,8 @@ count(*) FILTER (WHERE w.seconds > %s::float)
 def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "") -> list[Times]:
     """Return how long pods have waited that wait now, those of the most pods first.
 
-    By ``reason`` a pod counts for each plugin that refused it last. Queries once; looks at all
-    that wait.
+    By ``reason`` a pod counts for each plugin that refused it last, and for the empty text where
+    none did. Queries once; looks at all that wait.
 
     Args:
         by: one of ``DIMENSIONS``.
@@ -68,7 +84,9 @@ def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "")
         namespace: only its pods; empty for all.
     """
     column = _WAITING_BY[by]
-    joined = "CROSS JOIN LATERAL unnest(q.rejected_by) AS r (plugin)" if by == "reason" else ""
+    joined = ""
+    if by == "reason":
+        joined = "LEFT JOIN LATERAL unnest(q.rejected_by) AS r (plugin) ON true"
     if by in ("priorityClass", "runtimeClass"):
         joined = "JOIN document d ON d.id = p.document_id"
     rows = sql.fetch(
@@ -110,23 +128,27 @@ def starved(
     """Return pods that wait longer than the goal and were overtaken, the oldest first.
 
     Overtaken: a pod of the same profile and of no higher priority that was created later has been
-    bound. Pods behind gates wait by their own will and are left out. Queries once; looks at the
-    oldest ``limit`` waiting pods, and for each at all pods.
+    bound. Pods behind gates wait by their own will and are left out. Queries twice; looks at the
+    oldest ``limit`` waiting pods, and once at all that came after the first of them.
     """
-    rows = sql.fetch(
-        "SELECT w.namespace, w.name, w.priority, w.since, w.rejected_by, o.count"
-        " FROM (SELECT p.namespace, p.name, p.priority, q.since, q.rejected_by, p.scheduler_name"
-        "       FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
-        "       WHERE p.deletion_at IS NULL AND q.stage NOT IN ('gated', 'inflight')"
-        "       AND q.since < %s::timestamptz AND (%s = '' OR p.namespace = %s)"
-        "       ORDER BY q.since, q.pod_id LIMIT %s) w"
-        " CROSS JOIN LATERAL (SELECT count(*) FROM pod s WHERE s.created_at > w.since"
-        "       AND s.bound_at > w.since AND s.scheduled_at IS NOT NULL"
-        "       AND s.priority <= w.priority AND s.scheduler_name = w.scheduler_name) o"
-        " WHERE o.count > 0 ORDER BY w.since, w.namespace, w.name",
-        (now - goal, namespace, namespace, limit),
-    )
-    return [Starved(*row) for row in rows]
+    rows = sql.fetch(_OVER_GOAL, (now - goal, namespace, namespace, limit))
+    if not rows:
+        return []
+    moments = [since for *_, since, _, _ in rows]
+    # A bucket has the pods that came after so many of the waiting ones, which are in order.
+    after = [since + _MICROSECOND for since in moments]
+    placed = sql.fetch(_CAME_LATER, (sql.Times(after), after[0], after[0]))
+    found = []
+    for space, name, priority, since, rejected_by, profile in rows:
+        place = bisect_right(moments, since)
+        overtaken_by = sum(
+            count
+            for scheduler, of, bucket, count in placed
+            if bucket >= place and of <= priority and scheduler == profile
+        )
+        if overtaken_by:
+            found.append(Starved(space, name, priority, since, rejected_by, overtaken_by))
+    return found
 
 
 def report(

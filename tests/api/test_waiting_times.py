@@ -1,5 +1,6 @@
 """How long pods wait and waited, against a goal, and which of them starve."""
 
+import random
 from io import StringIO
 
 import pytest
@@ -63,6 +64,34 @@ def test_a_pod_over_the_goal_that_was_overtaken_starves(queue):
     assert starved[0]["rejectedBy"] == ["NodeResourcesFit"]
     assert starved[0]["seconds"] >= 590
     assert asked(queue, goalSeconds=50000)["status"]["starved"] == []
+
+
+def test_each_starved_pod_counts_those_that_overtook_it(api, runner):
+    """Against a count for each pod by itself, over times and priorities of chance."""
+    dice = random.Random(7)
+    api.post("/api/v1/nodes", make_node("node").offers(cpu="10", pods="50").manifest).ok(201)
+    for number in range(24):
+        pod = make_pod(f"p{number}").in_namespace("ns").asks(cpu="100" if number % 2 else "1m")
+        api.post("/api/v1/namespaces/ns/pods", pod.manifest).ok(201)
+    runner.turn()
+    for number in range(24):
+        ago, priority = dice.randrange(600, 612), dice.randrange(3)
+        sql.run(
+            "UPDATE pod SET priority = %s, created_at = created_at - make_interval(secs => %s)"
+            " WHERE name = %s", (priority, ago, f"p{number}"),
+        )  # fmt: skip
+        sql.run(
+            "UPDATE pending_pod SET since = p.created_at FROM pod p"
+            " WHERE p.id = pod_id AND p.name = %s", (f"p{number}",),
+        )  # fmt: skip
+    expected = sql.fetch(
+        "SELECT p.name, (SELECT count(*) FROM pod s WHERE s.created_at > q.since"
+        " AND s.bound_at > q.since AND s.priority <= p.priority)"
+        " FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
+    )
+    found = {one["name"]: one["overtakenBy"] for one in asked(api)["status"]["starved"]}
+    assert found == {name: count for name, count in expected if count}
+    assert len(found) > 3
 
 
 def test_a_refused_pod_that_is_placed_in_the_end_is_measured(queue, runner):
