@@ -37,7 +37,7 @@ from clusterstate import arrow
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.queries import decision_search
-from clusterstate.queries.decision_search import Found, Page, Search
+from clusterstate.queries.decision_search import Chosen, Found, Page, Search
 
 EXPORT: Final = "/apis/stowage.dev/v1/decisions/export"
 _MANY: Final = 100
@@ -162,7 +162,7 @@ FORMS: Final[dict[str, Callable[[], Lines | Columns]]] = {"jsonl": Lines, "arrow
 
 
 class _Export(msgspec.Struct, frozen=True):
-    wanted: Search
+    chosen: Chosen
     form: Any
 
 
@@ -180,13 +180,13 @@ def _open(scope: Scope) -> _Export:
     form = query.get("format", "jsonl")
     if form not in FORMS:
         raise BadRequest(f'format: Invalid value: "{form}": must be of {", ".join(FORMS)}')
-    return _Export(read(query), FORMS[form]())
+    return _Export(decision_search.choose(read(query)), FORMS[form]())
 
 
 @connections.used()
 def _page(export: _Export, before: int) -> tuple[bytes, int]:
     """Return a part of the export, and where the next one begins. Queries; runs on a thread."""
-    found: Page = decision_search.search(export.wanted, limit=_AT_ONCE, before=before)
+    found: Page = decision_search.search(export.chosen, limit=_AT_ONCE, before=before)
     body = export.form.page(found.items) if found.items else b""
     return body if found.more else body + export.form.end(), found.more
 
@@ -219,7 +219,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await rights.kept(
             sending(body, before),
             claim_of_headers(scope["headers"]),
-            _needs(export.wanted.namespace),
+            _needs(export.chosen.wanted.namespace),
         )
     except StatusError as error:
         # The answer stays without an end, which every client takes for a failure.

@@ -100,6 +100,16 @@ _NEXT: Final = """
 """
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """What a search chooses by, with the pods that its words mean; see ``choose``.
+
+    ``pods`` are their ids, ``None`` where any pod may be meant.
+    """
+
+    wanted: Search
+    pods: Sequence[int] | None
+
+
 class Page(msgspec.Struct, frozen=True):
     """Decisions, the newest first. ``more``: the id to go on before, 0 for none."""
 
@@ -107,15 +117,25 @@ class Page(msgspec.Struct, frozen=True):
     more: int
 
 
-def search(wanted: Search, *, limit: int, before: int = 0) -> Page:
-    """Return decisions, and the id to go on before. Queries up to seven times.
+def choose(wanted: Search) -> Chosen:
+    """Return a search with the pods that it is about.
+
+    Queries up to five times where it names an owner or an actor: then all pods of a namespace, or
+    all changes, are looked at.
+    """
+    return Chosen(wanted, _pods(wanted))
+
+
+def search(wanted: Search | Chosen, *, limit: int, before: int = 0) -> Page:
+    """Return decisions, and the id to go on before. Queries twice, once ``choose`` did.
 
     Looks at ``STRETCH`` decisions, so a page may have fewer than ``limit``, or none, and yet not be
     the last one.
     """
     before = before or _LAST
+    chosen = wanted if isinstance(wanted, Chosen) else choose(wanted)
+    wanted, pods = chosen.wanted, chosen.pods
     conditions, parameters = _conditions(wanted)
-    pods = _pods(wanted)
     if pods is not None:
         if not pods:
             return Page([], 0)
@@ -135,8 +155,9 @@ def search(wanted: Search, *, limit: int, before: int = 0) -> Page:
 def pages(wanted: Search, *, at_once: int = 5000) -> Iterator[list[Found]]:
     """Yield all decisions that are found, page by page. Queries for each."""
     before = 0
+    chosen = choose(wanted)
     while True:
-        page = search(wanted, limit=at_once, before=before)
+        page = search(chosen, limit=at_once, before=before)
         if page.items:
             yield page.items
         if not page.more:

@@ -179,6 +179,22 @@ def test_an_export_has_a_line_for_each_decision(
     ]  # fmt: skip
 
 
+def test_an_export_looks_once_for_the_pods_of_an_owner(
+    server: Server, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That reads all pods of a namespace, so not for each page."""
+    asked = []
+    owned = decision_search._owned
+    monkeypatch.setattr("api.decision_search._AT_ONCE", 1)
+    monkeypatch.setattr(decision_search, "STRETCH", 1)
+    monkeypatch.setattr(
+        decision_search, "_owned", lambda *given: (asked.append(given), owned(*given))[1]
+    )
+    code, body = exported(server, token, "namespace=ns&owner=Job/j")
+    assert (code, len(body.splitlines())) == (200, 1)
+    assert asked == [("ns", "Job/j")]
+
+
 def rows(text: bytes) -> list[dict[str, Any]]:
     with InputStream.from_readable(io.BytesIO(text)) as stream:
         found: list[dict[str, Any]] = nanoarrow.Array(stream).to_pylist()
