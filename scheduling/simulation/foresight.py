@@ -22,7 +22,7 @@ from scheduling.engine import deciding
 from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
-from scheduling.engine.queue.pending import Backoff
+from scheduling.engine.queue.pending import Backoff, aged_sort
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
@@ -346,10 +346,16 @@ class Foresight:
         if not ready:
             return False
         before = len(self._waiting), len(self.left)
-        ordered = sorted(
-            enumerate(ready),
-            key=lambda one: (-one[1].info.priority, one[1].queued_at, _number(one[1].key), one[0]),
-        )
+        # All profiles say the same of how priorities grow.
+        points = max((one.age_points_per_minute for one in self._frameworks.values()), default=0)
+
+        def place(one: tuple[int, Waiter]) -> tuple[float, ...]:
+            number, pod = one
+            came = pod.queued_at
+            key = aged_sort(pod.info.priority, came, came, points)
+            return *key, _number(pod.key), number
+
+        ordered = sorted(enumerate(ready), key=place)
         batch: list[Waiter] = []
         for _, waiter in ordered:
             if batch and (
