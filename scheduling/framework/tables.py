@@ -6,7 +6,7 @@ it, 0 if not, for instance). ``Table`` sums a counter by the values of a label, 
 All three change in place as pods come and go: O(1) per pod and table.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 import numpy as np
@@ -17,6 +17,11 @@ from scheduling.framework.reach import Reach
 from scheduling.framework.types import PodInfo
 
 _MOST_DOMAINS = 256
+_SPARSE = 16
+"""While fewer than one in so many rows has a count, only these rows are kept."""
+_FEW_ROWS = 8
+"""So few pods are counted one by one sooner than as arrays."""
+_NOTHING: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class LabelColumn:
@@ -86,6 +91,14 @@ class LabelColumn:
             return False
         self.ids[row] = number
         return True
+
+    def set_all(self, rows: Sequence[int], values: Sequence[str | None]) -> None:
+        """Note the values of nodes of which none is known yet; ``None`` for none."""
+        there = [value for value in dict.fromkeys(values) if value is not None]
+        self.values += there
+        self._numbers.update(zip(there, range(len(there)), strict=True))
+        find = self._numbers.get
+        self.ids[rows] = [-1 if value is None else find(value, -1) for value in values]
 
     def number(self, value: str) -> int:
         """Return the id of ``value``, giving it one on first sight."""
@@ -157,8 +170,8 @@ class Table:
         self.eligible: Mask | None = None
         self._counts: npt.NDArray[np.int64] | None = None
         self.size = 0
-        self.nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self.present: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self.nodes: npt.NDArray[np.int64] = _NOTHING
+        self.present: npt.NDArray[np.intp] = _NOTHING
         self.version = -1
 
     def rebuild(self, version: int) -> None:
@@ -175,14 +188,13 @@ class Table:
         counts = self._counts
         if counts is None:
             counts = self._counts = np.zeros(self.size, np.int64)
-            rows = self.counter.rows
             if self.counter.changes:
-                busy = np.flatnonzero(rows)
+                busy, weights = self.counter.busy()
                 ids = self.column.ids[busy]
                 counted = (ids >= 0) & (ids < self.size)
                 if self.eligible is not None:
                     counted &= self.eligible[busy]
-                np.add.at(counts, ids[counted], rows[busy[counted]])
+                np.add.at(counts, ids[counted], weights[counted])
         return counts
 
     @property
@@ -221,12 +233,26 @@ class Table:
 class Counter:
     """A weighted count of pods by row.
 
-    ``rows``: int64 (capacity,). ``live_only``: terminating pods do not count. ``total``: sum over
-    all rows. ``changes`` counts what was added or taken. ``reach`` bounds the classes that count,
-    ``None``: any may.
+    ``live_only``: terminating pods do not count. ``total``: sum over all rows. ``changes`` counts
+    what was added or taken. ``reach`` bounds the classes that count, ``None``: any may.
+
+    The rows with a count are kept in a dictionary while they are few, so that the counts of a
+    thousand Deployments take no column of all nodes each; from then on, or once ``rows`` was asked
+    for, as a column.
     """
 
-    __slots__ = ("changes", "key", "live_only", "reach", "rows", "tables", "total", "weigh")
+    __slots__ = (
+        "_few",
+        "_rows",
+        "capacity",
+        "changes",
+        "key",
+        "live_only",
+        "reach",
+        "tables",
+        "total",
+        "weigh",
+    )
 
     def __init__(
         self,
@@ -240,11 +266,36 @@ class Counter:
         self.key = key
         self.weigh = weigh
         self.live_only = live_only
-        self.rows: npt.NDArray[np.int64] = np.zeros(capacity, np.int64)
+        self.capacity = capacity
         self.total = 0
         self.tables: dict[Hashable, Table] = {}
         self.changes = 0
         self.reach = reach
+        self._few: dict[int, int] = {}
+        self._rows: npt.NDArray[np.int64] | None = None
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The counts of all rows, int64 (capacity,). The caller must not write to it."""
+        if self._rows is None:
+            self._rows = self._as_column()
+        return self._rows
+
+    def _as_column(self) -> npt.NDArray[np.int64]:
+        rows = np.zeros(self.capacity, np.int64)
+        if self._few:
+            rows[list(self._few)] = list(self._few.values())
+            self._few = {}
+        return rows
+
+    def busy(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the rows with a count other than 0, ascending, and their counts."""
+        if self._rows is not None:
+            busy = np.flatnonzero(self._rows)
+            return busy, self._rows[busy]
+        there = sorted(self._few.items())
+        pairs: npt.NDArray[np.int64] = np.array(there, np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
 
     def table(
         self,
@@ -268,15 +319,20 @@ class Counter:
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows; tables are rebuilt when next asked for."""
-        rows = np.zeros(capacity, np.int64)
-        rows[: len(self.rows)] = self.rows
-        self.rows = rows
+        self.capacity = capacity
+        if self._rows is not None:
+            rows = np.zeros(capacity, np.int64)
+            rows[: len(self._rows)] = self._rows
+            self._rows = rows
         for table in self.tables.values():
             table.version = -1
 
     def bump(self, row: int, weight: int) -> None:
         """Add ``weight`` for a pod on ``row`` (negative: it left)."""
-        self.rows[row] += weight
+        if self._rows is not None:
+            self._rows[row] += weight
+        else:
+            self._add_to_few(row, weight)
         self.total += weight
         self.changes += 1
         for table in self.tables.values():
@@ -284,8 +340,30 @@ class Counter:
 
     def bump_all(self, rows: npt.NDArray[np.int32], weight: int) -> None:
         """Add ``weight`` for a pod on each of ``rows``, which may repeat."""
-        np.add.at(self.rows, rows, weight)
-        self.changes += 1
-        self.total += weight * len(rows)
+        if len(rows) <= _FEW_ROWS:
+            for row in rows.tolist():
+                self.bump(row, weight)
+            return
+        self.fill(rows, np.full(len(rows), weight, np.int64))
         for table in self.tables.values():
             table.bump_all(rows, weight)
+
+    def fill(self, rows: npt.NDArray[np.int32], weights: npt.NDArray[np.int64]) -> None:
+        """Add ``weights`` for pods on ``rows``, which may repeat, but not to tables."""
+        if self._rows is None and _SPARSE * (len(self._few) + len(rows)) <= self.capacity:
+            for row, weight in zip(rows.tolist(), weights.tolist(), strict=True):
+                self._add_to_few(row, weight)
+        else:
+            np.add.at(self.rows, rows, weights)
+        self.total += int(weights.sum())
+        self.changes += 1
+
+    def _add_to_few(self, row: int, weight: int) -> None:
+        few = self._few
+        count = few.get(row, 0) + weight
+        if not count:
+            few.pop(row, None)
+            return
+        few[row] = count
+        if _SPARSE * len(few) > self.capacity:
+            self._rows = self._as_column()

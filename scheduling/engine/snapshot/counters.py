@@ -61,9 +61,8 @@ class PodCounters(ManyPods):
         if self._detached:
             counted[list(self._detached)] = False
         weights = by_peer[peer_of_class][self._pod_class[:used][counted]]
-        np.add.at(counter.rows, where[counted], weights)
-        counter.changes += 1
-        counter.total = int(weights.sum())
+        weighed = np.flatnonzero(weights)
+        counter.fill(where[counted][weighed], weights[weighed])
         for info, row in self._counted_nominated:
             counter.bump(row, int(by_peer[info.peer]))
 

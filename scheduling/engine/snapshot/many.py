@@ -187,12 +187,18 @@ class ManyPods(PodColumns):
 
     def _bump(self, peers: Int32, rows: Int32, terminating: Mask | None = None) -> None:
         """Let counters follow pods that came: how they look to others, and where they are."""
-        for peer in set(peers.tolist()):
-            weights = self._peers.weights[peer]
+        # Sorted by peer, as a mask for each of a thousand peers takes ten times as long.
+        order = np.argsort(peers, kind="stable")
+        peers, rows = peers[order], rows[order]
+        starts = np.flatnonzero(np.r_[True, peers[1:] != peers[:-1]])
+        ends = np.r_[starts[1:], len(peers)]
+        of_peer = self._peers.weights
+        found = zip(peers[starts].tolist(), starts.tolist(), ends.tolist(), strict=True)
+        for peer, start, end in found:
+            weights = of_peer[peer]
             if not weights:
                 continue
-            mine = peers == peer
-            there = rows[mine]
-            alive = there if terminating is None else rows[mine & ~terminating]
+            there = rows[start:end]
+            alive = there if terminating is None else there[~terminating[order[start:end]]]
             for counter, weight in weights:
                 counter.bump_all(alive if counter.live_only else there, weight)

@@ -306,10 +306,8 @@ class NodeColumns(TouchedRows):
         column = self._columns.get(key)
         if column is None:
             column = self._columns[key] = LabelColumn(key, self._capacity)
-            for name, row in self._row_of.items():
-                labels = self.node(row).metadata.labels
-                if key in labels:
-                    column.set(self._row_of[name], labels[key])
+            rows, nodes = list(self._row_of.values()), self._nodes
+            column.set_all(rows, [nodes[row].metadata.labels.get(key) for row in rows])  # type: ignore[union-attr]
         return column
 
     def is_counted(self, resource: str) -> bool:
