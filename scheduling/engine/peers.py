@@ -126,6 +126,8 @@ class Peers:
 
     def has_term_about(self, info: PodInfo) -> bool:
         """Return whether any known peer carries a term that means pods of this class."""
+        if not (self._anti.at or self._scored.at):
+            return False
         of_namespace = self._namespace_labels(info.namespace)
         return any(True for of in (self._anti, self._scored) for _ in of.about(info, of_namespace))
 

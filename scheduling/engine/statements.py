@@ -14,7 +14,7 @@ from scheduling.engine.compiled import layout
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.interface import CycleState, Plugin, PreFilter, PreScore
 from scheduling.framework.runtime import Framework
-from scheduling.framework.status import Code, Status
+from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.tables import Counter
 from scheduling.framework.terms import (
     AffinityTerms,
@@ -115,10 +115,10 @@ class Statements:
         rows = snapshot.rows()[:0]
         terms: list[Term] = []
         scoring: dict[str, Plugin] = {}
-        refusals = [Status()] * layout.REFUSALS
+        refusals = [SUCCESS] * layout.REFUSALS
         order: list[str] = []
         counter: Counter | None = None
-        taken = Status()
+        taken = SUCCESS
         for plugin in wanting:
             begins = self._begins.get(plugin.name)
             if begins is not None:

@@ -138,12 +138,9 @@ class PodTopologySpread:
         else:
             selector = snapshot.default_selector(pod) if self._defaults else None
             defaults = self._defaults if selector is not None else ()
-            wanted = Constraints(
-                self._compile(pod, defaults, HARD, selector),
-                self._compile(pod, defaults, SOFT, selector),
-                not self._system,
-                snapshot.workload_version,
-            )
+            hard = self._compile(pod, defaults, HARD, selector)
+            soft = self._compile(pod, defaults, SOFT, selector)
+            wanted = Constraints(hard, soft, not self._system, snapshot.workload_version)
         pod.memo[self._memo_key] = wanted
         return wanted
 
@@ -165,10 +162,13 @@ class PodTopologySpread:
         default: Selector | None,
     ) -> tuple[Constraint, ...]:
         chosen = [c for c in constraints if c.when_unsatisfiable == action]
+        if not chosen:
+            return ()
         keys = tuple(sorted({c.topology_key for c in chosen}))
         # Soft system defaults count on nodes that lack a key, too.
         need_all = action == HARD or default is None or not self._system
         compiled = []
+        of_default = default is not None and default.matches(pod.labels)
         for c in chosen:
             selector = default if default is not None else self._selector(c, pod.labels)
             honor_affinity = not self._policies or c.node_affinity_policy in (None, "", "Honor")
@@ -179,7 +179,7 @@ class PodTopologySpread:
                     topology_key=c.topology_key,
                     selector=selector,
                     min_domains=1 if c.min_domains is None else c.min_domains,
-                    matches_self=selector.matches(pod.labels),
+                    matches_self=selector.matches(pod.labels) if default is None else of_default,
                     counted_key=(NAME, pod.namespace, selector),
                     eligible_key=(
                         NAME,
@@ -223,6 +223,7 @@ class PodTopologySpread:
     def _table(
         self,
         constraint: Constraint,
+        counter: Counter,
         keys: tuple[str, ...],
         pod: PodInfo,
         snapshot: NodeTable,
@@ -252,7 +253,6 @@ class PodTopologySpread:
             )
 
         column = snapshot.label_column(constraint.topology_key)
-        counter = self._counter(constraint, pod, snapshot)
         return counter.table(column, snapshot.node_version, constraint.eligible_key, eligible)
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
@@ -267,25 +267,30 @@ class PodTopologySpread:
             and found.snapshot is snapshot
         ):
             return found
-        hard_keys = _keys(wanted.hard)
+        # Default constraints count by one selector: its counter is looked up once.
+        counters: dict[int, Counter] = {}
+        hard = self._counted(wanted.hard, _keys(wanted.hard), pod, snapshot, counters)
         soft_keys = _keys(wanted.soft) if wanted.all_keys else ()
-        tables = _Tables(
-            versions,
-            snapshot,
-            wanted,
-            [self._counted(c, hard_keys, pod, snapshot) for c in wanted.hard],
-            [self._counted(c, soft_keys, pod, snapshot) for c in wanted.soft],
-        )
+        soft = self._counted(wanted.soft, soft_keys, pod, snapshot, counters)
+        tables = _Tables(versions, snapshot, wanted, hard, soft)
         pod.memo[self._tables_key] = tables
         return tables
 
     def _counted(
-        self, constraint: Constraint, keys: tuple[str, ...], pod: PodInfo, snapshot: NodeTable
-    ) -> tuple[Counter, Table]:
-        return (
-            self._counter(constraint, pod, snapshot),
-            self._table(constraint, keys, pod, snapshot),
-        )
+        self,
+        constraints: tuple[Constraint, ...],
+        keys: tuple[str, ...],
+        pod: PodInfo,
+        snapshot: NodeTable,
+        counters: dict[int, Counter],
+    ) -> list[tuple[Counter, Table]]:
+        found = []
+        for one in constraints:
+            counter = counters.get(id(one.selector))
+            if counter is None:
+                counter = counters[id(one.selector)] = self._counter(one, pod, snapshot)
+            found.append((counter, self._table(one, counter, keys, pod, snapshot)))
+        return found
 
     # --- filtering -------------------------------------------------------------------------------
 
@@ -494,7 +499,7 @@ class PodTopologySpread:
         """Return nothing where there are no constraints."""
         if pod.pod.spec.topology_spread_constraints:
             return None
-        if not self._defaults or snapshot.default_selector(pod) is None:
+        if not self._defaults:
             return ()
         wanted = self._constraints(pod, snapshot)
         return None if wanted.hard or wanted.soft else ()

@@ -1,6 +1,6 @@
 """What scheduling looks up beside nodes and pods: services, controllers, disruption budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from clusterstate.objects.labels import Selector, selector_from_label_selector, selector_from_set
 from clusterstate.objects.meta import ObjectMeta
@@ -18,6 +18,9 @@ _CONTROLLER_VERSIONS = {
     "ReplicaSet": "apps/v1",
     "StatefulSet": "apps/v1",
 }
+
+
+_NO_SERVICES: Mapping[str, Selector] = {}
 
 
 class Workloads:
@@ -83,28 +86,27 @@ class Workloads:
         """
         if pod.owner is None and not self._services_at:
             return None
-        merged: dict[str, str] = {}
-        for label, text in pod.labels.items():
-            for selector in self._services_at.get((pod.namespace, label, text), {}).values():
-                if selector.matches(pod.labels):
-                    for requirement in selector.requirements:
-                        merged[requirement.key] = requirement.values[0]
-        extra: Selector | None = None
-        kind = ""
+        namespace, filed = pod.namespace, self._services_at
+        selecting = [
+            selector
+            for label in pod.labels.items()
+            for selector in filed.get((namespace, *label), _NO_SERVICES).values()
+            if selector.matches(pod.labels)
+        ]
+        kind, controller = "", None
         if pod.owner is not None:
             api_version, kind, name = pod.owner
             if api_version == _CONTROLLER_VERSIONS.get(kind):
-                extra = self._controllers.get((kind, pod.namespace, name))
-        if extra is not None and not extra.nothing:
-            if kind == "ReplicationController":
-                for requirement in extra.requirements:
-                    merged[requirement.key] = requirement.values[0]
-                extra = None
-        elif extra is not None:
-            extra = None
+                controller = self._controllers.get((kind, namespace, name))
+        if controller is None or controller.nothing:
+            if len(selecting) <= 1:
+                return selecting[0] if selecting else None  # nothing to join
+        elif kind == "ReplicationController":
+            selecting.append(controller)
+        merged = {one.key: one.values[0] for selector in selecting for one in selector.requirements}
         found = selector_from_set(merged)
-        if extra is not None:
-            found = found.add(extra.requirements)
+        if controller is not None and not controller.nothing and kind != "ReplicationController":
+            found = found.add(controller.requirements)
         return found if found.requirements else None
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
