@@ -29,9 +29,10 @@ class _Copy:
     """A counter's copy, from ``first`` on in the array; ``table`` ``None``: all its rows count.
 
     ``cursor``: position of the snapshot's log up to which it follows; -1: it was never filled.
+    ``seen``: the counter's changes that it holds, -1 before.
     """
 
-    __slots__ = ("by_row", "counter", "cursor", "first", "kind", "table")
+    __slots__ = ("by_row", "counter", "cursor", "first", "kind", "seen", "table")
 
     def __init__(
         self, counter: Counter, table: Table | None, first: int, *, by_row: bool, kind: Kind | None
@@ -42,6 +43,7 @@ class _Copy:
         self.by_row = by_row
         self.kind = kind
         self.cursor = -1
+        self.seen = -1
 
 
 class CounterColumns:
@@ -114,12 +116,8 @@ class CounterColumns:
             more = np.zeros((2 * number, layout.COUNTER_COLUMNS), np.int64)
             more[:number] = self.arrays.counters
             self.arrays = self.arrays._replace(counters=more)
-        column = self.arrays.counters[number]
-        column[:] = 0
-        column[layout.OFFSET] = self._filled
-        column[layout.BY_ROW] = by_row
-        column[layout.PLACES] = place
-        column[layout.LENGTH] = size
+        # OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST and LENGTH.
+        self.arrays.counters[number] = (self._filled, by_row, place, 0, 0, 0, size)
         span = slice(self._filled, self._filled + size)
         self._filled += size
         present = self.arrays.present[span]
@@ -204,6 +202,9 @@ class CounterColumns:
     def _follow(self, number: int) -> None:
         """Bring one copy up to date."""
         copy, snapshot = self._copies[number], self._snapshot
+        if copy.seen == copy.counter.changes:
+            return
+        copy.seen = copy.counter.changes
         line, table = self.arrays.counters[number], copy.table
         first = copy.first
         if copy.by_row:
@@ -231,4 +232,5 @@ class CounterColumns:
         """Note that the loop bumped these copies and the snapshot their originals."""
         end = self._snapshot.log_end
         for number in used:
-            self._copies[number].cursor = end
+            copy = self._copies[number]
+            copy.cursor, copy.seen = end, copy.counter.changes

@@ -16,7 +16,7 @@ Not covered, and left to the reference path: more rules, counts by row, scores o
 than there is room for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -47,6 +47,8 @@ _MOST_GROUPS: Final = 1024
 _SPARE: Final = 32
 """So many groups more than there are now a run must have room for."""
 _MOST: Final = 8192
+_FIRST: Final = 1024
+"""For so many programs there is room at first: memory that is not touched costs nothing."""
 _BYTES: Final = 256 * 2**20
 _SMALL: Final = 4096
 _NOWHERE: Final = np.zeros(0, np.intp)
@@ -105,6 +107,25 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
     groups: Int16 | None = None
 
 
+class _Form(msgspec.Struct, kw_only=True, eq=False):
+    """What programs share whose classes state alike terms under one plan: all but the counters.
+
+    Hundreds of Deployments behind Services differ in their counters alone; to write one of them out
+    anew takes 40 us, to copy this 8. ``scored``: how many plugins score by group.
+    """
+
+    names: tuple[str, ...]
+    sources: list[int]
+    refusals: list[Status]
+    scored: int
+    form: Int64
+    rules: Int64
+    place: Int32
+    plan: Int64
+    raw: Int64
+    base: Int64
+
+
 class Programs:
     """The programs of one profile over one snapshot, until its nodes change."""
 
@@ -121,6 +142,8 @@ class Programs:
         self.counters = CounterColumns(snapshot)
         self._programs: list[Program] = []
         self._number_of: dict[int, int] = {}
+        self._forms: dict[Hashable, _Form] = {}
+        self._private_count = 0
         self._sizes = {"bases": 8, "watches": FEW_WATCHES, "rules": 8, "groups": 8 + EXCEPTIONS}
         self._arrays: dict[str, Any] = {}
         self._allocate(0)
@@ -138,6 +161,7 @@ class Programs:
             made[name] = np.zeros((count, *lengths), kind)
             before = self._arrays.get(name)
             if before is not None:
+                before = before[: len(self._programs)]  # what is beyond was never touched
                 made[name][tuple(slice(0, length) for length in before.shape)] = before
         self._arrays = made
 
@@ -181,7 +205,6 @@ class Programs:
     def _make(
         self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
     ) -> Program | None:
-        framework = self._framework
         counters = [
             self.counters.of_term(term) if watch < 0 or private else 0
             for term, watch in zip(stated.terms, stated.watch_of, strict=True)
@@ -194,28 +217,17 @@ class Programs:
         if -1 in counters:
             return None
         watches: dict[tuple[int, bool], int] = {}
-        watch_of = list(stated.watch_of)
+        watch_of = stated.watch_of
         if private:
+            watch_of = watch_of.copy()
             for at, (term, counter) in enumerate(zip(stated.terms, counters, strict=True)):
                 if watch_of[at] >= 0:
                     watch = (counter, term.kind in _CLIPPED)
                     watch_of[at] = watches.setdefault(watch, len(watches))
             if len(watches) > _MOST_WATCHES:
                 return None
-        names: list[str] = []
-        sources: list[int] = []
-        dynamic: list[tuple[Score, int]] = []
-        lines = dict(zip(plan.names, plan.lines, strict=True))
-        for plugin in framework.score_plugins:
-            line = lines.get(plugin.name)
-            if line is None and plugin.name not in stated.scoring:
-                continue
-            names.append(plugin.name)
-            if line is None or line < 0:
-                dynamic.append((plugin, framework.weights[plugin.name]))
-                line = -len(dynamic)
-            sources.append(line)
-        if len(dynamic) > DYNAMIC:
+        form = self._form(info, stated, plan, watch_of, shut_first=shut_first)
+        if form is None:
             return None
         number = self._place(info)
         bases = plan.keyed
@@ -223,27 +235,26 @@ class Programs:
             bases=bases, groups=bases + EXCEPTIONS, rules=len(counters), watches=len(watches)
         )
         arrays = self._arrays
-        form = arrays["form"][number]
-        form[layout.GROUPS] = bases
-        form[layout.RULES], form[layout.PLUGINS] = len(counters), len(dynamic)
-        form[layout.WATCHES] = len(watches) if private else len(stated.watches)
-        form[layout.AFFINITY_FIRST] = stated.affinity_first
-        form[layout.SHUT_FIRST] = shut_first
-        self._write_rules(number, stated, plan, counters, watch_of)
-        for at, (plugin, weight) in enumerate(dynamic):
-            arrays["plan"][number, at] = (self._source(plugin), 0, weight)
-            if plugin.name in self._scaled:
-                arrays["raw"][number, at, :bases] = self._raw(plugin, info, plan)
+        written = arrays["form"][number]
+        written[:] = form.form
+        written[layout.WATCHES] = len(watches) if private else len(stated.watches)
+        if counters:
+            arrays["rules"][number, : len(counters)] = form.rules
+            arrays["rules"][number, : len(counters), layout.COUNTER] = counters
+            arrays["place"][number, : len(counters), :bases] = form.place
+        if form.scored:
+            arrays["plan"][number, : form.scored] = form.plan
+            arrays["raw"][number, : form.scored, :bases] = form.raw
         arrays["shut"][number, :bases] = plan.shut_groups
-        arrays["values"][number] = 0
-        arrays["base"][number, :bases] = np.arange(bases)
-        refusals = stated.refusals.copy()
-        refusals[layout.SHUT : layout.SHUT + len(plan.shut)] = plan.shut
+        arrays["values"][number, :bases] = 0  # those of excepted rows are set with these
+        arrays["base"][number, :bases] = form.base
         arrays["exceptions"][number] = 0
         arrays["full"][number] = False
-        arrays["private"][number] = private
         arrays["taken"][number] = taken
-        arrays["watch"][number, : len(watches)] = list(watches) or 0
+        self._private_count += private - bool(arrays["private"][number])
+        arrays["private"][number] = private
+        if watches:
+            arrays["watch"][number, : len(watches)] = list(watches)
         asked_again = [
             term.table.counter
             for term in stated.terms
@@ -262,9 +273,9 @@ class Programs:
         program = self._programs[number] = Program(
             number=number,
             info=info,
-            names=tuple(names),
-            sources=sources,
-            refusals=refusals,
+            names=form.names,
+            sources=form.sources,
+            refusals=form.refusals,
             counters=tuple(dict.fromkeys(used)),
             watches=[] if private else stated.watches,
             seen=-1,
@@ -277,24 +288,87 @@ class Programs:
         )
         return program
 
-    def _write_rules(
+    def _form(
         self,
-        number: int,
+        info: PodInfo,
         stated: Stated,
         plan: Plan,
-        counters: Sequence[int],
         watch_of: Sequence[int],
-    ) -> None:
-        rules, place = self._arrays["rules"][number], self._arrays["place"][number]
-        for at, (term, counter, watch) in enumerate(
-            zip(stated.terms, counters, watch_of, strict=True)
-        ):
-            rules[at] = (
-                term.kind, counter, watch, term.matches_self, term.max_skew, term.from_zero,
+        *,
+        shut_first: bool,
+    ) -> "_Form | None":
+        """Return what the program shares with those of alike terms, ``None``: no room."""
+        rules = [
+            (
+                term.kind, 0, watch, term.matches_self, term.max_skew, term.from_zero,
                 term.by_size, term.all_keys,
-            )  # fmt: skip
+            )
+            for term, watch in zip(stated.terms, watch_of, strict=True)
+        ]  # fmt: skip
+        key = (
+            plan.number, shut_first, stated.affinity_first, tuple(stated.scoring), tuple(rules),
+            tuple([term.table.column.key for term in stated.terms]),
+        )  # fmt: skip
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = self._new_form(
+                info, stated, plan, rules, shut_first=shut_first
+            )
+        return form if form.scored <= DYNAMIC else None
+
+    def _new_form(
+        self,
+        info: PodInfo,
+        stated: Stated,
+        plan: Plan,
+        rules: Sequence[tuple[int, ...]],
+        *,
+        shut_first: bool,
+    ) -> "_Form":
+        framework = self._framework
+        names: list[str] = []
+        sources: list[int] = []
+        dynamic: list[tuple[Score, int]] = []
+        lines = dict(zip(plan.names, plan.lines, strict=True))
+        for plugin in framework.score_plugins:
+            line = lines.get(plugin.name)
+            if line is None and plugin.name not in stated.scoring:
+                continue
+            names.append(plugin.name)
+            if line is None or line < 0:
+                dynamic.append((plugin, framework.weights[plugin.name]))
+                line = -len(dynamic)
+            sources.append(line)
+        bases = plan.keyed
+        form = np.zeros(layout.FORM, np.int64)
+        form[layout.GROUPS] = bases
+        form[layout.RULES], form[layout.PLUGINS] = len(rules), len(dynamic)
+        form[layout.AFFINITY_FIRST] = stated.affinity_first
+        form[layout.SHUT_FIRST] = shut_first
+        place = np.zeros((len(rules), bases), np.int32)
+        for at, (term, rule) in enumerate(zip(stated.terms, rules, strict=True)):
             ids = term.table.column.ids[plan.group_rows]
-            place[at, : plan.keyed] = np.minimum(ids, 0) if watch >= 0 else ids
+            place[at] = np.minimum(ids, 0) if rule[layout.WATCH] >= 0 else ids
+        sourced = np.zeros((len(dynamic), 3), np.int64)
+        raw = np.zeros((len(dynamic), bases), np.int64)
+        for at, (plugin, weight) in enumerate(dynamic):
+            sourced[at] = (self._source(plugin), 0, weight)
+            if plugin.name in self._scaled:
+                raw[at] = self._raw(plugin, info, plan)
+        refusals = stated.refusals.copy()
+        refusals[layout.SHUT : layout.SHUT + len(plan.shut)] = plan.shut
+        return _Form(
+            names=tuple(names),
+            sources=sources,
+            refusals=refusals,
+            scored=len(dynamic),
+            form=form,
+            rules=np.array(rules, np.int64).reshape(-1, layout.RULE),
+            place=place,
+            plan=sourced,
+            raw=raw,
+            base=np.arange(bases),
+        )
 
     def _source(self, plugin: Plugin) -> int:
         """Return where a plugin's scores come from."""
@@ -357,7 +431,7 @@ class Programs:
         if number is None:
             number = self._number_of[info.index] = len(self._programs)
             if number >= len(self._arrays["full"]):
-                self._allocate(max(64, 2 * number))
+                self._allocate(max(_FIRST, 2 * number))
             self._programs.append(None)  # type: ignore[arg-type]
         return number
 
@@ -383,19 +457,22 @@ class Programs:
             return True
         program.seen = -1
         arrays, number = self._arrays, program.number
-        busy = [np.flatnonzero(c.rows) for c in program.watches if c.changes]
-        if not busy:
-            rows = _NOWHERE
+        busy = [counter.busy() for counter in program.watches]
+        if len(busy) == 1:
+            rows = busy[0][0]
         else:
-            rows = busy[0] if len(busy) == 1 else np.unique(np.concatenate(busy))
-        few = np.count_nonzero(arrays["private"]) < _FEW_PRIVATE
+            rows = np.unique(np.concatenate([_NOWHERE, *[there for there, _ in busy]]))
+        few = self._private_count < _FEW_PRIVATE
         room = arrays["room"][number] = _FEW if few else EXCEPTIONS
         if 6 * len(rows) > 5 * room:
             return False  # a run must find room for more
-        groups = int(arrays["form"][number, layout.GROUPS])
-        arrays["row"][number, : len(rows)] = rows
-        for watch, counter in enumerate(program.watches):
-            arrays["values"][number, groups : groups + len(rows), watch] = counter.rows[rows]
+        if len(rows):
+            groups = int(arrays["form"][number, layout.GROUPS])
+            arrays["row"][number, : len(rows)] = rows
+            values = arrays["values"][number, groups : groups + len(rows)]
+            for watch, (there, weights) in enumerate(busy):
+                values[:, watch] = 0
+                values[np.searchsorted(rows, there), watch] = weights
         arrays["exceptions"][number] = len(rows)
         arrays["full"][number] = False
         program.seen = now
