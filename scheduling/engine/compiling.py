@@ -5,20 +5,30 @@ A class that cannot be compiled goes the reference path: if a plugin looks at mo
 are more than the loop has room for.
 """
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
+import numpy as np
+
+from clusterstate.objects.pod import Pod
 from scheduling.engine.compiled.layout import AMOUNT, SCORED_COLUMNS
 from scheduling.engine.lines import CHECKS, Lines
 from scheduling.engine.plans import Plan, Plans, Profile
 from scheduling.engine.programs import Program, Programs
+from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.statements import FILTERING
+from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import CycleState, Plugin, looks_at_nodes
+from scheduling.framework.node_table import Rows
 from scheduling.framework.types import PodInfo
 
 _LARGEST_AMOUNT: Final = 2**50
 _NO_RESOURCE: Final = (-1, 0, 0)
+_MOST_REQUESTS: Final = 4096
+_MOST_HELD: Final = 256
+_number: Final = struct.Struct("q")
 
 
 class Compiled:
@@ -79,6 +89,8 @@ class Compiler:
         self._programs = programs
         self._lines = lines
         self._versions = versions
+        self._requests: dict[Hashable, bytes | None] = {}
+        self._held: dict[Hashable, Mask] = {}
         framework = profile.framework
         self._static = [
             plugin
@@ -107,23 +119,15 @@ class Compiler:
             aspects.append(aspect)
         if profile.by_class:
             aspects.append(info.digest)
-        assert profile.fit is not None
-        checks = profile.fit.request_checks(info, snapshot)
-        if len(checks) > CHECKS:
+        request = self._request(info, aspects)
+        if request is None:
             return made
-        scored = self._scored(info)
-        nonzero = (info.nonzero_cpu, info.nonzero_memory)
-        vector = snapshot.request_vector(info).tolist()
-        amounts = (*nonzero, *vector, *scored[AMOUNT::SCORED_COLUMNS])
-        if min(amounts) < 0 or max(amounts) >= _LARGEST_AMOUNT:
-            return made
-        names_nodes = info.node_affinity_key and snapshot.node_count > 1
-        if names_nodes and len(vector) == self._lines.width:
-            row = self._only_row(info, profile.in_order(wanting))
+        if info.node_affinity_key and snapshot.node_count > 1:
+            row = self._only_row(info, aspects, profile.in_order(wanting))
             if row is not None:
                 made.pinned, made.plan = True, self.pin_plan
                 made.stamp = self._versions()
-                made.key = self._lines.key(row, nonzero, checks, vector, scored)
+                made.key = _number.pack(row) + request
                 return made
         if not wanting:
             made.plan = self._plans.of(info, tuple(aspects))
@@ -143,9 +147,43 @@ class Compiler:
             made.plan = plan
         # Of making the plan some versions may have changed: what was found holds for them too.
         made.stamp = self._versions()
-        if len(vector) == self._lines.width and made.plan is not None:
-            made.key = self._lines.key(made.plan.number, nonzero, checks, vector, scored)
+        made.key = _number.pack(made.plan.number) + request
         return made
+
+    def _request(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
+        """Return what follows the plan's number in a line's key, ``None``: too many or too much.
+
+        The pods of hundreds of Deployments and DaemonSets ask for a few sizes.
+        """
+        by = self._profile.by_request
+        if by is None:
+            return self._new_request(info)
+        known = (
+            info.nonzero_cpu, info.nonzero_memory, *info.requests.items(), None,
+            *info.scored_requests.items(), *[aspects[place] for place in by],
+        )  # fmt: skip
+        if known in self._requests:
+            return self._requests[known]
+        if len(self._requests) >= _MOST_REQUESTS:
+            self._requests.clear()
+        found = self._requests[known] = self._new_request(info)
+        return found
+
+    def _new_request(self, info: PodInfo) -> bytes | None:
+        fit = self._profile.fit
+        assert fit is not None
+        checks = fit.request_checks(info, self._snapshot)
+        if len(checks) > CHECKS:
+            return None
+        scored = self._scored(info)
+        nonzero = (info.nonzero_cpu, info.nonzero_memory)
+        vector = self._snapshot.request_vector(info).tolist()
+        amounts = (*nonzero, *vector, *scored[AMOUNT::SCORED_COLUMNS])
+        if min(amounts) < 0 or max(amounts) >= _LARGEST_AMOUNT:
+            return None
+        if len(vector) != self._lines.width:
+            return b""  # resources became known: what is found now is made again
+        return self._lines.key(nonzero, checks, vector, scored)
 
     def _scored(self, info: PodInfo) -> list[int]:
         """Return what NodeResourcesFit and balance look at, as ``Lines.scored``."""
@@ -160,7 +198,9 @@ class Compiler:
             found += _NO_RESOURCE * ((2 * half - len(found)) // SCORED_COLUMNS)
         return found
 
-    def _only_row(self, info: PodInfo, wanting: Sequence[Plugin]) -> int | None:
+    def _only_row(
+        self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]
+    ) -> int | None:
         """Return the row that alone can hold the class's pods, as far as rules of nodes say.
 
         ``None`` where there are several or none, or where rules about other pods may reject it.
@@ -168,10 +208,14 @@ class Compiler:
         Raises:
             PluginFailed: a plugin failed.
         """
-        snapshot, framework = self._snapshot, self._profile.framework
-        state = CycleState()
-        begun = framework.pre_filter(state, info, snapshot)
-        if not begun.status.ok or len(begun.rows) != 1:
+        row, holds = self._named_row(info, aspects)
+        if row is None:
+            state = CycleState()
+            begun = self._profile.framework.pre_filter(state, info, self._snapshot)
+            if not begun.status.ok or len(begun.rows) != 1:
+                return None
+            row, holds = int(begun.rows[0]), len(self._judge(state, info, begun.rows)) > 0
+        if not holds:
             return None
         if wanting:
             stated = self._programs.state(info, wanting)
@@ -179,5 +223,49 @@ class Compiler:
                 return None
             if any(term.kind in FILTERING for term in stated.terms):
                 return None
-        judged = framework.filter_some(self._static, state, info, snapshot, begun.rows)
-        return int(begun.rows[0]) if len(judged.feasible) else None
+        return row
+
+    def _judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Rows:
+        """Return which of the rows filters that look at nodes alone leave."""
+        framework = self._profile.framework
+        left: Rows = framework.filter_some(self._static, state, info, self._snapshot, rows).feasible
+        return left
+
+    def _named_row(self, info: PodInfo, aspects: Sequence[Hashable]) -> tuple[int | None, bool]:
+        """Return the row of the node that a class names, and whether it can hold the pods.
+
+        ``None`` where it names none, or several. Pods that differ in this name alone, as those of a
+        DaemonSet do, are judged together, as one pod without it: on all rows, once.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        for place, plugin in self._profile.naming:
+            named = plugin.named_node(info)
+            row = None if named is None else self._snapshot.row_of(named[0])
+            if named is None or row is None:
+                continue
+            others = (place, named[1], *aspects[:place], *aspects[place + 1 :])
+            held = self._held.get(others)
+            if held is None:
+                if len(self._held) >= _MOST_HELD:
+                    self._held.clear()
+                held = self._held[others] = self._held_by(info, plugin.without_name(info))
+            if len(held):
+                return row, held.item(row)
+        return None, False
+
+    def _held_by(self, info: PodInfo, pod: Pod) -> Mask:
+        """Return which rows can hold a class as it is without a node's name, bool (rows,).
+
+        Empty where PreFilter rejects it.
+        """
+        snapshot, state = self._snapshot, CycleState()
+        rest = from_pod(pod, info.digest)
+        rest.index, rest.peer, rest.amounts = info.index, info.peer, info.amounts
+        begun = self._profile.framework.pre_filter(state, rest, snapshot)
+        if not begun.status.ok:
+            return np.zeros(0, np.bool_)
+        held = np.zeros(snapshot.capacity, np.bool_)
+        held[self._judge(state, rest, begun.rows)] = True
+        return held

@@ -28,7 +28,7 @@ from scheduling.engine.compiled import arguments
 from scheduling.engine.compiled.layout import AMOUNT, BLOCK, COLUMN, FIELDS, WEIGHT
 from scheduling.engine.compiling import Compiled, Compiler
 from scheduling.engine.cycle import Options, PodToPlace, draws
-from scheduling.engine.lines import PARTS, SHORTEST, Lines
+from scheduling.engine.lines import FIRST, PARTS, SHORTEST, Lines
 from scheduling.engine.nominations import NO_PRIORITY
 from scheduling.engine.plans import Plan, Plans, Profile
 from scheduling.engine.programs import Program, Programs
@@ -147,7 +147,7 @@ class FastLane:
         if len(lines.of_key) < lines.most:
             number = len(lines.of_key)
             if number >= len(lines.cursor):
-                lines.reserve(min(max(SHORTEST, 2 * number), lines.most))
+                lines.reserve(min(max(FIRST, 2 * number), lines.most))
         else:
             oldest = next(iter(lines.of_key.items()))
             number = oldest[1]
@@ -471,7 +471,7 @@ class FastLane:
         of_class = np.full(max(len(ahead.lines), 1), -1, np.int32)
         pinned = [at for at, line in enumerate(ahead.lines) if line < 0]
         of_class[pinned] = np.arange(len(pinned), dtype=np.int32)
-        width = self._lines.numbers.size // 8
+        width = self._lines.key_length
         written = np.frombuffer(b"".join(ahead.pins), np.int64).reshape(len(pinned), width)
         row, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
         parts = (row[:, 0], amounts, columns, rest[:, : self._lines.width], nonzero)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduling.engine.compiled.layout import BLOCK, KINDS, LOW, SCORED_COLUMNS
+from scheduling.engine.compiled.layout import BLOCK, KINDS, SCORED_COLUMNS
 from scheduling.engine.plans import MOST_GROUPS, Plan
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64
@@ -14,6 +14,8 @@ from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt
 CHECKS = 8
 """So many amounts are compared at most."""
 SHORTEST = 16
+FIRST = 512
+"""For so many lines there is room at first: memory that is not touched costs nothing."""
 PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
 """Where parts of a line's key begin: plan, amounts with defaults, checks, their columns, vector.
 
@@ -43,9 +45,8 @@ class Lines:
         self.scored_count = more_scored or 2
         blocks = rows // BLOCK
         self.width = snapshot.requested.shape[1]
-        self.numbers = struct.Struct(
-            f"{3 + 2 * CHECKS + self.width + 2 * self.scored_count * SCORED_COLUMNS}q"
-        )
+        self.key_length = 3 + 2 * CHECKS + self.width + 2 * self.scored_count * SCORED_COLUMNS
+        self._numbers = struct.Struct(f"{self.key_length - 1}q")
         # A stream of requests that never come again should stay in the processor's cache.
         warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
         self.most = max(min(warm, _LINE_BYTES // (rows * 8)), SHORTEST)
@@ -83,24 +84,21 @@ class Lines:
 
     def key(
         self,
-        number: int,
         nonzero: Sequence[int],
         checks: Sequence[tuple[int, int]],
         vector: Sequence[int],
         scored: Sequence[int],
     ) -> bytes:
-        """Return what a line says, as bytes; see ``compiling.Compiled``.
+        """Return what a line says after its plan's number, as bytes; see ``compiling.Compiled``.
 
         Args:
-            number: of the plan, or the row of a pinned class.
             nonzero: cpu and memory with defaults.
             checks: amounts and columns of what must be free.
             vector: what is accounted for, by column.
             scored: what scores look at; see ``scored``.
         """
         padding = _PADDING[len(checks) :]
-        return self.numbers.pack(
-            number,
+        return self._numbers.pack(
             *nonzero,
             *[amount for amount, _ in checks], *padding,
             *[column for _, column in checks], *padding,
@@ -122,14 +120,15 @@ class Lines:
             self.group = np.zeros((lines, self.rows), np.int16)
             self.entries = np.zeros((lines, blocks), np.int32)
             self.entry_group = np.zeros((lines, BLOCK, blocks), np.int16)
-            self.entry_top = np.full((lines, BLOCK, blocks), LOW, np.int32)
+            self.entry_top = np.zeros((lines, BLOCK, blocks), np.int32)
             self.entry_ties = np.zeros((lines, BLOCK, blocks), np.int32)
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` lines."""
+        known = len(self.cursor)
         for name, old in list(vars(self).items()):
             if isinstance(old, np.ndarray):
-                fill = LOW if name == "entry_top" else 0
-                new = np.full((size, *old.shape[1:]), fill, old.dtype)
-                new[: len(old)] = old
+                new = np.zeros((size, *old.shape[1:]), old.dtype)
+                new[:known] = old
                 setattr(self, name, new)
+        self.widest[known:] = BLOCK  # their entries are cleared when they are first made

@@ -35,6 +35,7 @@ from scheduling.framework.terms import (
     AllocationScore,
     BalanceScore,
     CountedFilter,
+    NamingFilter,
     RequestFilter,
     ScaledScore,
     SpreadTerms,
@@ -130,6 +131,11 @@ class Profile:
         self.strategy = Strategy(LEAST, np.zeros(101, np.int64))
         # How many resources scores look at, where not only cpu and memory, by LeastAllocated.
         self.more_scored = 0
+        self.by_request: tuple[int, ...] | None = None
+        self.naming: list[tuple[int, NamingFilter]] = []
+        if not self.by_class:
+            of = enumerate(self.aspected)
+            self.naming = [(at, plugin) for at, plugin in of if isinstance(plugin, NamingFilter)]
         if not all(
             isinstance(plugin, Aspected) or (looks_at_nodes(plugin) and scores_nodes(plugin))
             for plugin in plugins.values()
@@ -157,6 +163,12 @@ class Profile:
                     return
                 self.balanced = scorer, scorer.name, weight
         self._note_scored_resources()
+        # Where the plugins that look at requests stand among those with an aspect; ``None``: one of
+        # them does not say what else it looks at.
+        names = {self.fit_name, *[of[1] for of in (self.least, self.balanced) if of is not None]}
+        found = [at for at, plugin in enumerate(self.aspected) if plugin.name in names]
+        if len(found) == len(names):
+            self.by_request = tuple(found)
         self.usable = self.fit is not None
 
     def _note_scored_resources(self) -> None:

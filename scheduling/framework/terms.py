@@ -5,12 +5,13 @@ again for every pod (``engine.fast_lane``). Of a plugin that cannot, the referen
 plugin's own ``filter`` and ``score`` remain the rule; what is stated must come to the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from clusterstate.objects.pod import Pod
 from scheduling.framework.arrays import Int64
 from scheduling.framework.interface import Filter
 from scheduling.framework.node_table import NodeTable
@@ -77,6 +78,22 @@ class RequestFilter(Protocol):
 
         Bit 0: no place; two bits for each amount: too little is free, too little exists.
         """
+        ...
+
+
+@runtime_checkable
+class NamingFilter(Protocol):
+    """A filter by which a pod may name the one node that can hold it, as a DaemonSet's pods do."""
+
+    def named_node(self, pod: PodInfo) -> tuple[str, Hashable] | None:
+        """Return the node's name, and what else the filter looks at in the pod.
+
+        ``None`` where the pod does not name exactly one node.
+        """
+        ...
+
+    def without_name(self, pod: PodInfo) -> Pod:
+        """Return the pod as it would be if it named no node; asked if ``named_node`` found one."""
         ...
 
 

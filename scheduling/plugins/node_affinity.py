@@ -7,12 +7,14 @@ Rule: plugins/nodeaffinity/node_affinity.go, v1.36, with ``emptyNodeSelectorTerm
 from collections.abc import Hashable
 from typing import cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.labels import aggregate
 from clusterstate.objects.matching import EmptyTerm, NodeSelectorMatcher, PreferredTerms
-from clusterstate.objects.pod import NodeSelector
+from clusterstate.objects.pod import NodeAffinity as NodeRules
+from clusterstate.objects.pod import NodeSelector, NodeSelectorTerm, Pod
 from scheduling.framework.interface import (
     CycleState,
     FilterResult,
@@ -152,6 +154,42 @@ class NodeAffinity:
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return node selector and node affinity."""
         return pod.node_affinity_key
+
+    def named_node(self, pod: PodInfo) -> tuple[str, Hashable] | None:
+        """Return the node that the only required term names, and the term's other requirements."""
+        spec = pod.pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        if affinity is None or affinity.required_during_scheduling_required_during_execution:
+            return None
+        required = affinity.required_during_scheduling_ignored_during_execution
+        if required is None or len(required.node_selector_terms) != 1:
+            return None
+        (term,) = required.node_selector_terms
+        if len(term.match_fields) != 1:
+            return None
+        (field,) = term.match_fields
+        if field.key != "metadata.name" or field.operator != "In" or len(field.values) != 1:
+            return None
+        return field.values[0], (term.match_expressions, *spec.node_selector.items())
+
+    def without_name(self, pod: PodInfo) -> Pod:
+        """Return the pod with what its only required term asks of labels, and nothing preferred."""
+        spec = pod.pod.spec
+        assert spec.affinity is not None
+        assert spec.affinity.node_affinity is not None
+        required = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
+        assert required is not None
+        expressions = required.node_selector_terms[0].match_expressions
+        terms = (NodeSelectorTerm(match_expressions=expressions),)
+        rest = NodeRules(
+            required_during_scheduling_ignored_during_execution=(
+                NodeSelector(node_selector_terms=terms) if expressions else None
+            )
+        )
+        affinity = msgspec.structs.replace(spec.affinity, node_affinity=rest)
+        return msgspec.structs.replace(
+            pod.pod, spec=msgspec.structs.replace(spec, affinity=affinity)
+        )
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -100,6 +100,9 @@ def affinity_of(number: int, dice: random.Random) -> Manifest:
                 "key": "metadata.name", "operator": "In", "values": [f"n{dice.randrange(3)}"],
             }  # fmt: skip
             terms = [{"matchFields": [requirement]}]
+            if dice.random() < 0.5:
+                zones = {"key": ZONE, "operator": "In", "values": ["z0", "z1"]}
+                terms[0]["matchExpressions"] = [zones]
             rule = {"nodeSelectorTerms": terms}
             return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": rule}}
         case 5:
@@ -355,3 +358,36 @@ def test_pods_that_name_a_node_of_their_own_are_decided_by_the_loop() -> None:
     assert sides.by_loop == 70
     # The counts of those that are placed by name matter to those that are spread.
     sides.place([behind_service(0)] * 10, [f"default/more-{at}" for at in range(10)])
+
+
+def test_pods_that_name_a_node_are_judged_by_all_else_that_they_ask_of_it() -> None:
+    """Those that differ in the name alone are judged as one pod, which must not mix others in."""
+    sides = Sides([world(70, 4), world(70, 4)], 9)
+    for snapshot in sides.snapshots:
+        for number in (3, 40):
+            tainted = make_node(f"n{number}").labelled({HOSTNAME: f"n{number}", ZONE: "z0"})
+            snapshot.set_node(tainted.tainted("spot", effect="NoSchedule").build())
+    zones = [{"key": ZONE, "operator": "In", "values": ["z1"]}]
+    tolerations = [{"key": "spot", "operator": "Exists"}]
+    pods = []
+    for number in (1, 3, 4, 40, 41, 99, 3, 4):
+        pod = make_pod("p").asks(cpu="100m").with_("spec", "affinity", value=naming(number))
+        pods += [
+            pod.build(),
+            pod.with_("spec", "tolerations", value=tolerations).build(),
+            pod.with_("spec", "nodeSelector", value={ZONE: "z0"}).build(),
+            make_pod("p").with_("spec", "affinity", value=naming(number, zones)).build(),
+            make_pod("p").with_("spec", "affinity", value=naming(number, None, 4)).build(),
+        ]
+    decided = sides.place(pods, [f"default/{at}" for at in range(len(pods))])
+    assert {decision.node_name for decision in decided} == {"", "n1", "n3", "n4", "n40", "n41"}
+
+
+def naming(number: int, expressions: list[Manifest] | None = None, *others: int) -> Manifest:
+    """An affinity to a node by name; ``others``: in terms of their own."""
+    terms: list[Manifest] = []
+    for one in (number, *others):
+        field = {"key": "metadata.name", "operator": "In", "values": [f"n{one}"]}
+        terms.append({"matchFields": [field], "matchExpressions": expressions or []})
+    rule = {"nodeSelectorTerms": terms}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": rule}}
