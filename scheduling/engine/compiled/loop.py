@@ -212,6 +212,12 @@ def decide(
                     cursor[c] = -1
                     return pod, STALE, np.uint64(0)
         if not anew:
+            # The changed rows lie far apart in memory. Read first, in a loop that waits for none of
+            # them, they come side by side; the sum is kept so that they are read at all.
+            near = np.int32(0)
+            for entry in range(cursor[c], end):
+                near += totals[log[entry]]
+            numbers[6] = near
             for entry in range(cursor[c], end):
                 row = log[entry]
                 if base[row] == LOW:
