@@ -11,6 +11,7 @@
     lines, run                totals of rows by request; what was decided, as columns
     refusals                  why a pod of the class was refused, as long as that still holds
     peers                     who counts whom: terms and counters, filed under what they mean
+    victims                   what making room would cost on each row, kept from pod to pod
     row_program               why rows reject a class, and who would have to leave them, in numbers
     filter_program            the filters for one class, as arrays
     budgets, nominations      what the dry run of preemption counts with

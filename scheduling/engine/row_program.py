@@ -23,6 +23,7 @@ from scheduling.engine.compiled import rows as loop
 from scheduling.engine.filter_program import Diagnosed, FilterProgram, stamp
 from scheduling.engine.requirements import from_pod
 from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.victims import VictimsByRow
 from scheduling.framework.arrays import Int32
 from scheduling.framework.configuration import Profile
 from scheduling.framework.interface import CycleState, Filter, looks_at_nodes
@@ -66,11 +67,13 @@ class RowPrograms:
     """The programs of one profile over one snapshot, by class."""
 
     _MOST = 256
+    _MOST_VICTIMS = 16
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
         self._framework = framework
         self._programs: dict[int, FilterProgram] = {}
+        self._victims: dict[int, VictimsByRow] = {}
         self._budgets = BudgetArrays(snapshot)
         self._codes = np.zeros(loop.MOST_CODES, np.int64)
         self._numbers = np.zeros(loop.MOST_CODES, np.int64)
@@ -238,6 +241,11 @@ class RowPrograms:
         program = None if self._extended else self.program(state, info)
         if program is None:
             return None
+        follows = program.stays_in_rows and self._snapshot.nominations.number_of(state.pod_key) < 0
+        if follows and not state.tells_candidates:
+            best = self._best_candidate(program, rows, begin, wanted)
+            if best is not None:
+                return Victims(best=best, candidates=(best,))
         verdict = np.zeros(len(rows), np.int32)
         found = self._examine(program, state.pod_key, rows, begin, wanted, verdict)
         if found.why:
@@ -269,6 +277,27 @@ class RowPrograms:
             without_victims=nobody,
             without_need=tuple(map(self._snapshot.node_name, no_need)),
         )
+
+    def _best_candidate(
+        self, program: FilterProgram, rows: Rows, begin: int, wanted: int
+    ) -> Candidate | None:
+        """Return the candidate that costs least, from what is kept by row; ``None``: none known."""
+
+        def examine(some: Rows) -> loop.Found:
+            verdict = np.zeros(len(some), np.int32)
+            return self._examine(program, None, some, 0, len(some), verdict)
+
+        kept = self._victims.get(program.info.index)
+        if kept is None or kept.program is not program:
+            if len(self._victims) >= self._MOST_VICTIMS:
+                self._victims.clear()
+            kept = self._victims[program.info.index] = VictimsByRow(self._snapshot, program)
+        kept.follow()
+        row = kept.best(rows, examine, begin=begin, wanted=wanted)
+        if row is None:
+            return None
+        only = np.array([row], np.intp)
+        return self._candidate(only, examine(only), 0)
 
     def _candidate(self, rows: Rows, found: loop.Found, number: int) -> Candidate:
         first = int(found.end[number - 1]) if number else 0

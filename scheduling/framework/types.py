@@ -204,8 +204,9 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     ``best``: the candidate that costs least, ``None`` without any. ``candidates``: all of them,
     those that violate no budget first, where they were asked for, else the best alone.
     ``rejections``: why the others reject the pod even without pods of lower priority, on how many
-    nodes each. ``without_victims``: number of nodes that have no pod of lower priority.
-    ``without_need``: names of nodes that fit the pod although nobody leaves.
+    nodes each; this and what follows may be empty where there is a candidate.
+    ``without_victims``: number of nodes that have no pod of lower priority. ``without_need``: names
+    of nodes that fit the pod although nobody leaves.
     """
 
     best: Candidate | None

@@ -129,7 +129,10 @@ class ManyPods(PodColumns):
             started: seconds since the epoch, NaN where unknown, float64 (keys,).
         """
         known = ~np.isnan(started)
-        self._pod_started[slots[known]] = started[known]
+        there, began = slots[known], started[known]
+        if (self._pod_started[there] != began).any():
+            self._pod_started[there] = began
+            self.start_version += 1
         assumed = self._assumed
         if not assumed:
             return []

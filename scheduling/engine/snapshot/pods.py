@@ -35,6 +35,8 @@ class PodColumns(NominatedPods):
         self._pod_started: Float64 = np.full(64, np.nan)
         self._pod_order: Int64 = np.zeros(64, np.int64)
         self._came = 0
+        self.start_version = 0
+        """Changes of the start times of known pods, which no log entry tells."""
         # A doubly linked list of slots per row: removal in O(1) without an object per pod.
         self._next: Int32 = np.full(64, -1, np.int32)
         self._previous: Int32 = np.full(64, -1, np.int32)
@@ -120,8 +122,9 @@ class PodColumns(NominatedPods):
         self._assumed.discard(key)
         if self._nominated_before:
             self._nominated_before.pop(key, None)
-        if start_time is not None:
+        if start_time is not None and self._pod_started.item(slot) != start_time:
             self._pod_started[slot] = start_time
+            self.start_version += 1
         return True
 
     def remove_pod(self, key: Hashable) -> None:
