@@ -51,6 +51,7 @@ LANDINGS: Final = (_TAG << 48) + 9
 GARBAGE: Final = (_TAG << 48) + 10
 ENDPOINTS: Final = (_TAG << 48) + 11
 OPERATIONS: Final = (_TAG << 48) + 12
+POD_GC: Final = (_TAG << 48) + 23
 PREPARATION: Final = (_TAG << 48) + 18
 """Migrations, first objects, backups and restores."""
 

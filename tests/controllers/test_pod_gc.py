@@ -1,9 +1,11 @@
 """Pods that nobody looks after any more, and deletions that no agent ends."""
 
 import pytest
+from django.db import connection
 
-from clusterstate import aside, changes, sql
+from clusterstate import aside, changes, locks, sql
 from clusterstate.actions import objects
+from clusterstate.actions.pods.status import with_condition
 from clusterstate.queries.controllers import pending_work
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, find_object
@@ -150,6 +152,57 @@ def test_many_go_in_bursts(settings, monkeypatch):
         if podgc.NAME in manager.run(after(second)):
             left.append(len(names()))
     assert left == [4, 1, 0]
+
+
+def test_of_two_passes_at_a_time_one_works():
+    """Two supervisors on one database may both begin one; a pod would be said to fail twice."""
+    make_node("n1")
+    make_pod("a", "n1")
+    delete("Node", "n1")
+    podgc.collect(NOW)
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", (locks.POD_GC,))
+        assert podgc.collect(after(3600)) == 0
+        assert names() == ["a"]
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", (locks.POD_GC,))
+    finally:
+        other.close()
+    assert podgc.collect(after(3600)) == 1
+
+
+def test_a_pod_that_finished_meanwhile_stays_as_it_ended(monkeypatch):
+    make_node("n1")
+    make_pod("a", "n1")
+    delete("Node", "n1")
+    podgc.collect(NOW)
+    rewrite = podgc.rewrite_pod
+
+    def finished_first(*args, **options):
+        set_status("a", phase="Succeeded")
+        return rewrite(*args, **options)
+
+    monkeypatch.setattr(podgc, "rewrite_pod", finished_first)
+    mark = changes.watermark()
+    assert podgc.collect(after(3600)) == 1
+    read = changes.read_since(mark, kinds=["Pod"], limit=50, documents=None)
+    last = decode_object(_text(read.items[-1]))["status"]
+    assert last["phase"] == "Succeeded"
+    assert "DisruptionTarget" not in {one["type"] for one in last.get("conditions", ())}
+
+
+def test_a_condition_that_is_said_again_keeps_its_time():
+    """As Kubernetes' UpdatePodCondition has it."""
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "One"}
+    first = with_condition({}, target, NOW)
+    again = with_condition(first, {**target, "reason": "Two"}, after(5))
+    (before,), (now,) = first["conditions"], again["conditions"]
+    assert now["reason"] == "Two"
+    assert now["lastTransitionTime"] == before["lastTransitionTime"]
+    (other,) = with_condition(again, {**target, "status": "False"}, after(5))["conditions"]
+    assert other["lastTransitionTime"] > before["lastTransitionTime"]
 
 
 # Too many that are done ---------------------------------------------------------------------------

@@ -81,9 +81,14 @@ def _change_status(
 
 
 def with_condition(status: Manifest, condition: Manifest, now: datetime) -> Manifest:
-    """Return a pod's status with a condition in place of one of its type."""
-    conditions = [
-        one for one in status.get("conditions") or () if one.get("type") != condition["type"]
-    ]
-    stamped = {"lastTransitionTime": document.format_time(now), **condition}
-    return {**status, "conditions": [*conditions, stamped]}
+    """Return a pod's status with a condition in place of one of its type.
+
+    A condition that had the same status keeps the time of its transition, as Kubernetes'
+    ``UpdatePodCondition`` has it (pkg/api/v1/pod/util.go, v1.36).
+    """
+    conditions = list(status.get("conditions") or ())
+    before: Manifest = next((one for one in conditions if one.get("type") == condition["type"]), {})
+    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else ""
+    stamped = {"lastTransitionTime": since or document.format_time(now), **condition}
+    others = [one for one in conditions if one.get("type") != condition["type"]]
+    return {**status, "conditions": [*others, stamped]}

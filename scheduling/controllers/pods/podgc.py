@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 
+from clusterstate import locks
 from clusterstate.actions import aside, controller_state
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.rewrite import rewrite_pod
@@ -57,7 +58,15 @@ def has_work(seen: PendingWork, now: datetime) -> bool:
 
 
 def collect(now: datetime) -> int:
-    """Remove the pods that no agent looks after; return how many."""
+    """Remove the pods that no agent looks after; return how many.
+
+    Does nothing while another pass runs: both would fail the same pods, one after the other.
+    """
+    with locks.alone(locks.POD_GC) as mine:
+        return _pass(now) if mine else 0
+
+
+def _pass(now: datetime) -> int:
     kept = stored_state(NAME)
     missed = _missed(kept, now)
     quarantine = timedelta(seconds=settings.POD_GC_QUARANTINE_SECONDS)
@@ -116,7 +125,10 @@ def _remove_one(one: Leftover, now: datetime, *, fail: bool, condition: Manifest
 
 
 def _failed(pod: Manifest, condition: Manifest | None, now: datetime) -> Manifest:
-    status = {**(pod.get("status") or {}), "phase": "Failed"}
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return pod  # it finished after the pass had read it
+    status = {**status, "phase": "Failed"}
     if condition is not None:
         status = with_condition(status, condition, now)
     return {**pod, "status": status}
