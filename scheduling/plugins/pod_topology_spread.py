@@ -137,9 +137,10 @@ class PodTopologySpread:
             )
         else:
             selector = snapshot.default_selector(pod) if self._defaults else None
-            defaults = self._defaults if selector is not None else ()
-            hard = self._compile(pod, defaults, HARD, selector)
-            soft = self._compile(pod, defaults, SOFT, selector)
+            hard = soft = ()
+            if selector is not None:
+                hard = self._compile(pod, self._defaults, HARD, selector)
+                soft = self._compile(pod, self._defaults, SOFT, selector)
             wanted = Constraints(hard, soft, not self._system, snapshot.workload_version)
         pod.memo[self._memo_key] = wanted
         return wanted
