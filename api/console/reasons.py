@@ -7,6 +7,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api.console import frame
+from api.console.shared import Shared
 from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import overview
@@ -14,7 +15,7 @@ from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
-_ADVISOR_SECONDS: Final = 10.0
+_groups: Final = Shared("waiting-groups", deadline=10.0)
 
 
 @frame.shown
@@ -24,9 +25,9 @@ def waiting(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"pods": overview.pending()}
     try:
         frame.require(request, "list", "waitinggroups", group="stowage.dev")
-        asked = {"remedies": True}
-        found = advisor.ask("waiting-groups", asked, deadline=_ADVISOR_SECONDS)
-        context["items"] = [_group(one) for one in found["items"][:_MOST_GROUPS]]
+        answer = _groups.answer({"remedies": True})
+        context["items"] = [_group(one) for one in answer.value["items"][:_MOST_GROUPS]]
+        context |= {"age": round(answer.age), "is_behind": answer.is_behind}
     except StatusError as error:
         # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,
         # and the sentence.

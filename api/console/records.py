@@ -1,4 +1,4 @@
-"""What is kept: timers of evictions, the audit log, and the objects of every served kind."""
+"""What is kept: the audit log, and the objects of every served kind."""
 
 import uuid
 from typing import Any, Final
@@ -20,8 +20,6 @@ from clusterstate.objects.kinds import ALL_KINDS, KINDS
 from clusterstate.objects.meta import Manifest, strip_nulls
 from clusterstate.queries import audit_log, overview, trail
 from clusterstate.queries.audit_log import Search
-from clusterstate.queries.controllers import stored_state
-from clusterstate.queries.eviction_timers import waiting_timers
 from clusterstate.queries.lists import list_page
 from clusterstate.queries.objects import decode_object, get_manifest
 
@@ -39,20 +37,6 @@ _POLICIES: Final = (
     ("Role", "what may be done in a namespace"),
     ("RoleBinding", "by whom"),
 )
-
-
-@frame.shown
-def evictions(request: HttpRequest) -> HttpResponse:
-    """Return who leaves which node, when and why, and how the zones are."""
-    frame.require(request, "list", "evictions", group="stowage.dev")
-    state = stored_state("node-lifecycle")
-    context = {
-        "timers": waiting_timers(limit=_MOST),
-        "zones": [(name, zone) for name, zone in sorted((state.get("zones") or {}).items())],
-    }
-    if frame.is_part(request):
-        return frame.part(request, "evictions_part.html", context)
-    return frame.page(request, "evictions.html", "Evictions", context)
 
 
 @frame.shown

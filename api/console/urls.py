@@ -4,6 +4,7 @@ from django.urls import path
 
 from api.console import (
     change,
+    evictions,
     fleet,
     node,
     nodes,
@@ -43,7 +44,8 @@ urlpatterns = [
         name="decision",
     ),
     path("waiting/", reasons.waiting, name="waiting"),
-    path("evictions/", records.evictions, name="evictions"),
+    path("evictions/", evictions.page, name="evictions"),
+    path("evictions/brakes/<str:key>/", evictions.brake, name="brake"),
     path("audit/", records.audit, name="audit"),
     path("policies/", records.policies, name="policies"),
     path("objects/<str:name>/", records.objects_of, name="objects"),

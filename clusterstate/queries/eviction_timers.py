@@ -52,10 +52,11 @@ def waiting_timers(
     namespace: str = "",
     name: str = "",
     node_name: str = "",
+    zone: str = "",
     after: tuple[datetime, int] | None = None,
     limit: int = 500,
 ) -> list[Timer]:
-    """Return timers by due time: all, of a namespace, of one pod, or of one node. Queries once.
+    """Return timers by due time: all, of a namespace, one pod, one node or a zone. Queries once.
 
     ``after`` is the due time and pod id at which the page before ended.
     """
@@ -64,6 +65,12 @@ def waiting_timers(
         if value:
             conditions.append(f"{column} = %s")
             parameters.append(value)
+    if zone:
+        conditions.append(
+            f"EXISTS (SELECT 1 FROM node n WHERE n.name = t.node_name"
+            f" AND n.labels ->> '{ZONE_LABEL}' = %s)"
+        )
+        parameters.append(zone)
     if after is not None:
         conditions.append("(t.due_at, t.pod_id) > (%s::timestamptz, %s::bigint)")
         parameters += after

@@ -8,6 +8,7 @@ const live = document.getElementById("live");
 // "Pod:default/web-1", "Pod@node-1": pods of a node). When one of them changes, the part is asked
 // for again: at once, and then once a second at most.
 const PAUSE = 1000;
+const BEHIND = 3000;
 const STALE = 12000;
 const due = new Map();
 let heard = Date.now();
@@ -40,6 +41,8 @@ async function refresh(part) {
     await htmx.ajax("GET", from, { target: part, swap: "morph:innerHTML", source: part });
   } finally {
     delete part.dataset.asking;
+    // What the server keeps for a few seconds was from before the last change: ask once more then.
+    if (part.querySelector("[data-behind]") && !due.has(part)) due.set(part, setTimeout(() => { due.delete(part); refresh(part); }, BEHIND));
   }
 }
 

@@ -1,0 +1,125 @@
+"""Answers of an advisor that open pages share: each is asked for every few seconds at most.
+
+While pods change, every open page asks for its part again and again, and an advisor works on one
+such question for a tenth of a second. So an answer serves everybody who may see it: as long as
+nothing has changed since, and else for ``EVERY_SECONDS``. A page is told how old its answer is, and
+whether it is behind, so that it asks once more when the time is over.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from clusterstate import changes, memory
+from clusterstate.objects.errors import StatusError
+from scheduling.answers import advisor
+
+EVERY_SECONDS: Final = 3.0
+"""An answer from before the last change is given out for so long."""
+_LONGEST_SECONDS: Final = 15.0
+"""One that nothing has changed since, too: waiting pods come to the end of their backoff."""
+
+
+class Ask(Protocol):
+    """Asks an advisor a question by its name."""
+
+    def __call__(self, name: str, document: object, *, deadline: float) -> Any:
+        """Return the answer. Raises StatusError."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an advisor said of a document; ``age`` in seconds.
+
+    ``is_behind``: something has changed since.
+    """
+
+    document: Any
+    value: Any
+    age: float
+    is_behind: bool
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """An answer, or the error instead, with the revision before it was asked for and the moment."""
+
+    mark: int
+    at: float
+    document: Any
+    value: Any
+    error: StatusError | None
+
+    def given(self, mark: int, now: float) -> Answer:
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        return Answer(self.document, self.value, now - self.at, self.mark != mark)
+
+    def serves(self, mark: int, now: float) -> bool:
+        limit = _LONGEST_SECONDS if self.mark == mark else EVERY_SECONDS
+        return now - self.at < limit
+
+
+class Shared:
+    """One question of a page, and its last answer. Safe for threads.
+
+    Args:
+        name: of the advisor's question.
+        deadline: seconds until the answer must be there.
+        ask: asks an advisor.
+        mark: up to which revision the log is complete.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        deadline: float,
+        ask: Ask = advisor.ask,
+        mark: Callable[[], int] = changes.watermark,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name, self._deadline = name, deadline
+        self._put, self._mark, self._clock = ask, mark, clock
+        self._asking = threading.Lock()
+        self._kept: _Kept | None = None
+        memory.when_replaced(self.forget)
+
+    def forget(self) -> None:
+        """Ask anew the next time."""
+        self._kept = None
+
+    def answer(self, document: Any) -> Answer:
+        """Return the answer, of now or of a few seconds ago, then to the document of that time.
+
+        Queries once; may ask an advisor.
+
+        Raises:
+            StatusError: as the advisor said, at most a few seconds ago.
+        """
+        mark = self._mark()
+        kept = self._kept
+        if kept is not None and kept.serves(mark, self._clock()):
+            return kept.given(mark, self._clock())
+        # One asks; who has an answer that is a little too old takes that meanwhile.
+        if not self._asking.acquire(blocking=kept is None):
+            assert kept is not None
+            return kept.given(mark, self._clock())
+        try:
+            kept = self._kept
+            if kept is None or not kept.serves(mark, self._clock()):
+                kept = self._kept = self._ask(document, mark)
+        finally:
+            self._asking.release()
+        return kept.given(mark, self._clock())
+
+    def _ask(self, document: Any, mark: int) -> _Kept:
+        value: Any = None
+        problem = None
+        try:
+            value = self._put(self._name, document, deadline=self._deadline)
+        except StatusError as error:
+            problem = error
+        return _Kept(mark, self._clock(), document, value, problem)

@@ -1,0 +1,75 @@
+"""Evictions: where each pod would land, what a brake holds back, and approving it."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from clusterstate.actions import brakes as actions
+from clusterstate.queries.brakes import Share, brakes
+from scheduling.controllers.evictions import timers
+from tests.clock import after
+from tests.console.conftest import ZONE, signed_in, text
+from tests.controllers.support import make_node, make_pod, set_taints, taint
+
+EVICTIONS = "/console/evictions/"
+BRAKE = f"{EVICTIONS}brakes/zone.a/"
+
+
+@pytest.fixture(autouse=True)
+def leaving(db: None) -> None:
+    """Two pods of three of zone a must leave; zone b has room."""
+    for zone in ("a", "b"):
+        make_node(f"{zone}0", labels={ZONE: zone})
+    make_node("a1", labels={ZONE: "a"}, taints=[{"key": "closed", "effect": "NoSchedule"}])
+    make_pod("stays", "a1")
+    for name in ("one", "two"):
+        make_pod(name, "a0")
+    set_taints("a0", taint(), now=after(1))
+    timers.follow(after(2))
+
+
+def hold(leaving: int = 2) -> None:
+    actions.settle([(Share("zone", "a", leaving, 3), 40.0)], now=after(2))
+
+
+def test_timers_tell_where_each_pod_would_land(operator: Client) -> None:
+    page = text(operator.get(EVICTIONS))
+    assert page.count("<td>b0</td>") == 2
+    assert "2 timers" in page
+    assert "Held back" not in page
+
+
+def test_a_brake_is_seen_and_approved(operator: Client, viewer: Client) -> None:
+    hold()
+    page = text(operator.get(EVICTIONS))
+    assert BRAKE in page
+    assert "2 of 3" in page
+    assert "Keep them" not in text(viewer.get(BRAKE))
+    assert viewer.post(BRAKE, {"seen": "2 of 3"}).status_code == 403
+    page = text(operator.get(BRAKE))
+    assert "Let 2 of 3 pods leave" in page
+    assert page.count("<td>b0</td>") == 2
+    hold(3)
+    answer = operator.post(BRAKE, {"seen": "2 of 3"})
+    assert answer.status_code == 409
+    assert "Nothing was approved" in text(answer)
+    assert [one.state for one in brakes()] == ["Held"]
+    assert operator.post(BRAKE, {"seen": "3 of 3"})["Location"] == EVICTIONS
+    (found,) = brakes()
+    assert (found.state, found.approved_by) == ("Approved", "anna")
+    assert "approved" in text(operator.get(EVICTIONS))
+    assert 'id="confirm"' not in text(operator.get(BRAKE))
+
+
+def test_a_brake_that_is_gone_is_said_to_be(operator: Client, settings: Any) -> None:
+    hold()
+    actions.settle([], now=after(3))
+    assert operator.get(BRAKE).status_code == 404
+    assert operator.post(BRAKE, {"seen": "2 of 3"}).status_code == 404
+
+
+def test_who_may_not_list_brakes_sees_none(nobody: Client) -> None:
+    hold()
+    assert nobody.get(BRAKE).status_code == 403
+    assert signed_in("noone").get(EVICTIONS).status_code == 403
