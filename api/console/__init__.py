@@ -27,6 +27,7 @@ and the policy of every page allows neither inline scripts nor styles nor ``eval
 ``gate``       how the API's servers hand requests over to the console's process
 ``asked``      the changes that an address or a text asks for, as a plan's; the same in kubectl
 ``outcome``    what a plan foretells, and how far it is, as people read it
+``unforetold`` evicting pods by who may do that and may have no plan made
 ``shared``     answers of an advisor that open pages share for a few seconds
 others         a page, or the pages of a kind, each
 =============  ====================================================================================

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import plans as api_plans
-from api.console import asked, frame, plans
+from api.console import asked, frame, plans, unforetold
 from clusterstate.objects.errors import ServiceUnavailable
 
 
@@ -19,14 +19,18 @@ def page(request: HttpRequest) -> HttpResponse:
     """Show what a change will do."""
     if request.GET.get("q"):  # what a query finds must not be told by a refusal either
         frame.require(request, "list", "nodes")
+    changes = asked.changes_of(request.GET) if request.GET.get("do") else []
+    if changes and unforetold.concerns(changes) and not plans.may_foretell(request):
+        return unforetold.page(request, changes)
     plans.require_foretelling(request)
     user = frame.user_of(request)
     if request.method == "POST":
         changes = asked.read(request.POST.get("text", "").replace("\r\n", "\n"))
         plan = api_plans.made(asked.document_of(changes), by=user)
         return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
-    changes = asked.changes_of(request.GET)
     if not changes:
+        if not request.GET.get("do"):
+            return HttpResponseRedirect(reverse("console:what-if"))
         return frame.page(request, "plan_nothing.html", "Nothing is to be changed", {})
     try:
         plan = api_plans.made(asked.document_of(changes), by=user)

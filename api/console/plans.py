@@ -16,6 +16,7 @@ from django.urls import reverse
 from api import clock, own, pages
 from api import plans as api_plans
 from api.console import asked, frame, outcome
+from clusterstate.access.rules import Attributes
 from clusterstate.actions import plans as actions
 from clusterstate.objects.errors import BadRequest, Conflict
 from clusterstate.objects.meta import Manifest
@@ -47,6 +48,13 @@ def require_foretelling(request: HttpRequest) -> None:
     frame.require(request, "create", PLURAL, group=own.GROUP)
     for resource in ("nodes", "pods"):
         frame.require(request, "list", resource)
+
+
+def may_foretell(request: HttpRequest) -> bool:
+    """Return whether the person may have plans made."""
+    wants = [Attributes("create", own.GROUP, PLURAL)]
+    wants += [Attributes("list", resource=one) for one in ("nodes", "pods")]
+    return not frame.missing(request, wants)
 
 
 @frame.shown

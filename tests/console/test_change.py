@@ -242,6 +242,7 @@ def test_what_is_wrong_is_told_and_nothing_is_done(operator: Client, two_nodes: 
     answer = operator.get(f"{CHANGE}?do=edit&node=n1&label_key=not+a+key&label_value=x")
     assert answer.status_code == 422
     assert "metadata.labels" in text(answer)
+    assert operator.get(CHANGE)["Location"] == "/console/what-if/"
     for query in (
         "do=nothing",
         "do=drain",
@@ -288,28 +289,57 @@ def test_a_viewer_may_look_and_not_do(viewer: Client, two_nodes: None) -> None:
         assert 'id="chosen"' not in page
 
 
-def test_a_right_that_one_change_lacks_is_named(two_nodes: None) -> None:
-    rules = [
-        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]},
-        {
-            "apiGroups": ["stowage.dev"],
-            "resources": ["plans", "plans/apply"],
-            "verbs": ["get", "create"],
-        },
-    ]
-    objects.create("ClusterRole", "", {"metadata": {"name": "planner"}, "rules": rules}, now=NOW)
+def allow(name: str, rules: list[dict[str, Any]], namespace: str = "") -> Client:
+    """Sign in a person with these rights, everywhere or in a namespace."""
+    role, binding = ("Role", "RoleBinding") if namespace else ("ClusterRole", "ClusterRoleBinding")
+    objects.create(role, namespace, {"metadata": {"name": name}, "rules": rules}, now=NOW)
     group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": "pia"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "planner"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "pia"}],
+    bound = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": role, "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
     }
-    objects.create("ClusterRoleBinding", "", binding, now=NOW)
-    pia = signed_in("pia")
+    objects.create(binding, namespace, bound, now=NOW)
+    return signed_in(name)
+
+
+def test_a_right_that_one_change_lacks_is_named(two_nodes: None) -> None:
+    resources = ["plans", "plans/apply"]
+    pia = allow(
+        "pia",
+        [
+            {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]},
+            {"apiGroups": ["stowage.dev"], "resources": resources, "verbs": ["get", "create"]},
+        ],
+    )
     page = unescape(text(pia.get(f"{CHANGE}?do=drain&node=n1")))
     assert 'You may look, and not do: nodes "n1" is forbidden' in page
     assert pia.post(form_of(page), {"what": "apply"}).status_code == 403
     assert find_plan(form_of(page).split("/")[3]).state == "Planned"
+
+
+def test_who_works_in_one_namespace_evicts_without_a_plan(two_nodes: None) -> None:
+    ned = allow(
+        "ned",
+        [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "delete"]},
+            {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+        ],
+        namespace="default",
+    )
+    for what, name in (("evict", "web-1"), ("delete-pod", "web-2")):
+        address = f"{CHANGE}?do={what}&pod=default/{name}"
+        page = text(ned.get(address))
+        assert "Where those made instead land is not shown" in page
+        uid = manifest("Pod", "default", name)["metadata"]["uid"]
+        assert f'value="{uid}"' in page
+        assert ned.post(address, {"seen": "another"}).status_code == 409
+        assert "deletionTimestamp" not in manifest("Pod", "default", name)["metadata"]
+        assert ned.post(address, {"seen": uid}).status_code == 302
+        assert manifest("Pod", "default", name)["metadata"]["deletionTimestamp"]
+    assert ned.get(f"{CHANGE}?do=evict&pod=other/web-1").status_code == 403
+    assert ned.get(f"{CHANGE}?do=drain&node=n1").status_code == 403
+    assert not latest_plans(limit=1)
 
 
 def test_pods_are_evicted_and_deleted_by_preview(operator: Client, two_nodes: None) -> None:
