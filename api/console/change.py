@@ -20,9 +20,9 @@ def page(request: HttpRequest) -> HttpResponse:
     if request.GET.get("q"):  # what a query finds must not be told by a refusal either
         frame.require(request, "list", "nodes")
     changes = asked.changes_of(request.GET) if request.GET.get("do") else []
-    if changes and unforetold.concerns(changes) and not plans.may_foretell(request):
+    if changes and unforetold.concerns(changes) and frame.missing(request, frame.FORETELLING):
         return unforetold.page(request, changes)
-    plans.require_foretelling(request)
+    frame.require_all(request, frame.FORETELLING)
     user = frame.user_of(request)
     if request.method == "POST":
         changes = asked.read(request.POST.get("text", "").replace("\r\n", "\n"))

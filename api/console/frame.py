@@ -42,13 +42,15 @@ class Place(msgspec.Struct, frozen=True):
 
 _NODES: Final = Attributes("list", resource="nodes")
 _PODS: Final = Attributes("list", resource="pods")
+FORETELLING: Final = (Attributes("create", "stowage.dev", "plans"), _NODES, _PODS)
+"""The rights to have a plan made, as the API asks for them: it names every node and pod."""
 PLACES: Final = (
     Place("Fleet", "fleet", "f", _NODES),
     Place("Nodes", "nodes", "n", _NODES),
     Place("Pods", "pods", "p", _PODS),
     Place("Waiting", "waiting", "w", _PODS),
     Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
-    Place("What if", "what-if", "i", Attributes("create", "stowage.dev", "plans")),
+    Place("What if", "what-if", "i", FORETELLING[0]),
     Place("Policies", "policies", "o", Attributes("list", resource="namespaces")),
     Place("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
 )

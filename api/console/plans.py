@@ -16,7 +16,6 @@ from django.urls import reverse
 from api import clock, own, pages
 from api import plans as api_plans
 from api.console import asked, frame, outcome
-from clusterstate.access.rules import Attributes
 from clusterstate.actions import plans as actions
 from clusterstate.objects.errors import BadRequest, Conflict
 from clusterstate.objects.meta import Manifest
@@ -41,20 +40,6 @@ class Option(msgspec.Struct, frozen=True):
     text: str
     address: str
     is_on: bool
-
-
-def require_foretelling(request: HttpRequest) -> None:
-    """Raise AccessDenied unless the person may have plans made, as the API asks."""
-    frame.require(request, "create", PLURAL, group=own.GROUP)
-    for resource in ("nodes", "pods"):
-        frame.require(request, "list", resource)
-
-
-def may_foretell(request: HttpRequest) -> bool:
-    """Return whether the person may have plans made."""
-    wants = [Attributes("create", own.GROUP, PLURAL)]
-    wants += [Attributes("list", resource=one) for one in ("nodes", "pods")]
-    return not frame.missing(request, wants)
 
 
 @frame.shown
@@ -117,7 +102,7 @@ def act(request: HttpRequest, name: str) -> HttpResponse:
     if what == "apply":
         return _apply(request, plan)
     if what == "undo":
-        require_foretelling(request)
+        frame.require_all(request, frame.FORETELLING)
         found = api_plans.undoing(plan, by=frame.user_of(request))
     elif what == "pause":
         found = actions.pause(name, now=now)

@@ -107,6 +107,7 @@ def pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
             request, "create", "pods", subresource="eviction", namespace=namespace, name=name
         )
         context["may_delete"] = frame.may(request, "delete", "pods", namespace=namespace, name=name)
+        context["may_ask"] = not frame.missing(request, frame.FORETELLING)
     if frame.is_part(request):
         return frame.part(request, "pod_part.html", context)
     return frame.page(request, "pod.html", f"{namespace}/{name}", context)

@@ -18,6 +18,7 @@ from clusterstate.objects.errors import BadRequest, StatusError
 from clusterstate.objects.matching import EFFECTS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import overview
+from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.plans import PLURAL, find_plan
 from scheduling.answers import advisor
 
@@ -25,6 +26,8 @@ _KEPT: Final = "what-if"
 MOST_CHANGES: Final = 50
 _MOST_BYTES: Final = 256 << 10
 _SHOWN: Final = 100
+_LIKE: Final = ("namespace", "labels", "annotations")
+_LONGEST: Final = 240
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -39,7 +42,7 @@ class Compared(msgspec.Struct, frozen=True):
 @frame.shown
 def page(request: HttpRequest) -> HttpResponse:
     """Show the basket, and what it would do."""
-    plans.require_foretelling(request)
+    frame.require_all(request, frame.FORETELLING)
     return _show(request)
 
 
@@ -96,8 +99,8 @@ def _compared(status: Manifest) -> list[Compared]:
 
 @frame.shown
 def add(request: HttpRequest) -> HttpResponse:
-    """Put changes into the basket: a plan's, those of a text, or the one that a form names."""
-    plans.require_foretelling(request)
+    """Put changes into the basket: a plan's, a form's, a text's, or one more pod like another."""
+    frame.require_all(request, frame.FORETELLING)
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
         wanted = [*_basket(request), *_given(request, text)]
@@ -121,11 +124,24 @@ def _given(request: HttpRequest, text: str) -> list[Manifest]:
     if name := given.get("plan", ""):
         frame.require(request, "get", PLURAL, group=own.GROUP, name=name)
         return plans.changes_of(find_plan(name))
+    if like := given.get("like", ""):
+        return [{"pods": {"objects": [_one_more(request, like, len(_basket(request)))]}}]
     if given.get("do"):
         if given.get("q"):
             frame.require(request, "list", "nodes")
         return asked.changes_of(given)
     return asked.read(text)
+
+
+def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
+    """Return a pod like one that is there, by another name and on no node yet."""
+    namespace, _, name = title.partition("/")
+    frame.require(request, "get", "pods", namespace=namespace, name=name)
+    pod = get_manifest("Pod", namespace, name)
+    metadata = {key: pod["metadata"][key] for key in _LIKE if key in pod["metadata"]}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    metadata["name"] = f"{name[:_LONGEST]}-more-{number + 1}"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 @frame.shown
@@ -145,7 +161,7 @@ def remove(request: HttpRequest) -> HttpResponse:
 @frame.shown
 def share(request: HttpRequest) -> HttpResponse:
     """Keep the basket as a plan, and lead to its page (``POST``)."""
-    plans.require_foretelling(request)
+    frame.require_all(request, frame.FORETELLING)
     changes = _basket(request)
     if request.method != "POST" or not changes:
         raise BadRequest("there is nothing in the basket")

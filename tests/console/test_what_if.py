@@ -50,6 +50,20 @@ def test_the_basket_shows_today_and_then(operator: Client) -> None:
     assert not latest_plans(limit=1), "looking keeps nothing"
 
 
+def test_one_more_pod_like_another_is_asked_for_on_its_page(
+    operator: Client, nobody: Client
+) -> None:
+    page = text(operator.get("/console/pods/default/web-1/"))
+    assert 'name="like" value="default/web-1"' in page
+    for _ in range(2):
+        assert operator.post(ADD, {"like": "default/web-1"}).status_code == 302
+    page = text(operator.get(WHAT_IF))
+    for name in ("web-1-more-1", "web-1-more-2"):
+        assert f'<tr><th scope="row">default/{name}</th>' in page
+    assert operator.post(ADD, {"like": "default/none"}).status_code == 404
+    assert nobody.post(ADD, {"like": "default/web-1"}).status_code == 403
+
+
 def test_a_change_is_taken_out_and_all_of_them(operator: Client) -> None:
     operator.post(ADD, {"do": "drain", "q": "n1"})
     operator.post(ADD, {"do": "cordon", "q": "n2"})
