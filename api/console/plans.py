@@ -184,7 +184,7 @@ def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
         "may": may,
         "missing": missing,
         "progress": outcome.progress(plan),
-        "moving": plan.state == RUNNING,
+        "moving": plan.state in (RUNNING, PAUSED),
         "applied": plan.applied_at is not None,
         "troubles": [one for one in outcome.steps(plan) if one.state in ("held back", "failed")],
     }

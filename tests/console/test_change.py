@@ -126,9 +126,10 @@ def test_an_operation_is_paused_goes_on_is_cancelled_and_taken_back(
     press("pause")
     carry_out(path)
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
-    assert "data-moving" not in text(operator.get(path, HTTP_HX_REQUEST="true"))
+    assert 'value="resume"' in text(operator.get(path, HTTP_HX_REQUEST="true"))
     press("resume")
     carry_out(path)
+    assert "data-moving" not in text(operator.get(path, HTTP_HX_REQUEST="true"))
     assert manifest("Node", "", "n2")["spec"]["unschedulable"] is True
     assert press("pause").status_code == 409
     back = press("undo")["Location"]
