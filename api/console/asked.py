@@ -27,6 +27,7 @@ KNOWN: Final = (CORDON, UNCORDON, DRAIN, DELETE, TAINT, UNTAINT, RESIZE, EVICT, 
 MOST_NODES: Final = 500
 _MOST_NAMED: Final = 3
 _END: Final = "END"
+_OF_OBJECTS: Final = ("add", "pods", "import")
 
 
 def document_of(changes: Sequence[Manifest]) -> Manifest:
@@ -195,7 +196,7 @@ def in_words(changes: Iterable[Manifest]) -> str:
     parts = [words for change in changes for words in _words(change)]
     text = "; ".join(parts[:_MOST_NAMED])
     if len(parts) > _MOST_NAMED:
-        text += f" and {len(parts) - _MOST_NAMED} changes more"
+        text += f"; and {len(parts) - _MOST_NAMED} more"
     return text[:1].upper() + text[1:]
 
 
@@ -205,8 +206,11 @@ def _words(change: Manifest) -> Iterator[str]:
         objects = [one for one in body.get("objects") or () if isinstance(one, dict)]
         if what == "configuration":
             yield "replace the scheduler's configuration"
-        elif what in ("add", "pods"):
-            verb = "add" if what == "add" else "post"
+        elif what == "scale":
+            whole = f"{body.get('namespace') or 'default'}/{body.get('name')}"
+            yield f"scale {body.get('kind')} {whole} to {body.get('replicas')}"
+        elif what in _OF_OBJECTS:
+            verb = "post" if what == "pods" else what
             yield f"{verb} {_listed([_name(one) for one in objects])}"
         elif what == EVICT:
             verb = "delete" if body.get("disableEviction") else "evict"
@@ -243,7 +247,11 @@ def _commands(change: Manifest) -> Iterator[str]:
         if what == "configuration":
             path = "/apis/stowage.dev/v1/schedulerconfiguration"
             yield _fed(["kubectl", "replace", "--raw", path, "-f", "-"], [entry])
-        elif what in ("add", "pods"):
+        elif what == "scale":
+            words = [entry.get("kind"), entry.get("name"), f"--replicas={entry.get('replicas')}"]
+            namespace = str(entry.get("namespace") or "default")
+            yield shlex.join(["kubectl", "scale", "-n", namespace, *map(str, words)])
+        elif what in _OF_OBJECTS:
             yield _fed(["kubectl", "create", "-f", "-"], entry.get("objects") or ())
         elif what == EVICT:
             yield from _of_pods(entry)
