@@ -1,11 +1,11 @@
 """What a dry run of a pod's creation says more: where the pod would go, and who would leave."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from django.conf import settings
 
+from api import naming
 from clusterstate.objects.errors import StatusError
 from clusterstate.objects.meta import Manifest
 from scheduling.answers import advisor
@@ -14,7 +14,7 @@ _SECONDS = 2.0
 """The dry run's transaction is open meanwhile."""
 
 
-def placed(text: bytes, warnings: list[str], *, may_read: Callable[[str], bool]) -> bytes:
+def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> bytes:
     """Return an unplaced pod, as JSON, with ``spec.nodeName`` as the scheduler would choose it now.
 
     ``may_read`` says whether the sender may know the pods of a namespace: others are only counted.
@@ -39,23 +39,9 @@ def placed(text: bytes, warnings: list[str], *, may_read: Callable[[str], bool])
         return msgspec.json.encode({**pod, "spec": {**spec, "nodeName": result["nodeName"]}})
     room = result.get("preemption") or {}
     if room.get("victims"):
-        victims = _told(room["victims"], may_read)
+        victims = naming.told(room["victims"], may_read)
         node = room["nominatedNode"]
         warnings.append(f"dry run: the pod would make room on node {node}: {victims} would leave")
     elif result.get("message"):
         warnings.append(f"dry run: the pod would wait: {result['message']}")
     return text
-
-
-def _told(victims: list[str], may_read: Callable[[str], bool]) -> str:
-    """Return the pods that may be named, and how many there are besides."""
-    may = {namespace: may_read(namespace) for namespace in {_namespace(one) for one in victims}}
-    named = [one for one in victims if may[_namespace(one)]]
-    others = len(victims) - len(named)
-    if others:
-        named.append(f"{others} pods of other namespaces" if others > 1 else "another pod")
-    return ", ".join(named)
-
-
-def _namespace(title: str) -> str:
-    return title.partition("/")[0]

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from api import clock, own, replies, wire
 from api.own import GROUP, OwnViewSet
 from api.requests import Request
+from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import brakes as approvals
 from clusterstate.actions import plans as actions
@@ -72,8 +73,13 @@ class PlansViewSet(OwnViewSet):
         )
 
     def retrieve(self, request: Request, name: str) -> Response:
-        """Return a plan, and how far it is carried out."""
-        return replies.reply(manifest(find_plan(name)))
+        """Return a plan, and how far it is carried out.
+
+        Who may not list all pods reads neither who leaves nor why steps failed.
+        """
+        lists = Attributes(verb="list", resource="pods")
+        may = authorizer.decide(self.user, lists).allowed
+        return replies.reply(manifest(find_plan(name), brief=not may, named=may))
 
     def create(self, request: Request) -> Response:
         """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
@@ -281,8 +287,12 @@ def _text(told: object) -> str:
     return "nothing" if told is None else msgspec.json.encode(told).decode()
 
 
-def manifest(plan: StoredPlan, *, brief: bool = False) -> Manifest:
-    """Return a plan as clients read it; ``brief``: without who leaves and where each lands."""
+def manifest(plan: StoredPlan, *, brief: bool = False, named: bool = True) -> Manifest:
+    """Return a plan as clients read it.
+
+    ``brief``: without who leaves and where each lands; not ``named``: without messages either,
+    which name pods.
+    """
     asked, outcome = plan.asked(), plan.foretold()
     metadata: Manifest = {"name": plan.name, "creationTimestamp": format_time(plan.created_at)}
     if plan.created_by:
@@ -303,9 +313,9 @@ def manifest(plan: StoredPlan, *, brief: bool = False) -> Manifest:
             "appliedAt": format_time(plan.applied_at),
             "updatedAt": format_time(plan.updated_at),
         }
-    if plan.message:
+    if plan.message and named:
         operation["message"] = plan.message
-    if plan.failures:
+    if plan.failures and named:
         operation["failures"] = list(plan.failures.values())
     return {
         "apiVersion": own.API_VERSION,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from rest_framework.response import Response
 
-from api import renderers, replies
+from api import naming, renderers, replies
 from api.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
@@ -38,8 +38,8 @@ class SimulationsViewSet(QuestionViewSet):
     resource = "simulations"
 
     def ask(self, document: Any) -> Manifest:
-        """Return the document with ``status.results``."""
-        return _asked("simulation", document)
+        """Return the document with ``status.results``; pods of others are counted."""
+        return naming.of_simulation(_asked("simulation", document), naming.reader(self.user))
 
 
 KIND: Final = Kind(
@@ -76,8 +76,11 @@ class NodeAdviceViewSet(QuestionViewSet):
     resource = "nodeadvice"
 
     def ask(self, document: Any) -> Manifest:
-        """Return ``status`` with the cheapest nodes found, and the pods that they free."""
-        return _asked("node-advice", document)
+        """Return ``status`` with the cheapest nodes found, and the pods that they free.
+
+        Pods that the asker may not list are counted.
+        """
+        return naming.of_node_advice(_asked("node-advice", document), naming.reader(self.user))
 
 
 class RuntimeClassNodesViewSet(OwnViewSet):

@@ -1,0 +1,83 @@
+"""Which pods an answer may name: those of namespaces whose pods the asker may list.
+
+Questions are answered on the whole cluster. Whoever may ask one but may not read the pods that the
+answer is about gets their number instead of their names.
+"""
+
+from collections.abc import Callable, Iterable
+
+from clusterstate.access import authorizer
+from clusterstate.access.rules import Attributes
+from clusterstate.admission.request import User
+from clusterstate.objects.meta import Manifest
+
+MayRead = Callable[[str], bool]
+"""Whether the pods of a namespace may be named."""
+
+
+def reader(user: User) -> MayRead:
+    """Return what says whether a user may list the pods of a namespace; each is judged once."""
+    judged: dict[str, bool] = {}
+
+    def may_read(namespace: str) -> bool:
+        if namespace not in judged:
+            wants = Attributes(verb="list", resource="pods", namespace=namespace)
+            judged[namespace] = authorizer.decide(user, wants).allowed
+        return judged[namespace]
+
+    return may_read
+
+
+def named(titles: Iterable[str], may_read: MayRead) -> tuple[list[str], int]:
+    """Return the pods (``namespace/name``) that may be named, and how many there are besides."""
+    every = list(titles)
+    found = [one for one in every if may_read(one.partition("/")[0])]
+    return found, len(every) - len(found)
+
+
+def told(titles: Iterable[str], may_read: MayRead) -> str:
+    """Return pods as text, those that may not be named as a number."""
+    found, others = named(titles, may_read)
+    if others:
+        found.append(f"{others} pods of other namespaces" if others > 1 else "another pod")
+    return ", ".join(found)
+
+
+def of_simulation(answer: Manifest, may_read: MayRead) -> Manifest:
+    """Return a simulation's answer without pods that may not be named.
+
+    Victims are counted in ``otherVictims`` beside ``victims``, and evictions in
+    ``status.otherEvictions``. Pods of the document are the asker's own words.
+    """
+    status = answer["status"]
+    own = {result["pod"] for result in status["results"]}
+
+    def may_name(title: str) -> bool:
+        return title in own or may_read(title.partition("/")[0])
+
+    for result in status["results"]:
+        room = result.get("preemption")
+        if room:
+            for one in (room, *(room.get("candidates") or {}).values()):
+                _count_others(one, "victims", "otherVictims", may_name)
+    if "evictions" in status:
+        before = status["evictions"]
+        status["evictions"] = [one for one in before if may_name(one["pod"])]
+        if len(status["evictions"]) < len(before):
+            status["otherEvictions"] = len(before) - len(status["evictions"])
+    return answer
+
+
+def of_node_advice(answer: Manifest, may_read: MayRead) -> Manifest:
+    """Return advice about nodes with the pods that may not be named counted in ``otherPods``."""
+    _count_others(
+        answer["status"], "pods", "otherPods", lambda one: may_read(one.partition("/")[0])
+    )
+    return answer
+
+
+def _count_others(told: Manifest, field: str, count: str, may_name: Callable[[str], bool]) -> None:
+    before = told.get(field) or []
+    kept = [one for one in before if may_name(one)]
+    if len(kept) < len(before):
+        told[field], told[count] = kept, len(before) - len(kept)
