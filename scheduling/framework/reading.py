@@ -2,16 +2,26 @@
 
 A ``Field`` is a JSON object with its path; each accessor takes one member, checks its type, and
 ``finish`` reports the members that nobody took. A member of the wrong type is noted and read as
-its default, so that the rest is checked too.
+its default, so that the rest is checked too. ``document`` begins with what every document of the
+group ``stowage.dev`` has.
 """
 
 from typing import Any
 
 import msgspec
 
-from clusterstate.objects.errors import INVALID, REQUIRED, TYPE_INVALID, FieldError
+from clusterstate.objects.errors import (
+    INVALID,
+    NOT_SUPPORTED,
+    REQUIRED,
+    TYPE_INVALID,
+    BadRequest,
+    FieldError,
+    Invalid,
+)
 from clusterstate.objects.labels import is_qualified_name
 from clusterstate.objects.matching import NodeSelectorMatcher, PreferredTerms
+from clusterstate.objects.meta import strip_nulls
 from clusterstate.objects.pod import NodeAffinity
 
 Errors = list[FieldError]
@@ -108,6 +118,69 @@ class Field:
             shown = value if isinstance(value, str | int | float | bool) else None
             self.errors.append(FieldError(INVALID, self.child(name), shown, "unknown field"))
         self._left = {}
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What every document has. ``finish`` notes the members that nobody took.
+
+    ``name``: of its metadata, empty where there is none.
+    """
+
+    metadata: dict[str, Any]
+    name: str
+    spec: Field
+    _top: Field
+
+    def finish(self) -> None:
+        """Note an error for each unknown field of ``spec`` and beside it."""
+        self.spec.finish()
+        self._top.finish()
+
+
+def document(given: object, *, api_version: str, kind: str, errors: Errors) -> Document:
+    """Return the head of a document; ``status`` is passed over, nulls are as if absent.
+
+    Raises:
+        Invalid: it is no object.
+        BadRequest: it is nested too deeply.
+    """
+    if not isinstance(given, dict):
+        error = FieldError(TYPE_INVALID, "", None, "must be an object")
+        raise Invalid(kind, "", [error], api_version.partition("/")[0])
+    try:
+        top = Field(_without_nulls(given), "", errors)
+    except RecursionError:
+        raise BadRequest("the document is nested too deeply") from None
+    for name, wanted in (("apiVersion", api_version), ("kind", kind)):
+        told = top.text(name, wanted)
+        if told != wanted:
+            errors.append(FieldError(NOT_SUPPORTED, name, told, f'supported values: "{wanted}"'))
+    metadata = top.take("metadata")
+    top.take("status")
+    spec = top.object("spec")
+    if spec is None:
+        if not top.has("spec"):
+            errors.append(FieldError(REQUIRED, "spec"))
+        spec = Field({}, "spec", errors)
+    if not isinstance(metadata, dict):
+        metadata = {}
+    title = metadata.get("name")
+    return Document(metadata, title if isinstance(title, str) else "", spec, top)
+
+
+def _without_nulls(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the document without JSON nulls; most have none, which is quick to see.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        if b"null" not in msgspec.json.encode(given):
+            return given
+    except (TypeError, ValueError):
+        pass  # values that JSON does not have: the checks of each object name them
+    found: dict[str, Any] = strip_nulls(given)
+    return found
 
 
 def check_label_name(value: str, path: str, errors: Errors) -> None:

@@ -9,13 +9,13 @@ from clusterstate.objects.errors import (
     NOT_SUPPORTED,
     REQUIRED,
     TYPE_INVALID,
-    BadRequest,
     FieldError,
     Invalid,
 )
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.meta import Manifest
 from scheduling.engine.cycle import draw_below
+from scheduling.framework import reading
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
@@ -39,24 +39,8 @@ def read(document: object) -> Script:
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []
-    if not isinstance(document, dict):
-        errors.append(FieldError(TYPE_INVALID, "", None, "must be an object"))
-        raise Invalid(KIND, "", errors, GROUP)
-    try:
-        top = Field(strip_nulls(document), "", errors)
-    except RecursionError:
-        raise BadRequest("the document is nested too deeply") from None
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        given = top.text(name, wanted)
-        if given != wanted:
-            detail = f'supported values: "{wanted}"'
-            errors.append(FieldError(NOT_SUPPORTED, name, given, detail))
-    metadata = top.take("metadata")
-    spec = top.object("spec")
-    if spec is None:
-        errors.append(FieldError(REQUIRED, "spec"))
-        raise Invalid(KIND, "", errors, GROUP)
-    title = metadata.get("name") if isinstance(metadata, dict) else None
+    head = reading.document(document, api_version=API_VERSION, kind=KIND, errors=errors)
+    spec = head.spec
     seed = spec.integer("seed", 0)
     if not 0 <= seed < 2**63:
         spec.error("seed", seed, f"must be between 0 and {2**63 - 1}")
@@ -67,7 +51,7 @@ def read(document: object) -> Script:
     ]
     scored = spec.texts("measure")
     script = Script(
-        title=title if isinstance(title, str) else "scenario",
+        title=head.name or "scenario",
         objects=_objects(spec, "objects", errors),
         steps=sorted(steps, key=lambda step: step.at),
         until=_duration(spec, "until", None),
@@ -77,8 +61,7 @@ def read(document: object) -> Script:
         configuration=_configuration(spec),
         scored=tuple(scored) or ("cpu", "memory"),
     )
-    spec.finish()
-    top.finish()
+    head.finish()
     if errors:
         raise Invalid(KIND, script.title, errors, GROUP)
     return script

@@ -10,15 +10,15 @@ from clusterstate.objects.errors import (
     NOT_SUPPORTED,
     REQUIRED,
     TYPE_INVALID,
-    BadRequest,
     FieldError,
     Invalid,
 )
 from clusterstate.objects.kinds import KINDS
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.meta import Manifest
 from clusterstate.objects.schema import is_plain, type_problem
 from clusterstate.objects.schema import unknown_fields as all_unknown_fields
 from scheduling.engine.cycle import TieBreak
+from scheduling.framework import reading
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
@@ -84,26 +84,12 @@ def read(document: object, *, default_base: str = "live") -> Simulation:
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []
-    if not isinstance(document, dict):
-        errors.append(FieldError(TYPE_INVALID, "", None, "must be an object"))
-        raise Invalid(KIND, "", errors, GROUP)
-    try:
-        top = Field(_without_nulls(document), "", errors)
-    except RecursionError:
-        raise BadRequest("the document is nested too deeply") from None
-    _constant(top, "apiVersion", API_VERSION)
-    _constant(top, "kind", KIND)
-    metadata = top.take("metadata")
-    top.take("status")
-    spec = top.object("spec")
-    if spec is None:
-        if not top.has("spec"):
-            errors.append(FieldError(REQUIRED, "spec"))
-        spec = Field({}, "spec", errors)
+    head = reading.document(document, api_version=API_VERSION, kind=KIND, errors=errors)
+    spec = head.spec
     live = _choice(spec, "base", ("live", "empty"), default_base) == "live"
     warnings: list[str] = []
     found = Simulation(
-        metadata=metadata if isinstance(metadata, dict) else {},
+        metadata=head.metadata,
         live=live,
         objects=tuple(_objects(spec, warnings)),
         delete=tuple(_deletions(spec)),
@@ -121,34 +107,10 @@ def read(document: object, *, default_base: str = "live") -> Simulation:
     if found.performs_preemption and not found.sequential:
         detail = 'pods that are placed independently preempt nobody: mode must be "sequential"'
         spec.error("preemption", PERFORM, detail)
-    spec.finish()
-    top.finish()
+    head.finish()
     if errors:
-        name = found.metadata.get("name")
-        raise Invalid(KIND, name if isinstance(name, str) else "", errors, GROUP)
+        raise Invalid(KIND, head.name, errors, GROUP)
     return found
-
-
-def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document without JSON nulls; most have none, which is quick to see.
-
-    Raises:
-        RecursionError: it is nested too deeply.
-    """
-    try:
-        if b"null" not in msgspec.json.encode(document):
-            return document
-    except (TypeError, ValueError):
-        pass  # values that JSON does not have: the checks of each object name them
-    found: dict[str, Any] = strip_nulls(document)
-    return found
-
-
-def _constant(top: Field, name: str, wanted: str) -> None:
-    given = top.text(name, wanted)
-    if given != wanted:
-        detail = f'supported values: "{wanted}"'
-        top.errors.append(FieldError(NOT_SUPPORTED, name, given, detail))
 
 
 def _choice(spec: Field, name: str, words: tuple[str, ...], default: str = "") -> str:

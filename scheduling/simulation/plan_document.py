@@ -23,13 +23,13 @@ from clusterstate.objects.errors import (
     NOT_SUPPORTED,
     REQUIRED,
     TYPE_INVALID,
-    BadRequest,
     FieldError,
     Invalid,
 )
 from clusterstate.objects.labels import Selector, SelectorError, parse_selector
-from clusterstate.objects.meta import Manifest, strip_nulls
+from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError, value
+from scheduling.framework import reading
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
@@ -99,22 +99,8 @@ def read(document: object) -> Plan:
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []
-    if not isinstance(document, dict):
-        raise Invalid(KIND, "", [FieldError(TYPE_INVALID, "", None, "must be an object")], GROUP)
-    try:
-        top = Field(strip_nulls(document), "", errors)
-    except RecursionError:
-        raise BadRequest("the document is nested too deeply") from None
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        given = top.text(name, wanted)
-        if given != wanted:
-            errors.append(FieldError(NOT_SUPPORTED, name, given, f'supported values: "{wanted}"'))
-    metadata = top.take("metadata")
-    top.take("status")
-    spec = top.object("spec")
-    if spec is None:
-        errors.append(FieldError(REQUIRED, "spec"))
-        spec = Field({}, "spec", errors)
+    head = reading.document(document, api_version=API_VERSION, kind=KIND, errors=errors)
+    spec = head.spec
     entries = spec.objects("changes")
     if not entries:
         errors.append(FieldError(REQUIRED, "spec.changes", None, "say what is to change"))
@@ -125,7 +111,7 @@ def read(document: object) -> Plan:
         spec.error("horizonSeconds", None, "must be between 0 and ten years")
         horizon = 0
     found = Plan(
-        metadata=metadata if isinstance(metadata, dict) else {},
+        metadata=head.metadata,
         changes=tuple(changes),
         seed=spec.integer("seed", 0),
         horizon=float(horizon),
@@ -133,8 +119,7 @@ def read(document: object) -> Plan:
     )
     if found.seed < 0:
         spec.error("seed", found.seed, "must not be negative")
-    spec.finish()
-    top.finish()
+    head.finish()
     if errors:
         raise Invalid(KIND, "", errors, GROUP)
     return found
