@@ -118,6 +118,8 @@ NODE_MONITOR_GRACE_SECONDS = environment.number(
 NODE_MONITOR_PERIOD_SECONDS = environment.number(
     "STOWAGE_NODE_MONITOR_PERIOD", 2, at_least=0.1, at_most=600
 )
+# By which chance ties are broken, in every batch alike, so that a plan foretells them; 0: any.
+SCHEDULER_SEED = environment.integer("STOWAGE_SCHEDULER_SEED", 0, at_least=0, at_most=2**63 - 1)
 # The share of the pods of a zone, of a namespace, beyond which evictions wait for approval.
 BRAKE_ZONE_PERCENT = environment.number("STOWAGE_BRAKE_ZONE", 100, at_least=0, at_most=100)
 BRAKE_NAMESPACE_PERCENT = environment.number(

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 import structlog
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection
 
@@ -54,10 +55,13 @@ def _scheduler() -> Scheduler:
     if "scheduler" not in _warm:
         deciding.warm()
         revision, configuration = profiles.in_force()
-        _warm["scheduler"] = Scheduler(
-            configuration, lambda: secrets.randbits(63), revision=revision
-        )
+        _warm["scheduler"] = Scheduler(configuration, _seed, revision=revision)
     return _warm["scheduler"]
+
+
+def _seed() -> int:
+    """Return the seed of a batch: the one that is set, which plans share, or any."""
+    return settings.SCHEDULER_SEED or secrets.randbits(63)
 
 
 def discard() -> None:
