@@ -12,8 +12,9 @@
     room_left    how many more pods of the usual shapes fit, and what blocks the next
     node_advice  which nodes to add for the pods that wait
     present      the cluster as it is now with the pods that wait
-    plans        what will happen if these changes are made, who leaves and who lands where
-    plan_steps   what carrying a plan out does, and how it is taken back
+    plans        what will happen if these changes are made: plan_nodes (what they become),
+                 plan_leavers (who leaves), plan_queue (where pods wait), plan_steps (what is done),
+                 plan_telling (the answer)
     replay       a recorded decision made again, on the cluster as it was then
 
 A question about the live cluster is answered on a copy of a mirror (``scheduling.worker.mirror``)

@@ -20,6 +20,7 @@ from clusterstate.objects.quantity import QuantityError, value
 from clusterstate.queries.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.answers.present import Present
+from scheduling.framework import reading
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import API_VERSION, GROUP, type_error
 from scheduling.simulation.node_advice import (
@@ -116,13 +117,16 @@ def _read(document: object) -> tuple[Spec, list[Offer]]:
         Invalid: with every wrong field.
     """
     errors: list[FieldError] = []
-    given = document.get("spec") if isinstance(document, dict) else None
+    head = reading.document(document, api_version=API_VERSION, kind=KIND, errors=errors)
+    given = head.spec.rest()
+    head.finish()
     try:
-        spec = msgspec.convert(given if given is not None else {}, Spec)
+        spec = msgspec.convert(given, Spec)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
         path = f"spec{where.rstrip('`')}"
-        raise Invalid(KIND, "", [FieldError(INVALID, path, None, text)], GROUP) from error
+        errors.append(FieldError(INVALID, path, None, text))
+        raise Invalid(KIND, head.name, errors, GROUP) from error
     if not spec.catalogue:
         errors.append(FieldError(REQUIRED, "spec.catalogue"))
     if len(spec.catalogue) > MOST_SHAPES:

@@ -6,7 +6,7 @@ time on the queue and the core of the live scheduler, and what came of it is tol
 
     document, openb                    a Scenario, a trace -> Script
     script                             the world, and steps by time
-    cluster                            queue, snapshot and cycles of the scheduler, with given time
+    simulation.cluster                 queue, snapshot and cycles of the scheduler, with given time
     measuring                          shares in use, and fragmentation
     playing.play                       Script, configuration -> Outcome
     outcome                            each pod's fate, the cluster over time, figures

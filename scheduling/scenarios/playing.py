@@ -20,10 +20,10 @@ from scheduling.engine.decision import Decision
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
-from scheduling.scenarios.cluster import VirtualCluster
 from scheduling.scenarios.measuring import Measure
 from scheduling.scenarios.outcome import Fate, Left, Outcome, Sample
 from scheduling.scenarios.script import Arrival, NodeChange, Script, Step
+from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import Given
 from scheduling.simulation.leaving import count_against_budgets
 from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
@@ -282,6 +282,7 @@ class Player:
     def _delete(self, kind: str, namespace: str, name: str) -> None:
         if kind == "Node":
             for record in self._cluster.remove_node(name):
+                self._cluster.leave(record.key)
                 self._left(record.key, Left.LOST, f"node {name} was deleted")
         elif kind == "Pod":
             key = self._world.key(namespace, name)
@@ -346,6 +347,9 @@ class Player:
         self._at(self._now + arrival.recorded_wait, place)
 
     # --- what the scheduler does (``cluster.Observer``) ------------------------------------------
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        """Nothing of a decision is told but where its pod went."""
 
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
         """Note that pods were bound."""

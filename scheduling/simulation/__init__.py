@@ -9,7 +9,8 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
     headroom         how many more of a pod fit, and what stops the next one
     simulate         all of it, on an empty world
-    plan_document    a ``Plan``: changes that are asked about
+    plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
+    cluster          a cluster in virtual time: the live queue, hints and batches
     foresight        the future of a snapshot, from moment to moment
 
 Nothing here queries, reads a clock or keeps anything: a ``Base`` gives the snapshot to start from,

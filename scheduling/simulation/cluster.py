@@ -2,7 +2,7 @@
 
 ``worker.scheduler`` with the database, the binder and the clock taken away: what is decided is
 bound at once, and the caller says what time it is. Reserve, Permit and what follows them do not
-run.
+run. Scenarios are played on it, and what plans foretell.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -16,6 +16,8 @@ from scheduling.engine.queue import PriorityQueue
 from scheduling.engine.queue.pending import (
     Backoff,
     PendingPod,
+    QueuePlace,
+    Stage,
     aged_sort,
     by_profile,
     priority_sort,
@@ -36,6 +38,10 @@ BATCH = 1000
 
 class Observer(Protocol):
     """Who is told what the scheduler does."""
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        """Note what a cycle decided; nothing of it is carried out yet."""
+        ...
 
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
         """Note that pods were bound."""
@@ -78,23 +84,24 @@ class VirtualCluster:
         self.cycles = 0
         self._seeds = seeds
         self._observer = observer
-        self._frameworks: dict[str, Framework] = {}
-        events: dict[str, Mapping[str, Sequence[Registration]]] = {}
+        self.frameworks: dict[str, Framework] = {}
+        """The profiles by scheduler name."""
+        self.registrations: dict[str, Mapping[str, Sequence[Registration]]] = {}
+        """By scheduler name and plugin, the events that may help pods which the plugin rejected."""
         for profile in configuration.profiles:
             plugins = build_plugins(profile)
-            self._frameworks[profile.scheduler_name] = Framework(profile, plugins)
-            events[profile.scheduler_name] = registrations(profile, plugins)
-        self._deciders = {
-            name: Decider(snapshot, framework) for name, framework in self._frameworks.items()
-        }
+            self.frameworks[profile.scheduler_name] = Framework(profile, plugins)
+            self.registrations[profile.scheduler_name] = registrations(profile, plugins)
+        self._deciders: dict[str, Decider] = {}
         self._starts: dict[str, int] = {}
+        self.backoff = Backoff(
+            initial=configuration.pod_initial_backoff_seconds,
+            longest=configuration.pod_max_backoff_seconds,
+            flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
+        )
         self.queue = PriorityQueue(
-            registrations=events,
-            backoff=Backoff(
-                initial=configuration.pod_initial_backoff_seconds,
-                longest=configuration.pod_max_backoff_seconds,
-                flush_after=configuration.pod_max_in_unschedulable_pods_seconds,
-            ),
+            registrations=self.registrations,
+            backoff=self.backoff,
             sort_key=self._sort_key,
             pre_enqueue=self._pre_enqueue,
         )
@@ -110,25 +117,41 @@ class VirtualCluster:
         if action:
             self._move(ClusterEvent(resource=Resource.NODE, action=action, old=old, new=node))
 
+    def node_came(self, name: str) -> None:
+        """Wake who waited for a node that was added to the snapshot."""
+        row = self.snapshot.row_of(name)
+        if row is not None:
+            new = self.snapshot.node(row)
+            self._move(ClusterEvent(resource=Resource.NODE, action=Action.ADD, new=new))
+
     def remove_node(self, name: str) -> list[PodRecord]:
-        """Remove a node with its pods; return these."""
+        """Remove a node; return its pods, which are there until they ``leave``."""
         row = self.snapshot.row_of(name)
         if row is None:
             return []
         old, lost = self.snapshot.node(row), self.snapshot.pods_on(row)
         self.snapshot.remove_node(name)
         self._move(ClusterEvent(resource=Resource.NODE, action=Action.DELETE, old=old))
-        for record in lost:
-            self.leave(record.key)
         return lost
 
     def add(self, pod_id: int, info: PodInfo, *, nominated: str = "") -> bool:
         """Take in a pod to place; False where no profile has its scheduler name."""
-        if info.scheduler_name not in self._frameworks:
+        if info.scheduler_name not in self.frameworks:
             return False
         if nominated:
             self.snapshot.nominate(pod_id, info, nominated)
         self.queue.add(PendingPod(pod_id, info.index, info.pod, info.priority), self.now)
+        return True
+
+    def take_in(self, info: PodInfo, place: QueuePlace) -> bool:
+        """Take in a pod at its place in another queue; False where no profile has its name."""
+        if info.scheduler_name not in self.frameworks:
+            return False
+        pod = PendingPod(place.pod_id, info.index, info.pod, info.priority)
+        if place.attempts or place.stage in (Stage.UNSCHEDULABLE, Stage.GATED):
+            self.queue.restore(pod, place, self.now)
+        else:
+            self.queue.add(pod, place.queued_at)
         return True
 
     def leave(self, key: Hashable) -> None:
@@ -144,7 +167,7 @@ class VirtualCluster:
     def terminate(self, record: PodRecord, *, preempted: bool) -> None:
         """Note that a pod on a node is going to leave."""
         self.snapshot.add_pod(
-            record.key, record.info, self.snapshot.node_name(record.row),
+            record.key, record.info, self.snapshot.node_of(record.key) or "",
             start_time=record.start_time, terminating=True, preempted=preempted, name=record.name,
         )  # fmt: skip
 
@@ -187,6 +210,7 @@ class VirtualCluster:
             for part in made.parts:
                 decisions.extend(part)
             self._starts[name] = made.next_start
+        self._observer.decided(decisions)
         self._settle(decisions)
         return len(batch)
 
@@ -198,13 +222,16 @@ class VirtualCluster:
             )
             for pod in pods
         ]
+        framework, decider = self.frameworks[name], self._deciders.get(name)
+        if decider is None:
+            decider = self._deciders[name] = Decider(snapshot, framework)
         return schedule_batch(
             snapshot,
-            self._frameworks[name],
+            framework,
             places,
             Options(seed=self._seeds()),
             start=self._starts.get(name, 0),
-            decider=self._deciders[name],
+            decider=decider,
         )
 
     def _settle(self, decisions: Decisions) -> None:
@@ -240,7 +267,7 @@ class VirtualCluster:
                 )
 
     def _sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
-        framework = next(iter(self._frameworks.values()))
+        framework = next(iter(self.frameworks.values()))
         if framework.sorts_by_itself:
             try:
                 return framework.sort_key(self.snapshot.classes[pod.class_id], queued_at)
@@ -251,7 +278,7 @@ class VirtualCluster:
         return priority_sort(pod, queued_at, since)
 
     def _pre_enqueue(self, pod: PendingPod) -> str:
-        framework = self._frameworks[pod.spec.spec.scheduler_name]
+        framework = self.frameworks[pod.spec.spec.scheduler_name]
         if framework.only_gates:
             return scheduling_gates(pod)
         try:

@@ -2,38 +2,39 @@
 
 ``Foresight`` plays the future on a snapshot, from moment to moment. A pod that leaves keeps its
 room until its grace period ends; the controller that owns it makes another one, at once or when it
-is gone. After each moment all pods that wait are decided, in the order of the queue, by the live
-cycle's own core. A pod that fits nowhere may make room: its victims leave as in the live system,
-and it is decided again when they are gone.
+is gone. Pods that wait stand in the scheduler's own queue, in virtual time
+(``simulation.cluster``): what happens wakes those that it may help, backoffs and the flush are
+kept, and batches are decided by the live cycle's own core. A pod that fits nowhere may make room:
+its victims leave as in the live system, and it is decided again when they are gone.
 
-Pure: no clock, no database. Times are seconds since the moment at which the future begins.
+Pure: no clock, no database. Times are seconds since the moment at which the future begins, but for
+those of places in the queue, which are seconds since the epoch.
 
 It knows nothing of what nobody can know: programs that end by themselves, pods that are posted
-meanwhile, agents that are slower than they should be. A pod that was refused is tried again, after
-its backoff, whenever anything happened, also where the live queue knows that it would not help.
+meanwhile, agents that are slower than they should be. Where nothing changes, refused pods are tried
+again some thousand times, no more: the answer would be the same.
 """
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import msgspec
 
 from scheduling.engine import deciding
-from scheduling.engine.cycle import Options, PodToPlace, schedule_batch
-from scheduling.engine.deciding import Decider
 from scheduling.engine.decision import Decision
-from scheduling.engine.queue.pending import Backoff, aged_sort
+from scheduling.engine.queue.pending import QueuePlace, Stage
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.outcomes import PluginFailed
-from scheduling.framework.runtime import Framework
 from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+from scheduling.simulation.cluster import VirtualCluster
 
 NEVER, AT_ONCE, WHEN_GONE = "never", "atOnce", "whenGone"
 """Whether a pod that leaves comes again: its controller makes another one, or nobody does."""
 PREEMPTED = "Preempted"
 _WORTH_A_CACHE = 16
-_AT_ONCE = 1000
-"""Pods that are decided together, as the live scheduler does."""
+_FIRST_ID = 2**60
+"""Pods that are not in the database are numbered from here on: they come after those that are."""
 
 
 class Leaver(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,21 +57,17 @@ class Leaver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that waits for a node. ``queued_at``: seconds from now, negative for the past.
+    """A pod that waits for a node, at ``place`` in the live queue; ``None``: it comes now.
 
-    ``replaces``: the title of the pod that it comes instead of, empty if it is none of these. It
-    was refused ``attempts`` times, and is not tried before ``not_before`` seconds. ``comes_again``
-    and ``grace_seconds``: of the pod itself, should it leave. ``generation``: it is the successor
-    of a successor, so many times.
+    ``replaces``: the title of the pod that it comes instead of, empty if it is none of these.
+    ``comes_again`` and ``grace_seconds``: of the pod itself, should it leave. ``generation``: it is
+    the successor of a successor, so many times.
     """
 
-    key: Hashable
     title: str
     info: PodInfo
-    queued_at: float
+    place: QueuePlace | None = None
     replaces: str = ""
-    attempts: int = 0
-    not_before: float = 0.0
     comes_again: str = NEVER
     grace_seconds: float = 0.0
     generation: int = 0
@@ -109,11 +106,15 @@ Deadline = Callable[[PodInfo, str], tuple[float, str] | None]
 """For how many seconds a pod may stay on a node that it comes to, and the rule; ``None``: ever."""
 TAINTED = "Taint"
 
-_EDIT, _LEAVE, _GONE, _COME, _RETRY = range(5)
+_EDIT, _LEAVE, _GONE = range(3)
 _MOST_GENERATIONS = 20
 """Of successors: a pod that bears a taint for no time at all would come and go for ever."""
-_MOST_ROUNDS = 100
-"""Of decisions at one moment: each may send pods away whose successors are decided next."""
+_MOST_REPEATED = 2000
+"""So many attempts are repeated, between two happenings, on a cluster that is as it was."""
+_QUIET_SECONDS = 60.0
+"""So long after the last change refused pods are tried again, or for two backoffs."""
+_LONGEST_SECONDS = 600.0
+"""So long after all that was due pods that preempt each other in turns are followed."""
 
 
 class Foresight:
@@ -121,46 +122,48 @@ class Foresight:
 
     Args:
         snapshot: the cluster at the beginning; ``key`` of pods are its keys.
-        frameworks: the profiles by scheduler name.
+        configuration: the profiles that decide.
+        now: when the future begins, seconds since the epoch.
         details: what is to be known of pods that are preempted.
         deadline: for how long a pod may stay on a node that evicts.
         seed: the chance by which equal nodes are chosen among.
-        backoff: how long a pod waits after it was refused.
-        starts: where the search begins, by profile, when not all nodes are looked at.
         go_on: raises where it takes too long.
+
+    Raises:
+        ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
-        frameworks: Mapping[str, Framework],
+        configuration: KubeSchedulerConfiguration,
         *,
+        now: float,
         details: Details,
         deadline: Deadline = lambda info, node_name: None,
         seed: int = 0,
-        backoff: Backoff = Backoff(),  # noqa: B008
-        starts: Mapping[str, int] | None = None,
         go_on: Callable[[], object] = lambda: None,
     ) -> None:
+        self.cluster = VirtualCluster(
+            snapshot, configuration, seeds=lambda: seed, observer=self, now=now
+        )
         self._snapshot = snapshot
-        self._frameworks = frameworks
+        self._began = now
         self._details = details
         self._deadline = deadline
-        self._landed_as: dict[Hashable, Waiter] = {}
-        self._options = Options(seed=seed)
         self._go_on = go_on
-        self._backoff = backoff
-        self._refused: dict[Hashable, tuple[int, float, float]] = {}
-        self._retries: set[float] = set()
-        self._starts = dict(starts or {})
-        self._deciders: dict[str, Decider] = {}
-        self._events: list[tuple[float, int, int, object]] = []
+        self._events: list[tuple[float, int, object]] = []
         self._count = 0
-        self._waiting: dict[Hashable, Waiter] = {}
+        self._waiters: dict[int, Waiter] = {}
+        self._waiting: set[int] = set()
+        self._landed_as: dict[Hashable, Waiter] = {}
         self._leaving: set[Hashable] = set()
-        self._replaced = 0
+        self._new = _FIRST_ID
+        self._version = 0
+        self._tried: dict[Hashable, int] = {}
+        self._repeated = 0
         self.left: list[Left] = []
-        self.landed: dict[Hashable, Landed] = {}
+        self.landed: dict[int, Landed] = {}
 
     def leave(self, leavers: Iterable[Leaver]) -> None:
         """Let pods leave when they are due; of one moment in this order."""
@@ -174,60 +177,68 @@ class Foresight:
             self._add(max(one.due, 0.0), _GONE, one)
 
     def wait(self, waiters: Iterable[Waiter]) -> None:
-        """Let pods wait from their moment on."""
+        """Let pods wait for a node from the beginning on."""
         for one in waiters:
-            self._add(max(one.queued_at, 0.0), _COME, one)
+            self._take_in(one)
 
-    def at(self, seconds: float, change: Callable[[Snapshot], object]) -> None:
-        """Change the snapshot at a moment, before whatever else happens then."""
+    def at(self, seconds: float, change: Callable[[VirtualCluster], object]) -> None:
+        """Change the cluster at a moment, before whatever else happens then."""
         self._add(seconds, _EDIT, change)
 
     def run(self, *, horizon: float) -> None:
         """Play the future up to ``horizon`` seconds."""
-        pods = sum(kind in (_LEAVE, _COME) for _, _, kind, _ in self._events)
+        pods = len(self._waiting) + sum(isinstance(one, Leaver) for _, _, one in self._events)
         if pods >= _WORTH_A_CACHE:
             deciding.warm_for(pods, self._snapshot.node_count)
-        while self._events and self._events[0][0] <= horizon:
-            now = self._events[0][0]
-            happened = False
+        now = last = changed = 0.0
+        quiet = max(_QUIET_SECONDS, 2 * self.cluster.backoff.longest)
+        while True:
+            event = self._events[0][0] if self._events else None
+            due = self.cluster.next_due() if self._repeated < _MOST_REPEATED else None
+            tried = None if due is None else max(round(due - self._began, 6), now)
+            until = min(changed + quiet, last + _LONGEST_SECONDS)
+            if event is None and tried is not None and tried > until:
+                return
+            moments = [one for one in (event, tried) if one is not None]
+            if not moments or min(moments) > horizon:
+                return
+            now = min(moments)
+            self.cluster.now = max(self.cluster.now, self._began + now)
+            if tried == now and due is not None:  # which rounding may have put behind ``now``
+                self.cluster.now = max(self.cluster.now, due)
             while self._events and self._events[0][0] <= now:
-                _, _, kind, what = heapq.heappop(self._events)
-                if kind != _RETRY:
-                    happened = True
-                    self._happens(now, kind, what)
-            changed = False
-            for _ in range(_MOST_ROUNDS):
-                if not self._decide(now):
-                    break
-                changed = True
-            self._try_again_later(now, happened=happened, changed=changed)
+                last = now
+                self._changed()
+                self._happens(now, heapq.heappop(self._events))
+            version = self._version
+            while self._repeated < _MOST_REPEATED and self.cluster.cycle():
+                self._go_on()
+            if last == now or self._version != version:
+                changed = now
 
-    def _try_again_later(self, now: float, *, happened: bool, changed: bool) -> None:
-        """Let refused pods be tried again when their backoff ends, if anything happened since."""
-        for key in self._waiting:
-            _, refused_at, not_before = self._refused.get(key, (0, now, now))
-            news = changed if refused_at == now else happened or changed
-            if not_before > now and news and not_before not in self._retries:
-                self._retries.add(not_before)
-                self._add(not_before, _RETRY, None)
+    @property
+    def _now(self) -> float:
+        return max(round(self.cluster.now - self._began, 6), 0.0)
+
+    def _changed(self) -> None:
+        """Note that the cluster is not as it was: who was refused may be tried again."""
+        self._version += 1
+        self._repeated = 0
 
     def _add(self, at: float, kind: int, what: object) -> None:
         self._count += 1
-        heapq.heappush(self._events, (at, self._count + (kind << 40), kind, what))
+        heapq.heappush(self._events, (at, self._count + (kind << 40), what))
 
-    def _happens(self, now: float, kind: int, what: object) -> None:
+    def _happens(self, now: float, event: tuple[float, int, object]) -> None:
+        _, number, what = event
         if isinstance(what, Leaver):
-            if kind == _LEAVE:
+            if number >> 40 == _LEAVE:
                 self._leave(now, what)
             else:
-                self._is_gone(now, what)
-        elif isinstance(what, Waiter):
-            self._waiting[what.key] = what
-            if what.attempts:
-                self._refused[what.key] = what.attempts, -1.0, what.not_before
+                self._is_gone(what)
         else:
             assert callable(what)
-            what(self._snapshot)
+            what(self.cluster)
 
     # --- leaving ---------------------------------------------------------------------------------
 
@@ -247,34 +258,27 @@ class Foresight:
         self._leaving.add(leaver.key)
         left.at, left.gone_at = now, now + leaver.grace
         self._charge(record)
+        self._changed()
         if leaver.grace > 0:
-            self._snapshot.add_pod(
-                record.key,
-                record.info,
-                node_name,
-                start_time=record.start_time,
-                terminating=True,
-                preempted=leaver.cause == PREEMPTED,
-                name=record.name,
-            )
+            self.cluster.terminate(record, preempted=leaver.cause == PREEMPTED)
             self._add(now + leaver.grace, _GONE, leaver)
         else:
-            self._is_gone(now, leaver)
+            self._is_gone(leaver)
         if leaver.comes_again == AT_ONCE:
-            self._come_again(now, leaver, record.info)
+            self._come_again(leaver, record.info)
         return True
 
-    def _leave_again(self, now: float, waiter: Waiter, node_name: str) -> None:
+    def _leave_again(self, pod_id: int, waiter: Waiter, node_name: str) -> None:
         """Let a pod that landed leave when its time on a node that evicts is over."""
-        self._landed_as[waiter.key] = waiter
+        self._landed_as[pod_id] = waiter
         limit = self._deadline(waiter.info, node_name)
         if limit is None or waiter.generation >= _MOST_GENERATIONS:
             return
         seconds, rule = limit
         leaver = Leaver(
-            key=waiter.key,
+            key=pod_id,
             title=waiter.title,
-            due=now + seconds,
+            due=self._now + seconds,
             grace=waiter.grace_seconds,
             cause=TAINTED,
             rule=rule,
@@ -282,28 +286,27 @@ class Foresight:
         )
         self._add(leaver.due, _LEAVE, leaver)
 
-    def _is_gone(self, now: float, leaver: Leaver) -> None:
+    def _is_gone(self, leaver: Leaver) -> None:
         record = self._snapshot.pod(leaver.key)
         if record is None:
             return
-        self._snapshot.remove_pod(leaver.key)
+        self.cluster.leave(leaver.key)
+        self._changed()
         if leaver.comes_again == WHEN_GONE:
-            self._come_again(now, leaver, record.info)
+            self._come_again(leaver, record.info)
 
-    def _come_again(self, now: float, leaver: Leaver, info: PodInfo) -> None:
+    def _come_again(self, leaver: Leaver, info: PodInfo) -> None:
         """Let the pod that is made instead wait; it has a name that nobody knows yet."""
-        self._replaced += 1
-        key = f"{info.namespace}/(instead of {leaver.title})#{self._replaced}"
         before = self._landed_as.get(leaver.key)
-        self._waiting[key] = Waiter(
-            key=key,
-            title=key.partition("#")[0],
-            info=info,
-            queued_at=now,
-            replaces=leaver.title,
-            comes_again=leaver.comes_again,
-            grace_seconds=leaver.grace,
-            generation=1 if before is None else before.generation + 1,
+        self._take_in(
+            Waiter(
+                title=f"{info.namespace}/(instead of {leaver.title})",
+                info=info,
+                replaces=leaver.title,
+                comes_again=leaver.comes_again,
+                grace_seconds=leaver.grace,
+                generation=1 if before is None else before.generation + 1,
+            )
         )
 
     def _refusal(self, record: PodRecord) -> str:
@@ -330,119 +333,86 @@ class Foresight:
             left = max(budget.disruptions_allowed - 1, 0)
             self._snapshot.keep_budget(msgspec.structs.replace(budget, disruptions_allowed=left))
 
-    # --- landing ---------------------------------------------------------------------------------
+    # --- waiting and landing ---------------------------------------------------------------------
 
-    def _decide(self, now: float) -> bool:
-        """Decide the pods that may be tried now, in the order of the queue.
+    def _take_in(self, waiter: Waiter) -> None:
+        """Put a pod into the queue."""
+        place = waiter.place
+        if place is None:
+            self._new += 1
+            pod_id = self._new
+            known = self.cluster.add(pod_id, waiter.info)
+        else:
+            pod_id = place.pod_id
+            known = self.cluster.take_in(waiter.info, place)
+        self._waiters[pod_id] = waiter
+        self._waiting.add(pod_id)
+        message = ""
+        if not known:
+            message = f'no profile is named "{waiter.info.scheduler_name}"'
+        elif self.cluster.queue.place(pod_id).stage is Stage.GATED:
+            message = self._gate(waiter.info)
+        elif place is not None and place.attempts:
+            message = (
+                f"was refused by {', '.join(place.rejected_by)}, and nothing happens that helps"
+            )
+        if message:
+            self.landed[pod_id] = Landed(
+                waiter=waiter,
+                at=self._now,
+                message=message,
+                rejected_by=() if place is None else place.rejected_by,
+            )
 
-        Returns whether one was placed, or others left for it.
-        """
-        self._go_on()
-        ready = [
-            waiter
-            for waiter in self._waiting.values()
-            if self._refused.get(waiter.key, (0, -1.0, -1.0))[2] <= now
-        ]
-        if not ready:
-            return False
-        before = len(self._waiting), len(self.left)
-        # All profiles say the same of how priorities grow.
-        points = max((one.age_points_per_minute for one in self._frameworks.values()), default=0)
-
-        def place(one: tuple[int, Waiter]) -> tuple[float, ...]:
-            number, pod = one
-            came = pod.queued_at
-            key = aged_sort(pod.info.priority, came, came, points)
-            return *key, _number(pod.key), number
-
-        ordered = sorted(enumerate(ready), key=place)
-        batch: list[Waiter] = []
-        for _, waiter in ordered:
-            if batch and (
-                batch[-1].info.scheduler_name != waiter.info.scheduler_name
-                or len(batch) >= _AT_ONCE
-            ):
-                self._decide_batch(now, batch)
-                batch = []
-            batch.append(waiter)
-        self._decide_batch(now, batch)
-        return before != (len(self._waiting), len(self.left))
-
-    def _decide_batch(self, now: float, batch: Sequence[Waiter]) -> None:
-        name = batch[0].info.scheduler_name
-        framework = self._frameworks.get(name)
-        if framework is None:
-            for waiter in batch:
-                self._stays(now, waiter, f'no profile is named "{name}"')
-            return
-        open_ = [waiter for waiter in batch if self._passes(now, framework, waiter)]
-        if not open_:
-            return
-        decisions = schedule_batch(
-            self._snapshot,
-            framework,
-            [
-                PodToPlace(one.key, one.info, self._snapshot.nominated_node_of(one.key))
-                for one in open_
-            ],
-            self._options,
-            start=self._starts.get(name, 0),
-            decider=self._decider(name, framework),
-        )
-        self._starts[name] = decisions.next_start
-        found = [decision for part in decisions.parts for decision in part]
-        for waiter, decision in zip(open_, found, strict=True):
-            self._note(now, waiter, decision)
-
-    def _decider(self, name: str, framework: Framework) -> Decider:
-        decider = self._deciders.get(name)
-        if decider is None:
-            decider = self._deciders[name] = Decider(self._snapshot, framework)
-        return decider
-
-    def _passes(self, now: float, framework: Framework, waiter: Waiter) -> bool:
-        """Return whether PreEnqueue lets the pod be tried."""
+    def _gate(self, info: PodInfo) -> str:
+        """Return why PreEnqueue does not let a pod be tried."""
         try:
-            gate = framework.pre_enqueue(waiter.info)
+            return self.cluster.frameworks[info.scheduler_name].pre_enqueue(info).message
         except PluginFailed as failure:
-            self._stays(now, waiter, failure.status.message)
-            return False
-        if not gate.ok:
-            self._stays(now, waiter, gate.message)
-        return gate.ok
+            return failure.status.message
 
-    def _is_refused(self, now: float, waiter: Waiter) -> None:
-        attempts = self._refused.get(waiter.key, (0, 0.0, 0.0))[0] + 1
-        self._refused[waiter.key] = attempts, now, now + self._backoff.after(attempts)
+    # What the scheduler does (``cluster.Observer``).
 
-    def _stays(self, now: float, waiter: Waiter, message: str) -> None:
-        self._is_refused(now, waiter)
-        self.landed[waiter.key] = Landed(waiter=waiter, at=now, message=message)
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        """Note what was decided, and how often in vain."""
+        now = self._now
+        for decision in decisions:
+            key = decision.key
+            assert isinstance(key, int)
+            nomination = decision.nomination
+            self.landed[key] = Landed(
+                waiter=self._waiters[key],
+                node_name=decision.node_name if decision.scheduled else "",
+                at=now,
+                message=decision.message,
+                total=decision.total,
+                margin=decision.margin,
+                ties=decision.ties,
+                feasible=decision.feasible,
+                evaluated=decision.evaluated,
+                rejected_by=decision.rejected_by,
+                nominated="" if nomination is None else nomination.node_name,
+            )
+            if self._tried.get(key) == self._version:
+                self._repeated += 1
+            self._tried[key] = self._version
 
-    def _note(self, now: float, waiter: Waiter, decision: Decision) -> None:
-        landed = Landed(
-            waiter=waiter,
-            node_name=decision.node_name if decision.scheduled else "",
-            at=now,
-            message=decision.message,
-            total=decision.total,
-            margin=decision.margin,
-            ties=decision.ties,
-            feasible=decision.feasible,
-            evaluated=decision.evaluated,
-            rejected_by=decision.rejected_by,
-        )
-        self.landed[waiter.key] = landed
-        if decision.scheduled:
-            del self._waiting[waiter.key]
-            self._leave_again(now, waiter, decision.node_name)
-            return
-        self._is_refused(now, waiter)
-        nomination = decision.nomination
-        if nomination is None or not nomination.node_name:
-            return
-        landed.nominated = nomination.node_name
-        for victim in nomination.victims:
+    def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
+        """Note that pods were bound; where they land on a node that evicts, they leave again."""
+        if pod_ids:
+            self._changed()
+        for pod_id, node_name in zip(pod_ids, node_names, strict=True):
+            self._waiting.discard(pod_id)
+            self._leave_again(pod_id, self._waiters[pod_id], node_name)
+
+    def refused(self, pod_id: int, decision: Decision) -> None:
+        """Nothing more: what was decided is noted."""
+
+    def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
+        """Let the victims of a pod leave."""
+        waiter = self._waiters[pod_id]
+        now = self._now
+        for victim in victims:
             known = self._landed_as.get(victim.key)
             if known is None:
                 title, grace, comes_again = self._details(victim)
@@ -458,8 +428,3 @@ class Foresight:
                 comes_again=comes_again,
             )
             self._leave(now, leaver, by=waiter.title)
-
-
-def _number(key: Hashable) -> int:
-    """Return where a pod stands among those that came at one moment."""
-    return key if isinstance(key, int) else 1 << 60

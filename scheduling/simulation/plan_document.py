@@ -10,15 +10,21 @@
     {evict: {pods: [NAMESPACE/NAME], disableEviction: false, gracePeriodSeconds: 30}}
     {delete: {nodes: [n1]}}                           {add: {objects: [NODE, ...]}}
     {pods: {objects: [POD, ...]}}                     {configuration: {...}}
+    {scale: {kind: Deployment, namespace: default, name: web, replicas: 5}}
+    {import: {objects: [NODE, POD, PRIORITY CLASS, BUDGET, LIST ...]}}
+
+An import is read as what it comes to: other objects, then added nodes, then pods.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from clusterstate.objects import node_edits
 from clusterstate.objects.errors import (
+    DUPLICATE,
+    FORBIDDEN,
     INVALID,
     NOT_SUPPORTED,
     REQUIRED,
@@ -26,14 +32,15 @@ from clusterstate.objects.errors import (
     FieldError,
     Invalid,
 )
-from clusterstate.objects.labels import Selector, SelectorError, parse_selector
+from clusterstate.objects.kinds import KINDS
+from clusterstate.objects.labels import Selector, SelectorError, is_qualified_name, parse_selector
 from clusterstate.objects.meta import Manifest
 from clusterstate.objects.quantity import QuantityError, value
 from scheduling.framework import reading
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
-from scheduling.simulation.document import API_VERSION, GROUP, type_error
+from scheduling.simulation.document import API_VERSION, GROUP, below, type_error
 
 KIND: Final = "Plan"
 CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE = (
@@ -45,22 +52,34 @@ CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE = (
     "resize",
 )
 DRAIN, DELETE, ADD, PODS, CONFIGURATION = "drain", "delete", "add", "pods", "configuration"
-EVICT: Final = "evict"
+EVICT, SCALE, IMPORT = "evict", "scale", "import"
 OF_NODES: Final = (CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE, DRAIN, DELETE)
-KNOWN: Final = (*OF_NODES, EVICT, ADD, PODS, CONFIGURATION)
-_NOT_YET: Final = {
-    "scale": "change the workload's replicas; what its new pods would do, ask with pods",
-    "import": "give nodes in add and pods in pods",
-}
+KNOWN: Final = (*OF_NODES, EVICT, SCALE, ADD, PODS, IMPORT, CONFIGURATION)
+SCALED: Final = ("Deployment", "ReplicaSet", "StatefulSet")
+_OTHERS: Final = (
+    "Namespace",
+    "PriorityClass",
+    "RuntimeClass",
+    "LimitRange",
+    "PodDisruptionBudget",
+    "Service",
+)
+"""What an import may have besides nodes and pods, in the order of creation."""
+_LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in ("Node", "Pod", *_OTHERS))})
+_MOST_REPLICAS: Final = 100_000
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_MOST_CPU: Final = 10**6
+_MOST_AMOUNT: Final = 2**60
+"""Of a node; sums over many nodes stay below 64 bits."""
 _LONGEST_HORIZON: Final = 10 * 365 * 86400
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``spec.changes``.
 
-    ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests of nodes or pods.
-    ``pods``: namespaces and names. ``ignores_budgets``: they are deleted and not evicted.
+    ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests, ``places`` their
+    paths. ``pods``: namespaces and names. ``ignores_budgets``: they are deleted and not evicted.
+    ``workload``: kind, namespace and name of what gets so many ``replicas``.
     """
 
     what: str
@@ -72,6 +91,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[str, ...] = ()
     amounts: dict[str, str] = {}
     objects: tuple[Manifest, ...] = ()
+    places: tuple[str, ...] = ()
+    workload: tuple[str, str, str] = ("", "", "")
+    replicas: int = 0
     pods: tuple[tuple[str, str], ...] = ()
     ignores_budgets: bool = False
     force: bool = False
@@ -81,11 +103,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was read; ``horizon``: so many seconds are foreseen."""
+    """A document that was read; ``horizon``: so many seconds are foreseen.
+
+    ``seed``: ``None`` for that of the live scheduler.
+    """
 
     metadata: Manifest
     changes: tuple[Change, ...]
-    seed: int
+    seed: int | None
     horizon: float
     configuration: KubeSchedulerConfiguration | None
     warnings: tuple[str, ...] = ()
@@ -101,10 +126,14 @@ def read(document: object) -> Plan:
     errors: Errors = []
     head = reading.document(document, api_version=API_VERSION, kind=KIND, errors=errors)
     spec = head.spec
+    for field in ("name", "generateName"):
+        if field in head.metadata:
+            detail = "a plan gets its name when it is stored"
+            errors.append(FieldError(FORBIDDEN, f"metadata.{field}", None, detail))
     entries = spec.objects("changes")
     if not entries:
         errors.append(FieldError(REQUIRED, "spec.changes", None, "say what is to change"))
-    changes = [change for entry in entries if (change := _change(entry)) is not None]
+    changes = [change for entry in entries for change in _changes(entry)]
     configurations = [one.configuration for one in changes if one.configuration is not None]
     horizon = spec.integer("horizonSeconds", 86400)
     if not 0 <= horizon <= _LONGEST_HORIZON:
@@ -113,11 +142,11 @@ def read(document: object) -> Plan:
     found = Plan(
         metadata=head.metadata,
         changes=tuple(changes),
-        seed=spec.integer("seed", 0),
+        seed=spec.integer("seed", 0) if spec.has("seed") else None,
         horizon=float(horizon),
         configuration=_configuration(configurations[-1]) if configurations else None,
     )
-    if found.seed < 0:
+    if found.seed is not None and found.seed < 0:
         spec.error("seed", found.seed, "must not be negative")
     head.finish()
     if errors:
@@ -155,26 +184,44 @@ def _configuration(given: Manifest) -> KubeSchedulerConfiguration | None:
         return None
 
 
-def _change(entry: Field) -> Change | None:
-    named = [name for name in (*KNOWN, *_NOT_YET) if entry.has(name)]
+def _changes(entry: Field) -> Sequence[Change]:
+    """Return what one entry asks for: one change, or the parts of an import."""
+    named = [name for name in KNOWN if entry.has(name)]
     if len(named) != 1:
         entry.rest()
         detail = f"must have exactly one of {', '.join(KNOWN)}"
         entry.errors.append(FieldError(INVALID, entry.path, None, detail))
-        return None
+        return ()
     what = named[0]
-    if what in _NOT_YET:
-        entry.rest()
-        detail = f"is not planned yet: {_NOT_YET[what]}"
-        entry.errors.append(FieldError(NOT_SUPPORTED, entry.child(what), None, detail))
-        return None
     body = entry.object(what)
     entry.finish()
     if body is None:
-        return None
-    found = _read(what, body)
+        return ()
+    found = _imported(body) if what == IMPORT else [_read(what, body)]
     body.finish()
     return found
+
+
+def _imported(body: Field) -> list[Change]:
+    """Return the parts of an import: other objects, nodes, pods."""
+    objects = list(_objects(body, ("Node", "Pod", *_OTHERS)))
+    order = {kind: number for number, kind in enumerate(_OTHERS)}
+    others = [one for one in objects if one[1]["kind"] in order]
+    parts = (
+        (IMPORT, sorted(others, key=lambda one: order[one[1]["kind"]])),
+        (ADD, [one for one in objects if one[1]["kind"] == "Node"]),
+        (PODS, [one for one in objects if one[1]["kind"] == "Pod"]),
+    )
+    return [_of_objects(what, body.path, part) for what, part in parts if part]
+
+
+def _of_objects(what: str, path: str, found: Sequence[tuple[str, Manifest]]) -> Change:
+    return Change(
+        what=what,
+        path=path,
+        objects=tuple(manifest for _, manifest in found),
+        places=tuple(place for place, _ in found),
+    )
 
 
 def _read(what: str, body: Field) -> Change:
@@ -189,7 +236,9 @@ def _read(what: str, body: Field) -> Change:
         return Change(what=what, path=body.path, configuration=given)
     if what in (ADD, PODS):
         kind = "Node" if what == ADD else "Pod"
-        return Change(what=what, path=body.path, objects=tuple(_objects(body, kind)))
+        return _of_objects(what, body.path, list(_objects(body, (kind,))))
+    if what == SCALE:
+        return _scaled(body)
     if what == EVICT:
         return Change(
             what=what,
@@ -213,11 +262,7 @@ def _read(what: str, body: Field) -> Change:
     if what == RESIZE:
         amounts = _texts(body, "amounts")
         for name, amount in amounts.items():
-            try:
-                if value(amount) < 0:
-                    raise QuantityError("must not be negative")
-            except QuantityError as error:
-                body.error(f"amounts[{name}]", amount, str(error))
+            _check_amount(body, name, amount)
         if not amounts:
             body.errors.append(FieldError(REQUIRED, body.child("amounts")))
         return Change(what=what, path=body.path, nodes=nodes, selector=selector, amounts=amounts)
@@ -234,6 +279,22 @@ def _read(what: str, body: Field) -> Change:
     return Change(what=what, path=body.path, nodes=nodes, selector=selector)
 
 
+def _scaled(body: Field) -> Change:
+    kind, namespace = body.text("kind", SCALED[0]), body.text("namespace", "default")
+    name, replicas = body.text("name"), body.integer("replicas", -1)
+    if kind not in SCALED:
+        listed = ", ".join(f'"{one}"' for one in SCALED)
+        error = FieldError(NOT_SUPPORTED, body.child("kind"), kind, f"supported values: {listed}")
+        body.errors.append(error)
+    if not name:
+        body.errors.append(FieldError(REQUIRED, body.child("name")))
+    if not body.has("replicas"):
+        body.errors.append(FieldError(REQUIRED, body.child("replicas")))
+    elif not 0 <= replicas <= _MOST_REPLICAS:
+        body.error("replicas", replicas, f"must be between 0 and {_MOST_REPLICAS}")
+    return Change(what=SCALE, path=body.path, workload=(kind, namespace, name), replicas=replicas)
+
+
 def _grace(body: Field) -> int | None:
     """Return the grace period that is asked for, ``None`` for the pods' own."""
     grace = body.integer("gracePeriodSeconds", -1)
@@ -244,7 +305,7 @@ def _grace(body: Field) -> int | None:
 
 
 def _named_pods(body: Field) -> Iterable[tuple[str, str]]:
-    texts = dict.fromkeys(body.texts("pods"))
+    texts = dict.fromkeys(_once(body, "pods"))
     if not texts:
         body.errors.append(FieldError(REQUIRED, body.child("pods")))
     for text in texts:
@@ -257,7 +318,7 @@ def _named_pods(body: Field) -> Iterable[tuple[str, str]]:
 
 
 def _chosen(body: Field) -> tuple[tuple[str, ...], Selector | None]:
-    nodes, text = tuple(dict.fromkeys(body.texts("nodes"))), body.text("selector")
+    nodes, text = tuple(dict.fromkeys(_once(body, "nodes"))), body.text("selector")
     selector = None
     if text:
         try:
@@ -267,6 +328,32 @@ def _chosen(body: Field) -> tuple[tuple[str, ...], Selector | None]:
     elif not nodes:
         body.errors.append(FieldError(REQUIRED, body.child("nodes"), None, "or selector"))
     return nodes, selector
+
+
+def _check_amount(body: Field, name: str, amount: str) -> None:
+    """Note what is wrong with an amount of a node: its name, its size, parts of a whole."""
+    path = f"amounts[{name}]"
+    for problem in is_qualified_name(name):
+        body.error(path, amount, problem)
+    try:
+        found = value(amount)
+    except QuantityError as error:
+        body.error(path, amount, str(error))
+        return
+    if found < 0:
+        body.error(path, amount, "must not be negative")
+    elif found > (_MOST_CPU if name == "cpu" else _MOST_AMOUNT):
+        body.error(path, amount, "is more than any node has")
+
+
+def _once(body: Field, name: str) -> Iterable[str]:
+    """Yield the names of a list; one that is there twice is noted."""
+    seen: set[str] = set()
+    for number, one in enumerate(body.texts(name)):
+        if one in seen:
+            body.errors.append(FieldError(DUPLICATE, f"{body.child(name)}[{number}]", one))
+        seen.add(one)
+        yield one
 
 
 def _taints(body: Field, *, exact: bool) -> Iterable[Manifest]:
@@ -300,31 +387,43 @@ def _texts(body: Field, name: str) -> dict[str, str]:
     return found
 
 
-def _objects(body: Field, kind: str) -> Iterable[Manifest]:
+def _objects(body: Field, kinds: Sequence[str]) -> Iterable[tuple[str, Manifest]]:
+    """Yield objects of some kinds with their paths; one without a kind is of the first."""
     entries = body.items("objects")
     if not entries:
         body.errors.append(FieldError(REQUIRED, body.child("objects")))
     for number, given in enumerate(entries):
         path = f"{body.child('objects')}[{number}]"
-        listed: list[Any] = [given]
-        if isinstance(given, dict) and str(given.get("kind") or "").endswith("List"):
+        listed: list[tuple[str, Any]] = [(path, given)]
+        if isinstance(given, dict) and given.get("kind") in _LISTS:
             items = given.get("items")
             if items is not None and not isinstance(items, list):
                 detail = "must be a list"
                 body.errors.append(FieldError(TYPE_INVALID, f"{path}.items", None, detail))
                 continue
-            listed = items or []
-        for one in listed:
-            if not isinstance(one, dict) or one.get("kind", kind) != kind:
-                detail = f"must be a {kind}"
-                body.errors.append(FieldError(TYPE_INVALID, path, None, detail))
-                continue
-            problem = type_error(kind, one)
+            of = str(given["kind"]).removesuffix("List")
+            inner = [
+                {"kind": of, **one} if of and isinstance(one, dict) else one for one in items or ()
+            ]
+            listed = [(f"{path}.items[{at}]", one) for at, one in enumerate(inner)]
+        for where, one in listed:
+            problem = _problem(one, kinds)
             if problem is not None:
-                where = f"{path}.{problem.field}" if problem.field else path
-                body.errors.append(FieldError(problem.type, where, None, problem.detail))
+                body.errors.append(below(where, problem))
                 continue
-            if kind == "Node" and not (one.get("metadata") or {}).get("name"):
-                body.errors.append(FieldError(REQUIRED, f"{path}.metadata.name"))
-                continue
-            yield {"apiVersion": "v1", "kind": kind, **one}
+            kind = one.get("kind", kinds[0])
+            yield where, {"apiVersion": KINDS[kind].api_version, "kind": kind, **one}
+
+
+def _problem(one: Any, kinds: Sequence[str]) -> FieldError | None:
+    """Return what is wrong with an object on its face, ``None`` for nothing."""
+    kind = one.get("kind", kinds[0]) if isinstance(one, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        if len(kinds) == 1:
+            return FieldError(TYPE_INVALID, "", None, f"must be a {kinds[0]}")
+        listed = ", ".join(f'"{name}"' for name in kinds)
+        return FieldError(NOT_SUPPORTED, "kind", kind, f"supported values: {listed}")
+    problem = type_error(kind, one)
+    if problem is None and kind != "Pod" and not (one.get("metadata") or {}).get("name"):
+        problem = FieldError(REQUIRED, "metadata.name")
+    return problem

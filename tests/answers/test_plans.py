@@ -4,9 +4,23 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.objects.errors import Invalid
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import advisor
+from scheduling.controllers.workloads import follower as workloads
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
-from tests.controllers.support import make_node, make_pod, taint, tolerates
+from tests.controllers.support import (
+    bind,
+    make_node,
+    make_owner,
+    make_pod,
+    pod_manifest,
+    taint,
+    tolerates,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -237,7 +251,22 @@ def test_another_configuration_is_tried_on_who_waits():
          "spec.changes[0].taint.taints[0].effect"),
         ([{"resize": {"nodes": ["n1"], "amounts": {"cpu": "much"}}}],
          "spec.changes[0].resize.amounts[cpu]"),
-        ([{"scale": {}}], "spec.changes[0].scale"),
+        ([{"resize": {"nodes": ["n1"], "amounts": {"cpu": "1e12"}}}],
+         "spec.changes[0].resize.amounts[cpu]"),
+        ([{"resize": {"nodes": ["n1"], "amounts": {"no name": "1"}}}],
+         "spec.changes[0].resize.amounts[no name]"),
+        ([{"cordon": {"nodes": ["n1", "n1"]}}], "spec.changes[0].cordon.nodes[1]"),
+        ([{"scale": {"replicas": 1}}], "spec.changes[0].scale.name"),
+        ([{"scale": {"name": "web"}}], "spec.changes[0].scale.replicas"),
+        ([{"scale": {"kind": "Job", "name": "web", "replicas": 1}}], "spec.changes[0].scale.kind"),
+        ([{"scale": {"name": "web", "replicas": -2}}], "spec.changes[0].scale.replicas"),
+        ([{"scale": {"name": "nobody", "replicas": 1}}], "spec.changes[0].scale.name"),
+        ([{"import": {"objects": [{"kind": "Secret", "metadata": {"name": "a"}}]}}],
+         "spec.changes[0].import.objects[0].kind"),
+        ([{"import": {"objects": [{"kind": "List", "items": [{"kind": "Node"}]}]}}],
+         "spec.changes[0].import.objects[0].items[0].metadata.name"),
+        ([{"import": {"objects": [{"kind": "Node", "metadata": {"name": "n1"}}]}}],
+         "spec.changes[0].import.objects[0].metadata.name"),
         ([{"add": {"objects": [{"metadata": {"name": "n1"}}]}}],
          "spec.changes[0].add.objects[0].metadata.name"),
         ([{"drain": {"nodes": ["n1"]}}, {"delete": {"nodes": ["n1"]}}],
@@ -249,6 +278,31 @@ def test_what_is_wrong_is_named(changes, field):
     with pytest.raises(Invalid) as found:
         ask(*changes)
     assert field in {error.field for error in found.value.errors}
+
+
+def test_a_name_and_unknown_fields_of_a_plan_are_refused_and_an_empty_selector_is_told():
+    make_node("n1")
+    spec = {"changes": [{"cordon": {"nodes": ["n1"]}}]}
+    for wrong in ({"metadata": {"name": "mine"}, "spec": spec}, {"spec": spec, "extra": 1}):
+        with pytest.raises(Invalid, match=r"metadata\.name|extra"):
+            advisor.ask("plan", wrong)
+    status = ask({"cordon": {"selector": "zone=nowhere"}})
+    assert status["warnings"] == ["spec.changes[0].cordon.selector: matches no node"]
+
+
+def test_a_pod_that_was_refused_is_told_with_who_refused_it_though_nothing_helps():
+    """The scheduler that works let it wait; the plan's change is of no use to it."""
+    make_node("n1")
+    make_pod("large", **asking("100"))
+    scheduler = Scheduler(profiles.default(), lambda: 0)
+    scheduler.load(NOW.timestamp())
+    while scheduler.cycle(after(1).timestamp()):
+        pass
+    scheduler.binder.close()
+    (told,) = ask({"label": {"nodes": ["n1"], "set": {"disk": "ssd"}}})["waiting"]
+    assert told["rejectedBy"] == ["NodeResourcesFit"]
+    (told,) = ask({"resize": {"nodes": ["n1"], "amounts": {"cpu": "128"}}})["placed"]
+    assert (told["pod"], told["nodeName"]) == ("default/large", "n1")
 
 
 def test_the_same_plan_foretells_the_same():
@@ -279,3 +333,68 @@ def test_pods_are_evicted_and_deleted_by_name():
     for wrong in ([], ["web"], ["a/b/c"], ["default/nobody"]):
         with pytest.raises(Invalid, match=r"evict\.pods"):
             ask({"evict": {"pods": wrong}})
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet"])
+def test_a_workload_is_scaled_as_its_controller_does_it(kind):
+    """Up by pods that land, down by those that the controller then deletes itself."""
+    make_node("n1")
+    make_node("n2")
+    make_owner(kind, "web", 2, podManagementPolicy="Parallel")
+    _settle(after(1))
+    for name in _pods():
+        pod_id = find_pod_id("default", name)
+        assert pod_id is not None
+        bind(pod_id, "n1" if name == min(_pods()) else "n2", now=after(2))
+    change = {"kind": kind, "name": "web", "replicas": 4}
+    status = ask({"scale": change})
+    assert status["summary"]["placed"] == 2
+    assert all(one["nodeName"] for one in status["placed"])
+    assert [one["do"] for one in status["steps"]] == ["scale"]
+    if kind == "StatefulSet":
+        assert [one["pod"] for one in status["placed"]] == ["default/web-2", "default/web-3"]
+    status = ask({"scale": {**change, "replicas": 1}})
+    foretold = leaving(status)
+    assert {one[0] for one in foretold.values()} == {"ScaledDown"}
+    before = _pods()
+    objects.update(
+        kind, "default", "web", lambda one: {**one, "spec": {**one["spec"], "replicas": 1}},
+        now=after(3),
+    )  # fmt: skip
+    _settle(after(4))
+    assert before - _pods() == set(foretold)
+    assert len(foretold) == 1
+
+
+def _settle(now):
+    for _ in range(4):
+        workloads.follow(now)
+
+
+def _pods():
+    found = (decode_object(one)["metadata"] for one in list_page("Pod", "default").items)
+    return {one["name"] for one in found if "deletionTimestamp" not in one}
+
+
+def test_objects_of_many_kinds_are_imported_in_an_order_that_works():
+    node = make_manifest("n1")
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}
+    space = {"kind": "Namespace", "metadata": {"name": "new"}}
+    pod = {"kind": "Pod", **pod_manifest("web", priorityClassName="urgent")}
+    pod["metadata"]["namespace"] = "new"
+    objects_ = [pod, {"kind": "List", "items": [node, urgent]}, space]
+    status = ask({"import": {"objects": objects_}})
+    (placed,) = status["placed"]
+    assert (placed["pod"], placed["nodeName"]) == ("new/web", "n1")
+    assert [(one["do"], one["kind"]) for one in status["steps"]] == [
+        ("create", "Namespace"), ("create", "PriorityClass"), ("create", "Node"), ("create", "Pod"),
+    ]  # fmt: skip
+    assert status["undo"] == [{"delete": {"nodes": ["n1"]}}]
+
+
+def make_manifest(name):
+    return {
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+    }

@@ -16,7 +16,7 @@ from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.pods import find_pod_id
 from scheduling.engine.decision import Decision
 from scheduling.framework.types import PodRecord
-from scheduling.scenarios.cluster import VirtualCluster
+from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.preparing import Preparer, Ready
 from scheduling.simulation.running import build_frameworks
 from scheduling.simulation.world import Base, World
@@ -206,6 +206,9 @@ class Virtual:
         return self.where
 
     # What the cluster tells.
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        pass
 
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
         for pod_id, node_name in zip(pod_ids, node_names, strict=True):

@@ -33,6 +33,9 @@ from scheduling.engine.queue.pending import (
 from scheduling.engine.queue.waiting import Registrations
 from scheduling.worker.mirror.in_columns import ManyChanges
 from scheduling.worker.mirror.loading import Loading
+from scheduling.worker.mirror.refused import waiting_as_of
+
+__all__ = ["FOLLOWED", "Mirror", "waiting_as_of"]
 
 logger = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ row says, and every later change in the log moves it as it would have moved it i
 Where the log is too long, or trimmed, or another configuration is in force, the pod is tried again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -15,7 +15,16 @@ from clusterstate.changes import Change
 from clusterstate.objects.document import SLOT
 from clusterstate.objects.node import Node
 from clusterstate.queries.queue import WaitingPod
-from scheduling.engine.queue.pending import PendingPod, QueuePlace, Stage
+from scheduling.engine.queue.pending import (
+    Backoff,
+    PendingPod,
+    QueuePlace,
+    Stage,
+    priority_sort,
+    scheduling_gates,
+)
+from scheduling.engine.queue.waiting import Registrations
+from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import (
     NOTHING,
     Action,
@@ -45,13 +54,15 @@ class RefusedPods(WarmState):
         refused: list[tuple[int, PendingPod, QueuePlace]] = []
         for row, pod in rows:
             since = row.since.timestamp()
+            not_before = 0.0 if row.not_before is None else row.not_before.timestamp()
             place = QueuePlace(
                 pod_id=row.id,
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
-                queued_at=since,
+                # Among pods of equal priority one that was refused stands where it came back.
+                queued_at=not_before - self._backoff.after(row.attempts) if not_before else since,
                 since=since,
-                not_before=0.0 if row.not_before is None else row.not_before.timestamp(),
+                not_before=not_before,
                 rejected_by=tuple(row.rejected_by),
             )
             if row.id in self.reserved:
@@ -111,7 +122,7 @@ class RefusedPods(WarmState):
     def _restore_refused_pod(self, refused: tuple[int, PendingPod, QueuePlace], now: float) -> None:
         _, pod, place = refused
         # The flush counts from the refusal, which is when its backoff began.
-        at = place.not_before - self._backoff.after(place.attempts) if place.not_before else now
+        at = place.queued_at if place.not_before else now
         place = msgspec.structs.replace(place, stage=Stage.UNSCHEDULABLE, queued_at=at)
         self.queue.restore(pod, place, now)
 
@@ -171,6 +182,45 @@ class RefusedPods(WarmState):
             old=None if action == Action.ADD else before,
             new=None if action == Action.DELETE else after,
         )
+
+
+class _Asked(RefusedPods):
+    """A queue of some pods beside a snapshot that is somebody else's."""
+
+    def learn(self, snapshot: Snapshot, pods: Iterable[WaitingPod]) -> None:
+        self.snapshot = snapshot
+        for class_id in {row.class_id for row in pods}:
+            info = snapshot.known_class(class_id.to_bytes(8, "big"))
+            if info is not None:
+                self._classes[class_id] = info
+        self._learn_classes({row.class_id for row in pods})
+
+
+def waiting_as_of(
+    rows: Sequence[WaitingPod],
+    snapshot: Snapshot,
+    *,
+    revision: int,
+    configuration: int,
+    registrations: Registrations,
+    backoff: Backoff,
+    now: float,
+) -> Mapping[int, QueuePlace]:
+    """Return where pods wait, by id, as the scheduler that works has them at a revision.
+
+    Pods that no profile schedules, or whose class cannot be read, are left out. Queries up to three
+    times; the classes of what happened since their refusals are made known to the snapshot.
+    """
+    found = _Asked(registrations, backoff, sort_key=priority_sort, pre_enqueue=scheduling_gates)
+    found.configuration = configuration
+    found.learn(snapshot, rows)
+    fit = [
+        (row, found._pending_pod(row.id, row.class_id))
+        for row in rows
+        if row.class_id in found._classes and not row.leaves
+    ]
+    found._restore_pods(fit, revision, now)
+    return {place.pod_id: place for place in found.queue.places()}
 
 
 def _node_of(text: str | None) -> Node | None:

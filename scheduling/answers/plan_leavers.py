@@ -1,0 +1,300 @@
+"""Who leaves because of a plan, or anyway: when, for how long it keeps its room, by which rule.
+
+Nothing here states a rule of its own: taints and labels are judged by what the eviction controller
+asks, drains by kubectl's rules.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from django.conf import settings
+
+from clusterstate.actions.pods.delete import DEFAULT_GRACE_SECONDS
+from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.nodes import evicting_nodes, no_execute_taints
+from clusterstate.queries.planning import (
+    StayingPod,
+    pods_named,
+    pods_staying,
+    pods_staying_on,
+    pods_terminating,
+)
+from clusterstate.queries.stays import Place, executing_places, stays_on
+from clusterstate.queries.terminating import nodes_with_agents
+from scheduling.answers import plan_scaling, plan_steps
+from scheduling.answers.plan_nodes import Nodes, evicting, labels_of
+from scheduling.answers.plan_scaling import Scaling
+from scheduling.controllers.evictions import judgement
+from scheduling.framework.types import PodRecord
+from scheduling.simulation import plan_document
+from scheduling.simulation.document import GROUP
+from scheduling.simulation.foresight import AT_ONCE, NEVER, TAINTED, WHEN_GONE, Leaver
+from scheduling.simulation.plan_document import KIND, Change
+
+RELABELLED, DRAINED, DELETED = "NodeLabels", "Drain", "NodeDeleted"
+EVICTED: Final = "Eviction"
+SCALED: Final = "ScaledDown"
+BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
+"""Causes of those who leave by a step of the operation, not by a loop that looks at nodes."""
+_AGAIN_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "Job"})
+_MOST_BACKGROUND: Final = 20_000
+"""Pods on nodes that evict already, and leaving ones, which are taken into account."""
+
+
+class Leavers:
+    """The pods that leave, and what is known of these and of others.
+
+    ``pods``: by id, those that were read. ``caused``: those that leave because of the plan.
+    ``staying``: pods that a drain leaves where they are, as they are told.
+    """
+
+    def __init__(self, changes: Sequence[Change], now: datetime) -> None:
+        self._changes = changes
+        self._now = now
+        self._agents = nodes_with_agents()
+        self.pods: dict[int, StayingPod] = {}
+        self.caused: set[int] = set()
+        self.staying: list[Manifest] = []
+        self.warnings: list[str] = []
+        self.scalings: dict[str, Scaling] = {}
+        """What changes of replicas do, by the path of the change."""
+
+    def of(self, nodes: Nodes) -> list[Leaver]:
+        """Return who leaves because of the plan, or anyway, in the order of leaving."""
+        found: dict[int, Leaver] = {}
+        for leaver in (
+            *self._named(),
+            *self._scaled_down(),
+            *self._drained(nodes),
+            *self._of_deleted(nodes),
+            *self._tainted(nodes),
+            *self._relabelled(nodes),
+        ):
+            key = leaver.key
+            assert isinstance(key, int)
+            if key not in found or leaver.due < found[key].due:
+                found[key] = leaver
+        return sorted(found.values(), key=lambda one: (one.due, one.key))
+
+    def _named(self) -> Iterable[Leaver]:
+        """Yield the pods that the plan evicts or deletes by name."""
+        for change in self._changes:
+            found = pods_named(change.pods)
+            for key in change.pods:
+                pod = found.get(key)
+                if pod is None:
+                    title = "/".join(key)
+                    error = FieldError(NOT_FOUND, f"{change.path}.pods", title)
+                    raise Invalid(KIND, "", [error], GROUP)
+                if pod.deletion_at is not None:
+                    told = {"pod": pod.title, "nodeName": pod.node_name}
+                    self.staying.append({**told, "message": "it is leaving already"})
+                    continue
+                self.pods[pod.id] = pod
+                self.caused.add(pod.id)
+                grace = change.grace_seconds
+                yield self._leaver(
+                    pod,
+                    due=0.0,
+                    cause=plan_steps.REMOVED if change.ignores_budgets else EVICTED,
+                    rule="deleted by name" if change.ignores_budgets else "evicted by name",
+                    grace=None if grace is None else float(grace),
+                    held=pod.phase == "Running" and not change.ignores_budgets,
+                )
+
+    def _scaled_down(self) -> Iterable[Leaver]:
+        """Yield the pods that their workload can best do without when it gets fewer replicas."""
+        for change in self._changes:
+            if change.what != plan_document.SCALE:
+                continue
+            found = self.scalings[change.path] = plan_scaling.scaling(change, self._now)
+            if found.warning:
+                self.warnings.append(found.warning)
+            self.learn(found.gone)
+            for pod_id in found.gone:
+                pod = self.pods.get(pod_id)
+                if pod is not None:
+                    self.caused.add(pod_id)
+                    rule = f"{found.title} wants {found.replicas} pods"
+                    yield self._leaver(pod, due=0.0, cause=SCALED, rule=rule, again=NEVER)
+
+    def _drained(self, nodes: Nodes) -> Iterable[Leaver]:
+        for change in self._changes:
+            if change.what != plan_document.DRAIN:
+                continue
+            names = [n for n in nodes.chosen[change.path] if nodes.after.get(n) is not None]
+            for pod in self._on(names):
+                reason = stays_when_drained(pod, change)
+                if reason:
+                    self.staying.append(
+                        {"pod": pod.title, "nodeName": pod.node_name, "message": reason}
+                    )
+                elif pod.deletion_at is None:
+                    self.caused.add(pod.id)
+                    grace = change.grace_seconds
+                    yield self._leaver(
+                        pod,
+                        due=0.0,
+                        cause=DRAINED,
+                        rule=f"drain of node {pod.node_name}",
+                        grace=None if grace is None else float(grace),
+                        held=pod.phase == "Running",
+                    )
+
+    def _of_deleted(self, nodes: Nodes) -> Iterable[Leaver]:
+        names = [name for name, _, new in nodes.changed() if new is None]
+        quarantine = settings.POD_GC_QUARANTINE_SECONDS
+        for pod in self._on(names):
+            self.caused.add(pod.id)
+            rule = f"pods of node {pod.node_name}, which is gone, are collected"
+            yield self._leaver(pod, due=quarantine, cause=DELETED, rule=rule, grace=0.0)
+
+    def _tainted(self, nodes: Nodes) -> Iterable[Leaver]:
+        """Yield who leaves for NoExecute taints, also for those that are there already."""
+        changed = {
+            name: evicting(new)
+            for name, old, new in nodes.changed()
+            if new is not None and evicting(new) != evicting(old)
+        }
+        present = [name for name in evicting_nodes() if nodes.after.get(name, {}) is not None]
+        names = sorted({*changed, *present})
+        stays = stays_on(names)
+        if len(stays) > _MOST_BACKGROUND:
+            self.warnings.append(
+                f"{len(stays)} pods are on nodes that evict: only those of the plan's are foreseen"
+            )
+            names = sorted(changed)
+            stays = [stay for stay in stays if stay.node_name in changed]
+        known = judgement.rules_by_class(stay.class_id for stay in stays)
+        old = no_execute_taints(names)
+        before = {one.pod_id: one for one in judgement.plans_under(stays, old, known)}
+        plans = judgement.plans_under(stays, {**old, **changed}, known)
+        self.learn([one.pod_id for one in plans])
+        for one in plans:
+            pod = self.pods.get(one.pod_id)
+            if pod is None or pod.deletion_at is not None:
+                continue
+            earlier = before.get(one.pod_id)
+            if one.place.node_name in changed and (earlier is None or earlier.due_at != one.due_at):
+                self.caused.add(one.pod_id)
+            bears = f", tolerated for {one.seconds} s" if one.seconds else ""
+            rule = f"taint {one.taint_key}:{one.taint_effect} of node {pod.node_name}{bears}"
+            due = (one.due_at - self._now).total_seconds()
+            yield self._leaver(pod, due=max(due, 0.0), cause=TAINTED, rule=rule)
+
+    def _relabelled(self, nodes: Nodes) -> Iterable[Leaver]:
+        old: dict[str, Mapping[str, str]] = {}
+        new: dict[str, Mapping[str, str]] = {}
+        for name, before, after in nodes.changed():
+            if after is not None and labels_of(before) != labels_of(after):
+                old[name], new[name] = labels_of(before), labels_of(after)
+        if not new:
+            return
+        places = executing_places(node_names=sorted(new))
+        known = judgement.rules_by_class(place.class_id for place in places)
+        hit = judgement.broken_under(places, new, known)
+        hit -= judgement.broken_under(places, old, known)
+        grace, rate = (
+            settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS,
+            settings.REQUIRED_DURING_EXECUTION_RATE,
+        )
+        turn = 0
+        for pod in self._on(sorted({place.node_name for place in hit})):
+            if Place(pod.node_name, pod.class_id) not in hit or pod.deletion_at is not None:
+                continue
+            wait = max(0.0, (turn + 1 - max(1.0, rate)) / rate) if rate > 0 else 0.0
+            turn += 1
+            self.caused.add(pod.id)
+            rule = f"labels of node {pod.node_name} that its affinity requires during execution"
+            yield self._leaver(
+                pod, due=grace + wait, cause=RELABELLED, rule=rule, held=pod.phase == "Running"
+            )
+
+    def _leaver(
+        self,
+        pod: StayingPod,
+        *,
+        due: float,
+        cause: str,
+        rule: str,
+        grace: float | None = None,
+        held: bool = False,
+        again: str | None = None,
+    ) -> Leaver:
+        return Leaver(
+            key=pod.id,
+            title=pod.title,
+            due=due,
+            grace=self.grace(pod) if grace is None else grace,
+            cause=cause,
+            rule=rule,
+            comes_again=comes_again(pod) if again is None else again,
+            held_by_budgets=held,
+            grace_given=grace is not None,
+        )
+
+    def _on(self, names: Sequence[str]) -> list[StayingPod]:
+        found = pods_staying_on(names) if names else []
+        self.pods.update((pod.id, pod) for pod in found)
+        return found
+
+    def learn(self, ids: Sequence[int]) -> None:
+        """Read pods that were not read yet. Queries once."""
+        self.pods.update(pods_staying([id_ for id_ in ids if id_ not in self.pods]))
+
+    def going(self) -> Iterable[Leaver]:
+        """Return the pods that are leaving already."""
+        found = pods_terminating(limit=_MOST_BACKGROUND)
+        self.pods.update((pod.id, pod) for pod in found)
+        for pod in found:
+            if pod.deletion_at is not None:
+                due = (pod.deletion_at - self._now).total_seconds()
+                if pod.node_name not in self._agents:
+                    due = 0.0
+                again = WHEN_GONE if comes_again(pod) == WHEN_GONE else NEVER
+                yield Leaver(
+                    key=pod.id, title=pod.title, due=due, grace=0.0, cause="", comes_again=again
+                )
+
+    def details(self, record: PodRecord) -> tuple[str, float, str]:
+        """Return what is to be known of a pod that another one's coming sends away."""
+        key = record.key
+        if not isinstance(key, int):
+            return str(key).partition("#")[0], float(DEFAULT_GRACE_SECONDS), NEVER
+        self.learn([key])
+        pod = self.pods.get(key)
+        if pod is None:
+            return str(key), float(DEFAULT_GRACE_SECONDS), NEVER
+        self.caused.add(key)
+        return pod.title, self.grace(pod), comes_again(pod)
+
+    def grace(self, pod: StayingPod, *, anywhere: bool = False) -> float:
+        """Return how long a pod holds its room at most: where no agent stops it, not at all."""
+        if not self._agents or (pod.node_name not in self._agents and not anywhere):
+            return 0.0
+        seconds = pod.grace_seconds
+        if seconds is None:
+            return float(DEFAULT_GRACE_SECONDS)
+        return float(seconds) if seconds >= 0 else 1.0
+
+
+def stays_when_drained(pod: StayingPod, change: Change) -> str:
+    """Return why a drain leaves a pod where it is, empty if it does not (kubectl's rules)."""
+    if pod.is_mirror:
+        return "a static pod: its node's agent would make it again"
+    if pod.owner_kind == "DaemonSet":
+        return "managed by a DaemonSet, which ignores that the node is closed"
+    if not pod.owner_kind and not change.force:
+        return "no controller would make it again: force"
+    if pod.has_local_data and not change.delete_local_data:
+        return "its emptyDir volumes would be lost: deleteEmptyDirData"
+    return ""
+
+
+def comes_again(pod: StayingPod) -> str:
+    """Return whether and when the pod's controller makes another one in its place."""
+    if pod.owner_kind in _AGAIN_AT_ONCE:
+        return AT_ONCE
+    return WHEN_GONE if pod.owner_kind == "StatefulSet" else NEVER

@@ -1,0 +1,119 @@
+"""What the nodes of a plan become: its changes applied to their manifests, and checked."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+import numpy as np
+
+from clusterstate.actions.nodes import settle_taints
+from clusterstate.admission.validation.nodes import validate_node_update
+from clusterstate.objects.errors import INVALID, NOT_FOUND, FieldError
+from clusterstate.objects.matching import NO_EXECUTE
+from clusterstate.objects.meta import Manifest
+from clusterstate.objects.node import Node, Taint
+from clusterstate.queries.lists import list_page
+from clusterstate.queries.objects import decode_object
+from clusterstate.queries.planning import nodes_by_name
+from scheduling.engine.snapshot import Snapshot
+from scheduling.simulation import plan_document
+from scheduling.simulation.cluster import VirtualCluster
+from scheduling.simulation.plan_document import Change
+
+
+class Nodes:
+    """The nodes that the plan names: what they are, and what they become."""
+
+    def __init__(self, changes: Sequence[Change], now: datetime) -> None:
+        self._now = now
+        self.errors: list[FieldError] = []
+        self.warnings: list[str] = []
+        self.chosen: dict[str, tuple[str, ...]] = {}
+        """By the path of a change: the names of its nodes."""
+        for change in changes:
+            if change.what in plan_document.OF_NODES:
+                self.chosen[change.path] = self._names(change)
+        names = list(dict.fromkeys(name for found in self.chosen.values() for name in found))
+        self.before = nodes_by_name(names)
+        self.after: dict[str, Manifest | None] = dict(self.before)
+        for change in changes:
+            if change.path in self.chosen:
+                self._edit(change, changes)
+
+    def _names(self, change: Change) -> tuple[str, ...]:
+        found = list(change.nodes)
+        if change.selector is not None:
+            page = list_page("Node", label_selector=change.selector)
+            chosen = [decode_object(item)["metadata"]["name"] for item in page.items]
+            if not chosen:
+                self.warnings.append(f"{change.path}.selector: matches no node")
+            found += chosen
+        return tuple(dict.fromkeys(found))
+
+    def _edit(self, change: Change, changes: Sequence[Change]) -> None:
+        for name in self.chosen[change.path]:
+            node = self.after.get(name)
+            if node is None:
+                error = FieldError(NOT_FOUND, f"{change.path}.nodes", name)
+                self.errors.append(error)
+                continue
+            if change.what == plan_document.DELETE:
+                self.after[name] = None
+                continue
+            if change.what == plan_document.DRAIN and self._deleted(name, changes):
+                detail = "drain a node in a plan of its own before it is deleted"
+                self.errors.append(FieldError(INVALID, f"{change.path}.nodes", name, detail))
+            edited = plan_document.edited(change, node)
+            wrong = validate_node_update(edited, node)
+            if wrong:  # of one node: the others are changed alike
+                self.errors += [
+                    FieldError(one.type, change.path, one.bad_value, f"{one.field}: {one.detail}")
+                    for one in wrong
+                ]
+                return
+            self.after[name] = settle_taints(edited, node, self._now)
+
+    def _deleted(self, name: str, changes: Sequence[Change]) -> bool:
+        return any(
+            one.what == plan_document.DELETE and name in self.chosen[one.path] for one in changes
+        )
+
+    def changed(self) -> Iterable[tuple[str, Manifest, Manifest | None]]:
+        """Yield name, old and new manifest of the nodes that change or go."""
+        for name, old in self.before.items():
+            new = self.after[name]
+            if new != old:
+                yield name, old, new
+
+
+def room(snapshot: Snapshot) -> Manifest:
+    """Return how many nodes are open, and what they have left in all."""
+    rows = snapshot.rows()
+    open_ = rows[~snapshot.unschedulable[rows]]
+    free = np.maximum(snapshot.allocatable[open_] - snapshot.requested[open_], 0)
+    pods = np.maximum(snapshot.allowed_pods[open_] - snapshot.pod_count[open_], 0)
+    found: Manifest = {"nodes": len(rows), "open": len(open_), "pods": int(pods.sum())}
+    for column, resource in enumerate(snapshot.resources.values):
+        if column < free.shape[1]:
+            total = int(free[:, column].sum())
+            found[resource] = f"{total}m" if resource == "cpu" else str(total)
+    return found
+
+
+def evicting(node: Manifest) -> list[Taint]:
+    """Return the taints of a node that send pods away."""
+    taints = (node.get("spec") or {}).get("taints") or []
+    return [msgspec.convert(one, Taint) for one in taints if one.get("effect") == NO_EXECUTE]
+
+
+def labels_of(node: Manifest) -> Mapping[str, str]:
+    """Return the labels of a node."""
+    return node["metadata"].get("labels") or {}
+
+
+def node_change(name: str, new: Manifest | None) -> Callable[[VirtualCluster], object]:
+    """Return what makes a node in a cluster the new one, or takes it away."""
+    if new is None:
+        return lambda cluster: cluster.remove_node(name)
+    node = msgspec.convert(new, Node)
+    return lambda cluster: cluster.set_node(node)

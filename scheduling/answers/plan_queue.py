@@ -1,0 +1,73 @@
+"""Where pods wait in the queue of the scheduler that works, as of a question's revision.
+
+The rows say which pods were refused, by whom, when, and until when they wait; what the log brought
+since moves them as it moved them there (``worker.mirror.waiting_as_of``). A pod that still waits
+after that need not be looked at from its refusal on the next time: up to which revision it was
+looked at is kept.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from clusterstate import memory
+from clusterstate.queries.queue import WaitingPod
+from scheduling.engine.queue.pending import Backoff, QueuePlace, Stage
+from scheduling.engine.queue.waiting import Registrations
+from scheduling.engine.snapshot import Snapshot
+from scheduling.worker.mirror import waiting_as_of
+
+_MOST_KEPT = 100_000
+_looked_at: dict[int, tuple[int, int]] = {}
+"""By pod: the revision of its refusal, and up to which one it is known that nothing helped it."""
+memory.when_replaced(_looked_at.clear)
+
+
+def places(
+    rows: Sequence[WaitingPod],
+    snapshot: Snapshot,
+    *,
+    revision: int,
+    configuration: int,
+    registrations: Registrations,
+    backoff: Backoff,
+    now: float,
+) -> Mapping[int, QueuePlace]:
+    """Return the places of waiting pods by id. Queries once or twice where pods were refused.
+
+    Args:
+        rows: of the pods, read after ``snapshot``.
+        snapshot: the cluster, which learns the classes of what happened.
+        revision: of the snapshot.
+        configuration: revision of the configuration that decides: refusals hold under the one that
+            they were made under.
+        registrations: which events may help against which plugin.
+        backoff: of that configuration.
+        now: seconds since the epoch.
+    """
+    known = [_known(row) for row in rows]
+    found = waiting_as_of(
+        known,
+        snapshot,
+        revision=revision,
+        configuration=configuration,
+        registrations=registrations,
+        backoff=backoff,
+        now=now,
+    )
+    if len(_looked_at) > _MOST_KEPT:
+        _looked_at.clear()
+    for row in rows:
+        place = found.get(row.id)
+        waits = place is not None and place.stage is Stage.UNSCHEDULABLE
+        if waits and row.refused_under == configuration and row.refused_revision <= revision:
+            _looked_at[row.id] = row.refused_revision, revision
+    return found
+
+
+def _known(row: WaitingPod) -> WaitingPod:
+    """Return the row as if the pod had been refused at the last look, if it waited all the time."""
+    refused, until = _looked_at.get(row.id, (0, 0))
+    if refused != row.refused_revision or until <= refused:
+        return row
+    return msgspec.structs.replace(row, refused_revision=until)

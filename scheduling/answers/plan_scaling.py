@@ -1,0 +1,109 @@
+"""Which pods come or go when a workload's replicas change, by the controllers' own rules.
+
+A Deployment scales its newest ReplicaSet; one in the middle of a rollout is told, not foretold.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from clusterstate.objects.errors import NOT_FOUND, FieldError, Invalid
+from clusterstate.objects.meta import Manifest
+from scheduling.controllers.workloads.control import pod_of
+from scheduling.controllers.workloads.pods import OwnedPod, surplus
+from scheduling.controllers.workloads.world import World
+from scheduling.simulation.document import GROUP
+from scheduling.simulation.plan_document import KIND, Change
+
+_REVISION: Final = "deployment.kubernetes.io/revision"
+
+
+class Scaling(msgspec.Struct, frozen=True):
+    """What a change of replicas does.
+
+    ``gone``: ids of the pods that leave, in order. ``new``: manifests of the pods that come.
+    ``warning``: what is not foretold, empty for nothing.
+    """
+
+    title: str
+    replicas: int
+    gone: tuple[int, ...]
+    new: tuple[Manifest, ...]
+    warning: str = ""
+
+
+def scaling(change: Change, now: datetime) -> Scaling:
+    """Return what a change of replicas does. Queries some times, reads one namespace.
+
+    Raises:
+        Invalid: there is no such workload.
+    """
+    kind, namespace, name = change.workload
+    world = World(namespace, ("Deployment", "ReplicaSet", "StatefulSet"))
+    owner = _named(world.owners[kind], name)
+    if owner is None:
+        error = FieldError(NOT_FOUND, f"{change.path}.name", f"{namespace}/{name}")
+        raise Invalid(KIND, "", [error], GROUP)
+    warning, sets = "", [owner]
+    if kind == "Deployment":
+        sets = _sets_of(world, owner)
+        busy = [one for one in sets if _active(world, one)]
+        if len(busy) > 1:
+            warning = f"{kind} {namespace}/{name}: a rollout is under way, which is not foretold"
+    pods = [pod for one in sets for pod in _active(world, one)]
+    missing = change.replicas - len(pods)
+    maker = sets[0] if sets else owner
+    title = f"{kind} {namespace}/{name}"
+    if missing >= 0:
+        new = _new(owner if kind == "StatefulSet" else maker, pods, missing, kind)
+        return Scaling(title, change.replicas, (), tuple(new), warning)
+    if kind == "StatefulSet":
+        gone = sorted(pods, key=lambda pod: -_ordinal(pod))[:-missing]
+    else:
+        gone = surplus(pods, -missing, related=pods, now=now)
+    return Scaling(title, change.replicas, tuple(pod.id for pod in gone), (), warning)
+
+
+def _named(owners: Sequence[Manifest], name: str) -> Manifest | None:
+    return next((one for one in owners if one["metadata"]["name"] == name), None)
+
+
+def _sets_of(world: World, deployment: Manifest) -> list[Manifest]:
+    """Return the ReplicaSets of a Deployment, the newest first."""
+    uid = deployment["metadata"]["uid"]
+    mine = [
+        one
+        for one in world.owners["ReplicaSet"]
+        if any(
+            ref.get("controller") and ref.get("uid") == uid
+            for ref in one["metadata"].get("ownerReferences") or ()
+        )
+    ]
+    return sorted(mine, key=_revision, reverse=True)
+
+
+def _revision(owner: Manifest) -> int:
+    text = (owner["metadata"].get("annotations") or {}).get(_REVISION, "0")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _active(world: World, owner: Manifest) -> list[OwnedPod]:
+    return [pod for pod in world.pods_of(owner) if pod.is_active]
+
+
+def _ordinal(pod: OwnedPod) -> int:
+    _, _, tail = pod.name.rpartition("-")
+    return int(tail) if tail.isascii() and tail.isdigit() else -1
+
+
+def _new(owner: Manifest, pods: Sequence[OwnedPod], count: int, kind: str) -> list[Manifest]:
+    template = (owner.get("spec") or {}).get("template") or {}
+    if kind != "StatefulSet":
+        return [pod_of(owner, template)] * count
+    taken = {_ordinal(pod) for pod in pods}
+    first = int(((owner["spec"].get("ordinals") or {}).get("start")) or 0)
+    free = (one for one in range(first, first + len(pods) + count) if one not in taken)
+    name = owner["metadata"]["name"]
+    return [pod_of(owner, template, name=f"{name}-{next(free)}") for _ in range(count)]

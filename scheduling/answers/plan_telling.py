@@ -1,0 +1,149 @@
+"""A plan's future as its answer tells it: who leaves and lands, what is held back, what is done."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from clusterstate.objects.document import format_time
+from clusterstate.objects.meta import Manifest
+from clusterstate.queries.planning import StayingPod
+from scheduling.answers import plan_steps
+from scheduling.answers.plan_leavers import BY_STEPS, Leavers
+from scheduling.answers.plan_nodes import Nodes
+from scheduling.simulation import plan_undo
+from scheduling.simulation.document import API_VERSION
+from scheduling.simulation.foresight import Foresight, Landed, Leaver, Left
+from scheduling.simulation.plan_document import KIND, Plan
+
+
+def told(
+    asked: Plan,
+    future: Foresight,
+    nodes: Nodes,
+    leavers: Leavers,
+    *,
+    evicted: Sequence[Leaver],
+    rooms: tuple[Manifest, Manifest],
+    warnings: Sequence[str],
+    revision: int,
+    now: datetime,
+) -> Manifest:
+    """Return the document with its status.
+
+    Args:
+        asked: the plan.
+        future: what was played.
+        nodes: what they were and become.
+        leavers: what is known of pods.
+        evicted: who leaves, in order; the operation has a step for some of them.
+        rooms: what the nodes have left before and after.
+        warnings: what the asker must know besides.
+        revision: of the change log, that the answer rests on.
+        now: when the future begins.
+    """
+    landings = {
+        landed.waiter.replaces: landed
+        for landed in future.landed.values()
+        if landed.waiter.replaces
+    }
+    leaving: list[Manifest] = []
+    anyway: list[Manifest] = []
+    for left in future.left:
+        one = _left(left, landings.get(left.leaver.title), _known(left.leaver, leavers), now)
+        (leaving if left.by or left.leaver.key in leavers.caused else anyway).append(one)
+    placed: list[Manifest] = []
+    waiting: list[Manifest] = []
+    for landed in future.landed.values():
+        if not landed.waiter.replaces:
+            pod = {"pod": landed.waiter.title, **_landing(landed)}
+            (placed if landed.node_name else waiting).append(pod)
+    budgets: dict[str, list[str]] = {}
+    for left in future.left:
+        if left.blocked_by:
+            budgets.setdefault(left.blocked_by, []).append(left.leaver.title)
+    stuck = [
+        {"pod": one["pod"], "message": one["landing"]["message"]}
+        for one in leaving
+        if "landing" in one and not one["landing"]["nodeName"]
+    ]
+    gone = [
+        (leavers.pods[one.key], one)
+        for one in evicted
+        if one.cause in BY_STEPS and isinstance(one.key, int)
+    ]
+    status: Manifest = {
+        "revision": str(revision),
+        "at": format_time(now),
+        "summary": {
+            "leaving": sum(one.get("afterSeconds") is not None for one in leaving),
+            "held": sum("blockedBy" in one for one in leaving),
+            "preempted": sum("preemptedBy" in one for one in leaving),
+            "stuck": len(stuck),
+            "placed": len(placed),
+            "waiting": len(waiting),
+            "nodes": len(list(nodes.changed())),
+        },
+        "leaving": leaving,
+        "leavingAnyway": anyway,
+        "placed": placed,
+        "waiting": waiting,
+        "stuck": stuck,
+        "staying": leavers.staying,
+        "budgets": [{"name": name, "holds": pods} for name, pods in sorted(budgets.items())],
+        "room": {"before": rooms[0], "after": rooms[1]},
+        "steps": list(plan_steps.steps(asked.changes, nodes.chosen, gone)),
+        "undo": plan_undo.undo(asked.changes, nodes.chosen, nodes.before),
+    }
+    if warnings:
+        status["warnings"] = list(warnings)
+    answer: Manifest = {"apiVersion": API_VERSION, "kind": KIND}
+    if asked.metadata:
+        answer["metadata"] = asked.metadata
+    return {**answer, "status": status}
+
+
+def _known(leaver: Leaver, leavers: Leavers) -> StayingPod | None:
+    return leavers.pods.get(leaver.key) if isinstance(leaver.key, int) else None
+
+
+def _left(left: Left, landed: Landed | None, pod: StayingPod | None, now: datetime) -> Manifest:
+    leaver = left.leaver
+    found: Manifest = {
+        "pod": leaver.title,
+        "nodeName": left.node_name,
+        "cause": leaver.cause,
+        "rule": leaver.rule,
+    }
+    if pod is not None:
+        found["uid"] = pod.uid
+        if pod.owner_kind:
+            found["owner"] = f"{pod.owner_kind}/{pod.owner_name}"
+    if left.by:
+        found["preemptedBy"] = left.by
+    if left.blocked_by:
+        found["blockedBy"] = left.blocked_by
+    elif left.at is not None and left.gone_at is not None:
+        found["afterSeconds"] = round(left.at, 3)
+        found["at"] = format_time(now + timedelta(seconds=left.at))
+        found["goneAfterSeconds"] = round(left.gone_at, 3)
+    found["replaced"] = leaver.comes_again
+    if landed is not None:
+        found["landing"] = _landing(landed)
+    return found
+
+
+def _landing(landed: Landed) -> Manifest:
+    found: Manifest = {"nodeName": landed.node_name}
+    if landed.node_name:
+        found |= {
+            "afterSeconds": round(landed.at, 3),
+            "total": landed.total,
+            "margin": landed.margin,
+            "ties": landed.ties,
+            "feasible": landed.feasible,
+            "evaluated": landed.evaluated,
+        }
+    else:
+        found |= {"message": landed.message, "rejectedBy": list(landed.rejected_by)}
+        if landed.nominated:
+            found["nominatedNode"] = landed.nominated
+    return found
