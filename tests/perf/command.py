@@ -14,6 +14,7 @@ from django.conf import settings
 
 from scheduling.scenarios import openb
 from tests.perf import (
+    advisor,
     backlog,
     cold_start,
     endurance,
@@ -147,6 +148,12 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--past", type=int, metavar="CHANGES", help="pack a day of so many, and read it again"
     )
+    parser.add_argument(
+        "--advisor",
+        type=int,
+        metavar="CHANGES",
+        help="the first question after so many changes, and a user's requests beside ten askers",
+    )
     parser.add_argument("--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}")
     parser.add_argument("--token", default="", help="default: the one of the state directory")
     return parser
@@ -186,6 +193,11 @@ def main(arguments: Sequence[str]) -> None:
             for name in [workload.name for workload in chosen] or ["HundredKinds"]:
                 with throw_away():
                     _print(backlog.run(name, nodes=nodes, waiting=waiting, say=_say))
+        elif options.advisor:
+            found = advisor.run(
+                nodes=nodes, changes=options.advisor, seconds=options.seconds, say=_say
+            )
+            _print(found)
         elif options.why:
             _print(why.run(nodes=nodes, say=_say))
         elif options.simulation:

@@ -52,19 +52,19 @@ def run(*, nodes: int, connections: int, seconds: float, say: Callable[[str], No
             for name in ("user", "flood"):
                 body = {"metadata": {"name": name}}
                 one.client().call("POST", "/api/v1/namespaces", body)
-        user = Client(service.url, _token(service, "user"))
-        _work(user, 2.0, "warm")
+        user = Client(service.url, token(service, "user"))
+        work(user, 2.0, "warm")
         say("a user alone")
-        found = {ALONE: _work(user, seconds, "quiet")}
+        found = {ALONE: work(user, seconds, "quiet")}
         say(f"beside {connections} connections and {_CONSOLES} consoles at another service")
         with _flooded(other, connections):
-            found[ELSEWHERE] = _work(user, seconds, "elsewhere")
+            found[ELSEWHERE] = work(user, seconds, "elsewhere")
         say(f"beside {connections} connections and {_CONSOLES} consoles of another user")
         with _flooded(service, connections):
-            found[FLOODED] = _work(user, seconds, "flooded")
+            found[FLOODED] = work(user, seconds, "flooded")
     shape = {"mode": "fairness", "nodes": nodes, "connections": connections}
     results = [
-        shape | {"what": what, **{verb: _told(times[verb]) for verb in _VERBS}}
+        shape | {"what": what, **{verb: told(times[verb]) for verb in _VERBS}}
         for what, times in found.items()
     ]
     ratios = {
@@ -83,7 +83,7 @@ def _flooded(service: Scratch, connections: int) -> Iterator[None]:
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     flood = context.Process(
-        target=_flood, args=(service.url, _token(service, "flood"), connections, stop)
+        target=_flood, args=(service.url, token(service, "flood"), connections, stop)
     )
     flood.start()
     try:
@@ -97,7 +97,7 @@ def _flooded(service: Scratch, connections: int) -> Iterator[None]:
         time.sleep(_RISE_SECONDS)
 
 
-def _token(service: Scratch, name: str) -> str:
+def token(service: Scratch, name: str) -> str:
     """Make a user with a token that may do everything, and return the token."""
     token = secrets.token_urlsafe(24)
     service.query(
@@ -108,7 +108,7 @@ def _token(service: Scratch, name: str) -> str:
     return token
 
 
-def _work(user: Client, seconds: float, prefix: str) -> dict[str, list[float]]:
+def work(user: Client, seconds: float, prefix: str) -> dict[str, list[float]]:
     """Post and read pods for so long; return how long each request took, by verb."""
     found: dict[str, list[float]] = {"POST": [], "GET": []}
     end = time.monotonic() + seconds
@@ -193,7 +193,8 @@ def _p99(seconds: Sequence[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.99)]
 
 
-def _told(seconds: Sequence[float]) -> dict[str, Any]:
+def told(seconds: Sequence[float]) -> dict[str, Any]:
+    """Return how many there were, and p50 and p99 in milliseconds."""
     ordered = sorted(seconds)
     return {
         "requests": len(ordered),
