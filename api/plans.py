@@ -22,6 +22,7 @@ from clusterstate.actions import plans as actions
 from clusterstate.admission.request import User
 from clusterstate.objects.document import format_time
 from clusterstate.objects.errors import BadRequest, Conflict
+from clusterstate.objects.kinds import KINDS
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries import brakes
 from clusterstate.queries.brakes import Brake
@@ -34,6 +35,7 @@ from clusterstate.queries.plans import (
     StoredPlan,
     find_plan,
     latest_plans,
+    undo_of,
 )
 from scheduling.answers import advisor
 
@@ -155,7 +157,7 @@ def undoing(plan: StoredPlan, *, by: User) -> StoredPlan:
     Raises:
         Conflict: it did nothing that can be taken back.
     """
-    changes = list(taken_back(plan))
+    changes = taken_back(plan)
     if not changes:
         raise Conflict(
             f'plan "{plan.name}" has nothing that can be taken back',
@@ -184,8 +186,23 @@ def _right(step: dict[str, Any]) -> Attributes:
     if what == "remove":
         return Attributes(verb="delete", resource="pods", namespace=step["namespace"])
     if what == "create":
-        plural = "nodes" if step["kind"] == "Node" else "pods"
-        return Attributes(verb="create", resource=plural, namespace=step.get("namespace", ""))
+        kind = KINDS[step["kind"]]
+        return Attributes(
+            verb="create",
+            group=kind.group,
+            resource=kind.plural,
+            namespace=step.get("namespace", ""),
+        )
+    if what == "scale":
+        kind = KINDS[step["kind"]]
+        return Attributes(
+            verb="patch",
+            group=kind.group,
+            resource=kind.plural,
+            subresource="scale",
+            namespace=step["namespace"],
+            name=step["name"],
+        )
     if what == "delete":
         return Attributes(verb="delete", resource="nodes", name=step["name"])
     if what == "configuration":
@@ -194,40 +211,26 @@ def _right(step: dict[str, Any]) -> Attributes:
     return Attributes(verb="patch", resource="nodes", subresource=subresource, name=step["name"])
 
 
-_REVERSED = {
-    "uncordon": ("cordon",),
-    "cordon": ("uncordon",),
-    "taint": ("taint", "untaint"),
-    "untaint": ("taint", "untaint"),
-    "label": ("label",),
-    "resize": ("resize",),
-}
-"""By a change that takes back: which changes it may take back."""
+def taken_back(plan: StoredPlan) -> list[Manifest]:
+    """Return the changes that take back what the operation did, and nothing that it did not do.
 
-
-def taken_back(plan: StoredPlan) -> Iterator[Manifest]:
-    """Yield the changes that take back what the operation did, and nothing that it did not do.
-
-    A node that it was to add may be there because somebody else added it.
+    As the nodes were when each step was done; changes of one kind that say the same of several
+    nodes become one, where nothing of another kind stands between. Queries once.
     """
-    made: set[str] = set()
-    edited: set[tuple[str, str]] = set()
-    for step, state in zip(plan.to_do(), plan.progress, strict=True):
-        if state == IS_DONE and step["do"] == "edit":
-            edited |= {(what, step["name"]) for what in step["change"]}
-        elif state == IS_DONE and step["do"] == "create" and step["kind"] == "Node":
-            made.add(step["manifest"]["metadata"]["name"])
-    for change in plan.foretold().get("undo") or ():
+    found: list[Manifest] = []
+    for change in undo_of(plan.id):
         ((what, entry),) = change.items()
-        if what == "delete":
-            names = [name for name in entry["nodes"] if name in made]
+        if "nodes" not in entry:
+            found.append(change)
+            continue
+        rest = {key: value for key, value in entry.items() if key != "nodes"}
+        last = found[-1].get(what) if found else None
+        same = last is not None and {key: last[key] for key in last if key != "nodes"} == rest
+        if last is not None and same and not {*last["nodes"]} & {*entry["nodes"]}:
+            last["nodes"] += entry["nodes"]
         else:
-            before = _REVERSED[what]
-            names = [
-                name for name in entry["nodes"] if any((one, name) in edited for one in before)
-            ]
-        if names:
-            yield {what: {**entry, "nodes": names}}
+            found.append({what: {"nodes": list(entry["nodes"]), **rest}})
+    return found
 
 
 def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Manifest]:

@@ -10,6 +10,7 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import sql
+from clusterstate.actions.events import Occurrence, record_many
 from clusterstate.objects.errors import Conflict
 from clusterstate.objects.meta import Manifest
 from clusterstate.queries.plans import (
@@ -21,6 +22,7 @@ from clusterstate.queries.plans import (
     GROUP,
     HAS_FAILED,
     HELD,
+    IS_DONE,
     PAUSED,
     PLANNED,
     PLURAL,
@@ -35,6 +37,7 @@ KEPT: Final = timedelta(days=7)
 MOST_PLANNED: Final = 100
 """Plans of one user that nobody applied; an outcome may be tens of megabytes."""
 _MOST_FAILURES: Final = 100
+_LONGEST_MESSAGE: Final = 1024
 _TO_WORK_ON: Final = COLUMNS.replace("document, outcome", "'', ''")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -80,13 +83,34 @@ def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan
         NotFound: there is no such plan.
         Conflict: it was applied already.
     """
-    return _change(
-        name,
-        (PLANNED,),
-        f"state = '{RUNNING}', applied_by = %s, impersonator = %s, applied_at = %s::timestamptz",
-        (by, impersonator, now),
-        now=now,
+    with transaction.atomic():
+        found = _change(
+            name,
+            (PLANNED,),
+            f"state = '{RUNNING}', applied_by = %s, impersonator = %s,"
+            " applied_at = %s::timestamptz",
+            (by, impersonator, now),
+            now=now,
+        )
+        steps = len(found.progress)
+        _tell(name, "PlanBegun", f"{by or 'somebody'} applied it: {steps} steps", now=now)
+    return found
+
+
+def _tell(name: str, reason: str, message: str, *, now: datetime, type_: str = "Normal") -> None:
+    """Record an event of a plan, which ``kubectl get events`` shows in ``default``."""
+    one = Occurrence(
+        kind="Plan",
+        api_version=f"{GROUP}/v1",
+        namespace="",
+        name=name,
+        uid="",
+        reason=reason,
+        message=message,
+        type=type_,
+        component="operations",
     )
+    record_many([one], now=now)
 
 
 def pause(name: str, *, now: datetime) -> StoredPlan:
@@ -142,9 +166,21 @@ def _change(
 
 
 def running() -> list[int]:
-    """Return the operations at work, by id. Queries once, by index."""
-    rows = sql.fetch(f"SELECT id FROM plan WHERE state = '{RUNNING}' ORDER BY id")
+    """Return the operations at work, first the one that waits longest for a turn. Queries once."""
+    rows = sql.fetch(f"SELECT id FROM plan WHERE state = '{RUNNING}' ORDER BY updated_at, id")
     return [row[0] for row in rows]
+
+
+def set_aside(plan_id: int, message: str, *, now: datetime) -> None:
+    """Pause an operation that fails as a whole; it may be resumed."""
+    with transaction.atomic():
+        row = sql.fetch_one(
+            f"UPDATE plan SET state = '{PAUSED}', message = %s, updated_at = %s::timestamptz"
+            f" WHERE id = %s::bigint AND state = '{RUNNING}' RETURNING name",
+            (message[:_LONGEST_MESSAGE], now, plan_id),
+        )
+        if row is not None:
+            _tell(row[0], "PlanSetAside", message, now=now, type_="Warning")
 
 
 class Batch:
@@ -161,19 +197,37 @@ class Batch:
             self._progress = [TO_DO if one == HELD else one for one in self._progress]
         self._failures: dict[str, str] = dict(plan.failures)
         self._message = plan.message
+        self._back: list[tuple[int, str]] = []
 
-    def note(self, number: int, outcome: str, message: str = "") -> None:
-        """Note what became of a step."""
+    def note(
+        self, number: int, outcome: str, message: str = "", *, back: Sequence[Manifest] = ()
+    ) -> None:
+        """Note what became of a step; ``back``: the changes that take it back once it is done."""
         self._progress[number] = outcome
+        if outcome == IS_DONE and back:
+            self._back.append((number, _encode(list(back)).decode()))
         if outcome == HAS_FAILED and len(self._failures) < _MOST_FAILURES:
             self._failures[str(number)] = message
         if message:
             self._message = message
 
     def _write(self, retry: timedelta, now: datetime) -> None:
+        if self._back:
+            numbers, changes = zip(*self._back, strict=True)
+            sql.run(
+                "INSERT INTO plan_undo (plan_id, number, changes)"
+                " SELECT %s::bigint, * FROM unnest(%s::int8[], %s::text[])",
+                (self.plan.id, sql.Int8s(numbers), sql.Texts(changes)),
+            )
         progress = "".join(self._progress)
         left, held = TO_DO in progress, HELD in progress
         state = RUNNING if left or held else FAILED if HAS_FAILED in progress else DONE
+        if state != RUNNING:
+            done, failed = progress.count(IS_DONE), progress.count(HAS_FAILED)
+            text = f"{done} steps are done, {failed} failed"
+            bad = state == FAILED
+            reason, type_ = ("PlanFailed", "Warning") if bad else ("PlanDone", "Normal")
+            _tell(self.plan.name, reason, text, now=now, type_=type_)
         sql.run(
             "UPDATE plan SET progress = %s, failures = %s::jsonb, message = %s, state = %s,"
             " retry_at = %s::timestamptz, updated_at = %s::timestamptz WHERE id = %s::bigint",
@@ -225,7 +279,12 @@ def _next(plan: StoredPlan, most: int, now: datetime) -> list[int]:
 
 def trim(*, now: datetime) -> int:
     """Drop plans that nobody applied, and operations that ended, after a week; return how many."""
-    return sql.run(
-        "DELETE FROM plan WHERE updated_at < %s::timestamptz AND state <> ALL(%s)",
+    row = sql.fetch_one(
+        "WITH gone AS (DELETE FROM plan WHERE updated_at < %s::timestamptz AND state <> ALL(%s)"
+        " RETURNING id), undone AS (DELETE FROM plan_undo u USING gone WHERE u.plan_id = gone.id)"
+        " SELECT count(*) FROM gone",
         (now - KEPT, sql.Texts([RUNNING, PAUSED])),
     )
+    assert row is not None
+    found: int = row[0]
+    return found

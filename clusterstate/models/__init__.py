@@ -37,7 +37,7 @@ from clusterstate.models.generic import GenericObject
 from clusterstate.models.metrics import MetricTotal, ProcessMetric
 from clusterstate.models.nodes import Node, Taint
 from clusterstate.models.past import PastBlock, PastChunk, PastHead
-from clusterstate.models.plans import Brake, Plan
+from clusterstate.models.plans import Brake, Plan, PlanUndo
 from clusterstate.models.pods import PendingPod, Pod, SchedulingClass, TerminatingPod
 from clusterstate.models.policies import (
     LimitRange,
@@ -96,6 +96,7 @@ __all__ = [
     "PastHead",
     "PendingPod",
     "Plan",
+    "PlanUndo",
     "Pod",
     "PodDisruptionBudget",
     "PriorityClass",

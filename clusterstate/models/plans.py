@@ -50,11 +50,32 @@ class Plan(models.Model):
         return f"{self.name}: {self.state}"
 
 
+class PlanUndo(models.Model):
+    """What takes back one step of an operation, as the node was when the step was done.
+
+    ``changes``: a JSON list of entries of ``spec.changes``, the last first. Written in the
+    transaction that does the step; it goes with its plan.
+    """
+
+    plan_id = models.BigIntegerField()
+    number = models.BigIntegerField()
+    changes = models.TextField()
+
+    class Meta:
+        db_table = "plan_undo"
+        constraints = [
+            models.UniqueConstraint(fields=("plan_id", "number"), name="plan_undo_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.number}"
+
+
 class Brake(models.Model):
     """A zone or a namespace whose pods are held back, or were approved to go (``queries.brakes``).
 
     ``leaving`` of its ``total`` pods leave or are about to, more than ``limit_percent``. Approved,
-    nothing is held back ``until`` a moment, or until the cause is gone.
+    nothing is held back ``until`` a moment.
     """
 
     scope = models.TextField()

@@ -80,6 +80,17 @@ def find_plan(name: str) -> StoredPlan:
     return stored(row)
 
 
+def undo_of(plan_id: int) -> list[Manifest]:
+    """Return the changes that take back what an operation did to nodes, the last first.
+
+    As the nodes were when each step was done. Queries once.
+    """
+    rows = sql.fetch(
+        "SELECT changes FROM plan_undo WHERE plan_id = %s::bigint ORDER BY number DESC", (plan_id,)
+    )
+    return [change for row in rows for change in msgspec.json.decode(row[0], type=list[Manifest])]
+
+
 def latest_plans(*, limit: int) -> list[StoredPlan]:
     """Return plans, the latest first, without their steps and with the heads of their outcomes.
 

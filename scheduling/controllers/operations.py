@@ -7,6 +7,7 @@ seconds while the others go on. Everything is done on behalf of who applied the 
 """
 
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -20,6 +21,7 @@ from clusterstate.actions.aside import is_an_objects_fault
 from clusterstate.actions.pods.evict import evict_pod
 from clusterstate.objects.actor import Actor, acting
 from clusterstate.objects.errors import NotFound, StatusError, TooManyRequests
+from clusterstate.objects.meta import Manifest
 from clusterstate.queries.plans import HAS_FAILED, HELD, IS_DONE
 
 logger = structlog.get_logger(__name__)
@@ -34,19 +36,38 @@ Step = dict[str, Any]
 
 
 def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Carry out what is running, for a while; return how many steps were looked at."""
+    """Carry out what is running, for a while; return how many steps were looked at.
+
+    Operations take turns, a batch each, the one that waited longest first, so that none waits for
+    a huge one to end. One that fails as a whole is paused with its error; the others go on.
+
+    Raises:
+        django.db.Error: the database failed; the others had their turn.
+    """
     ids = plans.running()
     if not ids:
         return 0
     done = 0
+    failed: Exception | None = None
     with locks.alone(locks.OPERATIONS) as mine:
         end = time.monotonic() + _ROUND_SECONDS
-        for plan_id in ids if mine else ():
-            while not stopping() and time.monotonic() < end:
+        turns = deque(ids if mine else ())
+        while turns and not stopping() and time.monotonic() < end:
+            plan_id = turns.popleft()
+            try:
                 count = carry_out(plan_id, now())
-                done += count
-                if not count:
-                    break
+            except Exception as error:
+                if not is_an_objects_fault(error):
+                    failed = error
+                    continue
+                logger.exception("plan_set_aside", plan=plan_id)
+                plans.set_aside(plan_id, f"set aside: {type(error).__name__}: {error}", now=now())
+                continue
+            done += count
+            if count:
+                turns.append(plan_id)
+    if failed is not None:
+        raise failed
     return done
 
 
@@ -59,16 +80,20 @@ def carry_out(plan_id: int, now: datetime) -> int:
         steps = plan.to_do()
         with acting(Actor(plan.applied_by, plan.impersonator)):
             for number in batch.numbers:
-                batch.note(number, *_done(steps[number], plan.applied_by, now))
+                back: list[Manifest] = []
+                batch.note(number, *_done(steps[number], plan.applied_by, now, back), back=back)
         logger.info("plan_goes_on", plan=plan.name, steps=len(batch.numbers))
         return len(batch.numbers)
 
 
-def _done(step: Step, by: str, now: datetime) -> tuple[str, str]:
-    """Do a step; return what became of it, and why where it is not done."""
+def _done(step: Step, by: str, now: datetime, back: list[Manifest]) -> tuple[str, str]:
+    """Do a step; return what became of it, and why where it is not done.
+
+    ``back`` is filled with the changes that take it back.
+    """
     try:
         with transaction.atomic():
-            _do(step, by, now)
+            _do(step, by, now, back)
     except TooManyRequests as error:
         causes = error.details.get("causes") or [{"message": error.message}]
         return HELD, f"{step['subject']}: {causes[0]['message']}"
@@ -82,7 +107,7 @@ def _done(step: Step, by: str, now: datetime) -> tuple[str, str]:
     return IS_DONE, ""
 
 
-def _do(step: Step, by: str, now: datetime) -> None:
+def _do(step: Step, by: str, now: datetime, back: list[Manifest]) -> None:
     what = step["do"]
     if what in ("evict", "remove"):
         options: dict[str, Any] = {"preconditions": {"uid": step["uid"]}}
@@ -100,6 +125,18 @@ def _do(step: Step, by: str, now: datetime) -> None:
                 raise  # another pod of this name came: the one that was to leave is gone
     elif what == "create":
         objects.create(step["kind"], step.get("namespace", ""), step["manifest"], now=now)
+        if step["kind"] == "Node":
+            back.append({"delete": {"nodes": [step["manifest"]["metadata"]["name"]]}})
+    elif what == "scale":
+
+        def scaled(owner: Manifest) -> Manifest:
+            spec = owner.get("spec") or {}
+            entry = {key: step[key] for key in ("kind", "namespace", "name")}
+            if spec.get("replicas", 1) != step["replicas"]:
+                back[:] = [{"scale": {**entry, "replicas": spec.get("replicas", 1)}}]
+            return {**owner, "spec": {**spec, "replicas": step["replicas"]}}
+
+        objects.update(step["kind"], step["namespace"], step["name"], scaled, now=now)
     elif what == "delete":
         try:
             objects.delete("Node", "", step["name"], now=now)
@@ -109,15 +146,14 @@ def _do(step: Step, by: str, now: datetime) -> None:
         text, _ = scheduler_configuration.check(step["document"])
         scheduler_configuration.store(document=text, by=by, now=now)
     else:
-        from scheduling.simulation import plan_document  # NumPy, which comes when it is needed
+        from scheduling.simulation import plan_document, plan_undo  # NumPy, when it is needed
 
         change = plan_document.change_of(step["change"])
         subresource = "status" if change.what == plan_document.RESIZE else ""
-        objects.update(
-            "Node",
-            "",
-            step["name"],
-            lambda node: plan_document.edited(change, node),
-            now=now,
-            subresource=subresource,
-        )
+
+        def edited(node: Manifest) -> Manifest:
+            # As the node is now: others may have changed it since the plan was made.
+            back[:] = plan_undo.back(change, step["name"], node)
+            return plan_document.edited(change, node)
+
+        objects.update("Node", "", step["name"], edited, now=now, subresource=subresource)

@@ -3,6 +3,7 @@
 import pytest
 from django.db import transaction
 
+from clusterstate import sql
 from clusterstate.actions import plans
 from clusterstate.objects.errors import NotFound
 from clusterstate.queries.plans import find_plan, latest_plans
@@ -11,7 +12,8 @@ from tests.api.conftest import Api, make_token
 from tests.builders import make_node, make_pod
 from tests.clock import after
 
-PLANS = "/apis/stowage.dev/v1/plans"
+STOWAGE = "/apis/stowage.dev/v1"
+PLANS = f"{STOWAGE}/plans"
 OWNER = {
     "apiVersion": "apps/v1",
     "kind": "ReplicaSet",
@@ -183,6 +185,121 @@ def test_changes_of_nodes_are_taken_back(cluster):
     assert after_all["status"]["allocatable"] == before["status"]["allocatable"]
     evicting = post(cluster, {"pods": {"objects": [make_pod("x").in_namespace("ns").manifest]}})
     act(cluster, evicting, "undo").fails(409, "Conflict")
+
+
+def test_a_node_is_taken_back_to_what_it_was_when_the_step_was_done(cluster):
+    plan = post(
+        cluster, {"label": {"nodes": ["n1"], "set": {"disk": "ssd"}}}, {"cordon": {"nodes": ["n2"]}}
+    )
+    label = {"metadata": {"labels": {"disk": "tape"}}}
+    cluster.patch("/api/v1/nodes/n1", label).ok()
+    cluster.patch("/api/v1/nodes/n2", {"spec": {"unschedulable": True}}).ok()
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    undo = act(cluster, plan, "undo").ok(201)
+    assert undo["spec"]["changes"] == [{"label": {"nodes": ["n1"], "set": {"disk": "tape"}}}]
+
+
+def test_an_import_and_a_scale_are_carried_out_and_replicas_taken_back(cluster):
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "a", "image": "b"}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"}}
+    path = "/apis/apps/v1/namespaces/ns/replicasets"
+    cluster.post(path, {**owner, "spec": spec}).ok(201)
+    scale = {"kind": "ReplicaSet", "namespace": "ns", "name": "web", "replicas": 3}
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 7,
+    }
+    plan = post(cluster, {"import": {"objects": [urgent]}}, {"scale": scale})
+    rights = [
+        {"apiGroups": ["stowage.dev"], "resources": ["plans/apply"], "verbs": ["create"]},
+        {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"],
+         "verbs": ["create"]},
+    ]  # fmt: skip
+    refused = act(grant(cluster, "importer", rights), plan, "apply").fails(403, "Forbidden")
+    assert "replicasets/scale" in refused["message"]
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    assert operation(cluster, plan)["state"] == "Done"
+    assert cluster.get(f"{path}/web").ok()["spec"]["replicas"] == 3
+    assert cluster.get("/apis/scheduling.k8s.io/v1/priorityclasses/urgent").ok()["value"] == 7
+    undo = act(cluster, plan, "undo").ok(201)
+    assert undo["spec"]["changes"] == [{"scale": {**scale, "replicas": 1}}]
+    events = cluster.get("/api/v1/namespaces/default/events").ok()["items"]
+    told = {one["reason"] for one in events if one["involvedObject"].get("kind") == "Plan"}
+    assert told == {"PlanBegun", "PlanDone"}
+
+
+def test_operations_take_turns_and_one_that_fails_as_a_whole_is_set_aside(cluster, monkeypatch):
+    """A drain of forty pods, a plan whose row cannot be read any more, and a small plan."""
+    large, broken, small = plans_ = [
+        post(cluster, change)
+        for change in (
+            DRAIN,
+            {"label": {"nodes": ["n2"], "set": {"a": "b"}}},
+            {"label": {"nodes": ["n2"], "set": {"disk": "ssd"}}},
+        )
+    ]
+    for plan in plans_:
+        act(cluster, plan, "apply").ok(201)
+    sql.run("UPDATE plan SET steps = '{' WHERE name = %s", (broken["metadata"]["name"],))
+    monkeypatch.setattr(operations, "_ROUND_SECONDS", 600.0)  # also on a slow machine
+    turns = iter([False] * 3 + [True] * 9)
+    operations.run(lambda: after(1), stopping=lambda: next(turns))
+    assert operation(cluster, small)["state"] == "Done", "it did not wait for the large one"
+    assert operation(cluster, large)["done"] == operations.BATCH
+    told = operation(cluster, broken)
+    assert (told["state"], told["done"]) == ("Paused", 0)
+    assert "set aside" in told["message"]
+    carry_out(large["metadata"]["name"])
+    assert operation(cluster, large)["state"] == "Done"
+
+
+def test_who_may_not_list_pods_reads_no_names_of_pods(cluster):
+    plan = post(cluster, DRAIN)
+    rules = [
+        {"apiGroups": ["stowage.dev"], "resources": ["plans"], "verbs": ["get"]},
+        {"apiGroups": ["stowage.dev"], "resources": ["simulations", "nodeadvice"],
+         "verbs": ["create"]},
+    ]  # fmt: skip
+    stranger = grant(cluster, "stranger", rules)
+    path = f"{PLANS}/{plan['metadata']['name']}"
+    assert "pod-01" in str(cluster.get(path).ok())
+    told = stranger.get(path).ok()
+    assert "pod-01" not in str(told)
+    assert told["status"]["summary"]["leaving"] == 40
+    vip = make_pod("vip").in_namespace("ns").asks(cpu="60")
+    vip = vip.with_("spec", "priorityClassName", value="system-node-critical").manifest
+    for number in range(6):
+        pod = make_pod(f"full-{number}").in_namespace("ns").on("n2").asks(cpu="10").manifest
+        cluster.post("/api/v1/namespaces/ns/pods", pod).ok(201)
+    cluster.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}}).ok()
+    for asked in ({}, {"preemption": "perform"}):
+        document = {"spec": {"base": "live", "pods": [vip], **asked}}
+        status = cluster.post(f"{STOWAGE}/simulations", document).ok(201)["status"]
+        victims = status["results"][0]["preemption"]["victims"]
+        assert victims
+        assert victims[0].startswith("ns/full-")
+        status = stranger.post(f"{STOWAGE}/simulations", document).ok(201)["status"]
+        assert status["results"][0]["preemption"]["victims"] == []
+        assert status["results"][0]["preemption"]["otherVictims"] == len(victims)
+        assert status.get("otherEvictions", 0) == (len(victims) if asked else 0)
+        assert "full-" not in str(status)
+    waits = make_pod("waits").in_namespace("ns").asks(cpu="64").manifest
+    cluster.post("/api/v1/namespaces/ns/pods", waits).ok(201)
+    offer = {"name": "big", "price": 1, "node": make_node("x").offers(cpu="64", pods="9").manifest}
+    document = {"spec": {"catalogue": [offer]}}
+    assert cluster.post(f"{STOWAGE}/nodeadvice", document).ok(201)["status"]["pods"] == ["ns/waits"]
+    status = stranger.post(f"{STOWAGE}/nodeadvice", document).ok(201)["status"]
+    assert (status["pods"], status["otherPods"]) == ([], 1)
+    wrong = cluster.post(f"{STOWAGE}/nodeadvice", {**document, "extra": 1}).fails(422, "Invalid")
+    assert [one["field"] for one in wrong["details"]["causes"]] == ["extra"]
 
 
 def test_what_was_not_done_is_not_taken_back(cluster):

@@ -62,6 +62,7 @@ TABLES = {
     "past_chunk": "goes with its blocks: past.trim",
     "past_head": ONE,
     "pending_pod": "one for each pod that waits, and goes with it",
+    "plan_undo": "goes with its plan: plans.trim",
     "plan": "a week, and a hundred that were not applied for each user: plans.trim",
     "pod": OBJECTS,
     "pod_disruption_budget": OBJECTS,

@@ -16,7 +16,6 @@ from tests.controllers.support import (
     set_taints,
     taint,
     terminating,
-    tolerates,
 )
 
 pytestmark = pytest.mark.django_db
@@ -97,17 +96,18 @@ def test_labels_that_pods_require_are_a_cause_as_well(settings):
     assert evict(22) == 6
 
 
-def test_an_approval_ends(zones):
-    """What is still to leave an hour later is held again."""
+def test_an_approval_holds_for_its_hour_and_no_longer(zones):
+    """Also where few pods are due meanwhile; what is still to leave an hour later is held again."""
     set_taints("a0", taint(), now=after(1))
     evict(2)
     actions.approve("zone.a", by="somebody", now=after(3))
-    for number in range(10):
-        make_pod(f"more-{number}", "a1", tolerations=[tolerates(seconds=5000)])
     assert evict(4) == 10
-    set_taints("a1", taint(), now=after(5))
-    actions.settle([], now=after(6))
-    assert evict(7) == 0, "ten that do not bear the taint, and who is leaving already"
+    actions.settle([], now=after(1800))
+    assert [one.state for one in brakes()] == ["Approved"]
+    actions.settle([], now=after(3604))
+    assert brakes() == []
+    set_taints("a1", taint(), now=after(3605))
+    assert evict(3606) == 0
     assert [one.state for one in brakes()] == ["Held"]
 
 
