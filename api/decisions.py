@@ -28,6 +28,7 @@ class DecisionsViewSet(OwnViewSet):
     As JSON or, with ``format=table``, as text for people; in full with ``explain=full``.
     """
 
+    asks = True
     group = ""
     resource, subresource, owner = "pods", "decisions", "name"
     is_namespaced = True

@@ -101,6 +101,8 @@ class EvictionListViewSet(OwnViewSet):
 class EvictionsViewSet(EvictionListViewSet):
     """The timers of a namespace, and a pod's own by its name."""
 
+    asks = True
+
     def retrieve(self, request: Request, namespace: str, name: str) -> Response:
         """Return an Eviction; with ``landing=true`` where its pod would go if it came again now."""
         lands = wire.boolean(request.query_params.get("landing"), "landing")

@@ -11,7 +11,7 @@ from clusterstate.objects.meta import Manifest
 from scheduling.answers import advisor
 
 _SECONDS = 2.0
-"""The dry run's transaction is open meanwhile."""
+"""A dry run is answered without, after so long."""
 
 
 def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> bytes:
@@ -30,7 +30,7 @@ def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> byt
         return text
     asked = {"base": "live", "pods": [pod], "admission": False, "explain": "none"}
     try:
-        answer: Any = advisor.ask("simulation", {"spec": asked}, deadline=_SECONDS)
+        answer: Any = advisor.ask("placement", {"spec": asked}, deadline=_SECONDS)
     except StatusError as error:
         warnings.append(f"dry run: it is not known where the pod would go: {error.message}")
         return text

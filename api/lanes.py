@@ -77,7 +77,8 @@ class Lane(Generic[Work, Answer]):
 
     ``serve`` returns one answer for each piece, in order, and raises nothing; nor do ``prepare``,
     which makes a thread ready for its first piece, and ``finish``, which ends it. ``most`` is how
-    many pieces of one flow may wait. ``shares`` belongs to all lanes of a process.
+    many pieces of one flow may wait. ``shares`` belongs to all lanes of a process. ``keeps_room``:
+    also a flow that is alone has half of the threads at most, since its pieces take long.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class Lane(Generic[Work, Answer]):
         finish: Callable[[], None] | None = None,
         most: int = MAX_WAITING_OF_ONE,
         shares: Shares | None = None,
+        keeps_room: bool = False,
     ) -> None:
         self.name = name
+        self._keeps_room = keeps_room
         self._shares = shares or Shares()
         self._serve = serve
         self._prepare = prepare
@@ -186,7 +189,8 @@ class Lane(Generic[Work, Answer]):
             turns = self._turns
             shared = self._was_shared or len(self._active) > 1
             limit = min(self._limit, SHARED) if shared else self._limit
-            cap = max(1, self._threads // 2) if shared else self._threads
+            halved = shared or self._keeps_room
+            cap = max(1, self._threads // 2) if halved else self._threads
             share = limit if len(turns) == 1 else min(limit, MIXED)
             passed: list[_Flow[Work, Answer]] = []
             again: list[_Flow[Work, Answer]] = []

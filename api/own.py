@@ -22,7 +22,9 @@ _VERBS: Final = {
 class OwnViewSet(ActionsMixin, StatusView):
     """A resource, by the words that permissions use for it.
 
-    ``subresource``: the resource is one, of objects called as ``owner`` is in the path.
+    ``subresource``: the resource is one, of objects called as ``owner`` is in the path. ``asks``:
+    answers come from an advisor, which may take a minute; such requests wait in a lane of their own
+    (``api.serving``).
     """
 
     group = GROUP
@@ -31,6 +33,7 @@ class OwnViewSet(ActionsMixin, StatusView):
     owner = ""
     is_namespaced: ClassVar[bool] = False
     is_single: ClassVar[bool] = False
+    asks: ClassVar[bool] = False
     lookup_url_kwarg: ClassVar[str] = "name"
     kind: ClassVar[str] = ""
     """What its objects are called, where they are of the group ``stowage.dev``."""

@@ -51,6 +51,8 @@ class PlansViewSet(OwnViewSet):
 
     kind = "Plan"
     resource = PLURAL
+    asks = True
+    foretold: Manifest
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to plans; to foretell also to read; to apply to make each change."""
@@ -83,22 +85,29 @@ class PlansViewSet(OwnViewSet):
         may = authorizer.decide(self.user, lists).allowed
         return replies.reply(manifest(find_plan(name), brief=not may, named=may))
 
+    def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
+        if self.action == "create":
+            self.foretold = advisor.ask("plan", request.data)
+        elif self.action == "apply" and _holding(request) != NOTHING:
+            self.foretold = advisor.ask("plan", find_plan(kwargs["name"]).asked())
+        elif self.action == "undo":
+            self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
+
     def create(self, request: Request) -> Response:
         """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
         document = request.data
         if request.query_params.get("dryRun"):
-            found: Manifest = advisor.ask("plan", document)
-            return replies.reply({**found, "spec": document.get("spec")}, status=201)
-        return replies.reply(manifest(made(document, by=self.user)), status=201)
+            return replies.reply({**self.foretold, "spec": document.get("spec")}, status=201)
+        stored = made(document, by=self.user, foretold=self.foretold)
+        return replies.reply(manifest(stored), status=201)
 
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, name: str) -> Response:
         """Carry a plan out if what it foretold still holds (``?holding=leaving``: who leaves)."""
-        holding = request.query_params.get("holding") or LANDINGS
-        if holding not in (LANDINGS, LEAVING, NOTHING):
-            text = f"supported values: {LANDINGS}, {LEAVING}, {NOTHING}"
-            raise BadRequest(f'invalid value "{holding}" for holding: {text}')
-        begun = begin(find_plan(name), holding=holding, by=self.user)
+        holding = _holding(request)
+        again = None if holding == NOTHING else self.foretold
+        begun = begin(find_plan(name), holding=holding, by=self.user, foretold=again)
         return replies.reply(manifest(begun, brief=True), status=201)
 
     @action(detail=True, methods=["post"])
@@ -121,28 +130,46 @@ class PlansViewSet(OwnViewSet):
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, name: str) -> Response:
         """Return a new plan that takes back what was done to nodes; pods do not return."""
-        return replies.reply(manifest(undoing(find_plan(name), by=self.user)), status=201)
+        stored = undoing(find_plan(name), by=self.user, foretold=self.foretold)
+        return replies.reply(manifest(stored), status=201)
 
 
-def made(document: Manifest, *, by: User) -> StoredPlan:
-    """Foretell what a document asks about, and keep it. Asks an advisor.
+def _holding(request: Request) -> str:
+    """Return what must be as foretold.
+
+    Raises:
+        BadRequest: the parameter says nothing known.
+    """
+    holding = request.query_params.get("holding") or LANDINGS
+    if holding not in (LANDINGS, LEAVING, NOTHING):
+        text = f"supported values: {LANDINGS}, {LEAVING}, {NOTHING}"
+        raise BadRequest(f'invalid value "{holding}" for holding: {text}')
+    return holding
+
+
+def made(document: Manifest, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
+    """Foretell what a document asks about, and keep it. Asks an advisor if that was not done.
 
     Raises:
         Invalid: with every wrong field.
     """
-    found: Manifest = advisor.ask("plan", document)
+    found: Manifest = foretold or advisor.ask("plan", document)
     return actions.store(document, found["status"], by=by.name, now=clock.now())
 
 
-def begin(plan: StoredPlan, *, holding: str, by: User) -> StoredPlan:
-    """Have a plan carried out if what it foretold still holds. Asks an advisor.
+def begin(
+    plan: StoredPlan, *, holding: str, by: User, foretold: Manifest | None = None
+) -> StoredPlan:
+    """Have a plan carried out if what it foretold still holds, by what is foretold now.
+
+    Asks an advisor if that was not done.
 
     Raises:
         Conflict: it does not hold (``details``: the new plan and what differs), or the plan was
             applied already.
     """
     if holding != NOTHING:
-        again: Manifest = advisor.ask("plan", plan.asked())
+        again: Manifest = foretold or advisor.ask("plan", plan.asked())
         before = {**plan.foretold(), "steps": plan.to_do()}
         found = list(differences(before, again["status"], holding))
         if found:
@@ -151,8 +178,19 @@ def begin(plan: StoredPlan, *, holding: str, by: User) -> StoredPlan:
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 
 
-def undoing(plan: StoredPlan, *, by: User) -> StoredPlan:
-    """Return a new plan that takes back what an operation did to nodes. Asks an advisor.
+def undoing(plan: StoredPlan, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
+    """Return a new plan that takes back what an operation did to nodes.
+
+    Asks an advisor if that was not done.
+
+    Raises:
+        Conflict: it did nothing that can be taken back.
+    """
+    return made(_undone(plan), by=by, foretold=foretold)
+
+
+def _undone(plan: StoredPlan) -> Manifest:
+    """Return the document of the plan that takes a plan back.
 
     Raises:
         Conflict: it did nothing that can be taken back.
@@ -163,8 +201,7 @@ def undoing(plan: StoredPlan, *, by: User) -> StoredPlan:
             f'plan "{plan.name}" has nothing that can be taken back',
             {"name": plan.name, "group": GROUP, "kind": PLURAL},
         )
-    document = {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
-    return made(document, by=by)
+    return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
 
 
 def rights(plan: StoredPlan) -> Iterator[Attributes]:

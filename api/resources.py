@@ -1,5 +1,8 @@
 """What is served as resources: every kind by one viewset, what has no kind by its own."""
 
+import re
+from typing import Final
+
 from api import (
     audit_view,
     bindings,
@@ -72,3 +75,16 @@ for _prefix, _viewset in (
     ),
 ):
     router.register(_prefix, _viewset)
+
+_ASKING: Final = re.compile(
+    "|".join(
+        "/" + "[^/]+".join(map(re.escape, re.split(r"\{\w+\}", path))) + "/?"
+        for path, viewset, _ in router.served("")
+        if viewset.asks
+    )
+)
+
+
+def asks(path: str) -> bool:
+    """Return whether an advisor may be asked for what is answered at a path without a kind."""
+    return _ASKING.fullmatch(path) is not None

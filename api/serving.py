@@ -243,6 +243,17 @@ class Application:
         # Apart from creations, since a row may be locked by somebody whom only time ends.
         self._deletions = Lane("delete", self._together, threads=2, limit=BATCH, **ready)
         self._reads = Lane("read", self._together, threads=2, limit=BATCH, **ready)
+        # They wait for another process, up to a minute: that shall hold up nobody but who asks, and
+        # of those who ask none the others.
+        self._questions = Lane(
+            "question",
+            self._one_by_one,
+            threads=threads,
+            limit=1,
+            finish=_hang_up,
+            shares=shares,
+            keeps_room=True,
+        )
         # Pages are long to make: they shall not take the threads of the API.
         self._pages = Lane(
             "page",
@@ -265,6 +276,7 @@ class Application:
             self._creations,
             self._deletions,
             self._reads,
+            self._questions,
             self._pages,
             self._logins,
         )
@@ -322,12 +334,16 @@ class Application:
         if route.is_page:
             return self._pages
         target, method = route.target, scope["method"]
-        if target is None or target.subresource:
+        if target is None:
+            return self._questions if resources.asks(scope["path"]) else self._general
+        if target.subresource:
             return self._general
         if method == "GET" and target.name and target.kind.plural == "pods":
             return self._reads
         if len(body) < MAX_SINGLE_BYTES and objects.is_batched(target.kind):
             if method == "POST" and not target.name:
+                if b"dryRun" in scope["query_string"]:  # of a pod: an advisor says where it goes
+                    return self._questions
                 return self._creations
             if method == "DELETE" and target.name:
                 return self._deletions

@@ -22,13 +22,20 @@ from scheduling.answers import advisor
 class QuestionViewSet(OwnViewSet):
     """A POST whose body is a question and whose answer is a document."""
 
+    asks = True
+    answer: Manifest
+
     def ask(self, document: Any) -> Manifest:
         """Return the answer."""
         raise AssertionError("each question says how it is answered")
 
+    def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Ask; nothing is written, so a dry run is nothing else."""
+        self.answer = self.ask(request.data)
+
     def create(self, request: Request) -> Response:
         """Answer with 201, as Kubernetes' reviews do."""
-        return replies.reply(self.ask(request.data), status=201)
+        return replies.reply(self.answer, status=201)
 
 
 class SimulationsViewSet(QuestionViewSet):

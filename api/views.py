@@ -21,6 +21,7 @@ from clusterstate.admission.request import User
 from clusterstate.middleware import is_browser
 from clusterstate.objects.actor import acting, process_owner
 from clusterstate.objects.errors import Unauthorized
+from scheduling.answers import advisor
 
 logger = structlog.get_logger(__name__)
 
@@ -66,11 +67,22 @@ class ActionsMixin(ViewSetMixin):
         return None if name is None else getattr(self, name)
 
 
+class Afterwards(HttpResponseBase):
+    """The answer to a dry run that is made when what was written has been rolled back."""
+
+    def __init__(self, make: Callable[[], HttpResponseBase]) -> None:
+        self.make = make
+
+
 class StatusView(APIView):
     """A view whose every failure is a ``Status`` and whose every caller is known and may do that.
 
     Every write is a dry run if the request says so, whatever the handler does: it runs in a
     transaction that is rolled back. No handler has to know.
+
+    Nobody waits for another process in that transaction, which all followers of the change log
+    would wait for: what an advisor has to say is asked before (``inquire``), or after what was
+    written was rolled back (``Afterwards``).
     """
 
     http_method_names = ["get", "post", "put", "patch", "delete"]
@@ -194,6 +206,7 @@ class StatusView(APIView):
     def carry_out(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Judge the request and run its handler for the user; roll back what a dry run wrote."""
         self.initial(request, *args, **kwargs)
+        advisor.asking(self.user.name)
         method = request.method
         handler = self.handler(method.lower())
         if handler is None:
@@ -203,11 +216,17 @@ class StatusView(APIView):
         if method != "DELETE":
             room.require()
         with acting(self.user.actor or process_owner()):
-            if not self.is_dry_run(request):
+            only_tries = self.is_dry_run(request)
+            self.inquire(request, *args, **kwargs)
+            if not only_tries:
                 return handler(request, *args, **kwargs)
             request.META.pop(batches.KEY, None)  # a batch commits for all its requests
             with transactions.rehearsal():
-                return handler(request, *args, **kwargs)
+                answer = handler(request, *args, **kwargs)
+        return answer.make() if isinstance(answer, Afterwards) else answer
+
+    def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the hook for what a handler that writes must ask others before it begins."""
 
     def handler(self, method: str) -> Handler | None:
         """Return what answers a method, None where nothing does."""

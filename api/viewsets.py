@@ -37,7 +37,7 @@ from api.replies import Stored as StoredObject
 from api.replies import StoredList
 from api.requests import Request
 from api.scale import scale_of
-from api.views import ActionsMixin, StatusView
+from api.views import ActionsMixin, Afterwards, StatusView
 from clusterstate import advice, lineage, tracing
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
@@ -225,15 +225,16 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 creation.end()
             return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
 
+        def foretold() -> Response:
+            text = foretelling.placed(stored.manifest, warnings, may_read=naming.reader(self.user))
+            return self._object(text, 201, [*warnings, *stored.warnings])
+
         batch = batches.of(request)
         if batch is not None and objects.is_batched(kind):
             return batch.create(kind, target.namespace, manifest, self.user, created)
         stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
         if kind.name == "Pod" and self.is_dry_run(request):
-            answer = foretelling.placed(
-                stored.manifest, warnings, may_read=naming.reader(self.user)
-            )
-            return self._object(answer, 201, [*warnings, *stored.warnings])
+            return Afterwards(foretold)
         return created(stored)
 
     def _create_all(self, request: Request, value: Manifest) -> Response:

@@ -28,7 +28,9 @@ _LEVEL = 5
 
 
 class CompressedViewSet(OwnViewSet):
-    """A resource whose answers are compressed with gzip, where the client takes that."""
+    """An advisor's answers, which are compressed with gzip where the client takes that."""
+
+    asks = True
 
     def finalize_response(  # type: ignore[override]  # as ``StatusView`` has it
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any

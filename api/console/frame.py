@@ -20,6 +20,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.objects.actor import current
 from clusterstate.objects.errors import Forbidden, NotFound, StatusError
+from scheduling.answers import advisor
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -65,6 +66,7 @@ def shown(view: View[Parameters]) -> View[Parameters]:
     ) -> HttpResponse:
         if not request.user.is_authenticated:
             return _to_sign_in(request)
+        advisor.asking(request.user.get_username())
         try:
             if not is_part(request):
                 request.META[_AS_OF] = str(changes.watermark())

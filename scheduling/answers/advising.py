@@ -36,6 +36,8 @@ _LONGEST_REST = 1.0
 _REST = 10.0
 _SHORTEST_REST = 0.05
 _RETRY_SECONDS = 0.2
+_MARGIN_SECONDS = 60.0
+"""A question that goes on for so much longer than it may comes to no end."""
 
 
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
@@ -45,10 +47,11 @@ def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.s
         django.db.Error: the database failed; the threads have ended.
     """
     presence = advisor.Presence()
+    turns = advisor.Turns(most=THREADS - 2)
     ended = threading.Event()
     threads = [
         threading.Thread(
-            target=_answer_all, args=(presence, number == 0, ended), name=f"advisor-{number}"
+            target=_answer_all, args=(presence, number, turns, ended), name=f"advisor-{number}"
         )
         for number in range(THREADS)
     ]
@@ -90,15 +93,24 @@ def _leave(presence: advisor.Presence) -> None:
         logger.debug("advisor_without_redis", error=str(error))
 
 
-def _answer_all(presence: advisor.Presence, only_short: bool, ended: threading.Event) -> None:  # noqa: FBT001
-    """Answer one question after the other until the advisor ends."""
-    queues = [advisor.SHORT] if only_short else [advisor.SHORT, advisor.LONG]
-    desk = advisor.Desk(presence.name, queues)
+def _answer_all(
+    presence: advisor.Presence, number: int, turns: advisor.Turns, ended: threading.Event
+) -> None:
+    """Answer one question after the other until the advisor ends.
+
+    The thread has a heartbeat of its own: an advisor that goes on following, while its threads are
+    at questions that come to no end, is replaced as well.
+    """
+    queues = [advisor.SHORT] if number == 0 else [advisor.SHORT, advisor.LONG]
+    desk = advisor.Desk(presence.name, queues, turns)
+    beats = f"{NAME}-{number}"
     while not ended.is_set():
+        heartbeats.beat(beats)
         try:
             taken = desk.take()
             if taken is not None:
                 id_, posed, seconds = taken
+                heartbeats.beat(beats, seconds + _MARGIN_SECONDS)
                 desk.give(id_, lambda: _answered(posed, seconds))  # noqa: B023  # called at once
         except (redis.RedisError, OSError) as error:
             logger.debug("advisor_without_redis", error=str(error))
@@ -106,7 +118,9 @@ def _answer_all(presence: advisor.Presence, only_short: bool, ended: threading.E
         except Exception:
             logger.exception("question_failed")
             ended.wait(_RETRY_SECONDS)
+    desk.done()
     connection.close()
+    heartbeats.rest(beats)
 
 
 def _answered(posed: advisor.Posed, seconds: float) -> bytes:

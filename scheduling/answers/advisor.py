@@ -4,10 +4,15 @@
 NumPy nor the engine. A question and its answer go through Redis::
 
     stowage:question:ID    the question: kept until its deadline, then nobody begins with it
-    stowage:questions      ids in the order asked; stowage:questions:long for those that take long
+    stowage:questions      ids in the order asked
+    stowage:questions:long who asked questions that take long, in the order of their turns
+    stowage:questions:of:WHO   the ids of these, in the order asked
     stowage:asked:ID       which advisor works on it
     stowage:answer:ID      the answer, a list of one entry, which the asker waits for
     stowage:advisor:NAME   an advisor's sign of life; stowage:advisors any advisor's
+
+Those who ask for what takes long take turns, and an advisor keeps a thread for the others: nobody
+waits for all that one user has asked (``asking``).
 
 Questions change nothing, so one that got lost is asked again: with an advisor that was killed while
 it worked on it (its sign of life ends), or with Redis that was emptied. After a second loss, after
@@ -25,7 +30,9 @@ A process that does not serve (``settings.SERVES``: a command, a test) answers i
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
@@ -33,6 +40,7 @@ import msgspec
 import redis
 from django.conf import settings
 
+from clusterstate.actions import transactions
 from clusterstate.objects.errors import (
     ServiceUnavailable,
     StatusError,
@@ -43,6 +51,7 @@ from scheduling.answers import registry
 SHORT: Final = "stowage:questions"
 LONG: Final = "stowage:questions:long"
 ANYBODY: Final = "stowage:advisors"
+_OF: Final = "stowage:questions:of:"
 _QUESTION: Final = "stowage:question:"
 _ASKED: Final = "stowage:asked:"
 _ANSWER: Final = "stowage:answer:"
@@ -50,10 +59,13 @@ _ADVISOR: Final = "stowage:advisor:"
 
 MOST_WAITING: Final = 1000
 """Questions that may wait in each list; who asks more is told to come again."""
+_LIST_SECONDS: Final = 300
+"""A list that nobody adds to is forgotten after so long: no question waits longer."""
 START_SECONDS: Final = 5.0
 """How long a question waits for an advisor to come: one that was killed is started again."""
 LOOK_SECONDS: Final = 0.5
 """How often an asker looks whether its question got lost."""
+_PASSED_SECONDS = 0.05
 _MARGIN_SECONDS = 2.0
 """An answer has this much longer than its working out to arrive."""
 _FINE, _WRONG = b"+", b"-"
@@ -81,6 +93,14 @@ class Posed(msgspec.Struct):
     document: msgspec.Raw
 
 
+_asker: ContextVar[str] = ContextVar("asker", default="")
+
+
+def asking(name: str) -> None:
+    """Say on whose behalf this thread asks from now on; who asks long questions takes turns."""
+    _asker.set(name)
+
+
 @cache
 def client() -> "redis.Redis":
     """Return this process's connections; each wait on them is shorter than ``socket_timeout``."""
@@ -105,6 +125,8 @@ def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
 
 def ask_text(name: str, document: object, *, deadline: float | None = None) -> bytes:
     """Return the answer as JSON text; otherwise as ``ask``."""
+    if transactions.is_rehearsal():
+        raise RuntimeError("who asks must not keep a dry run's transaction open meanwhile")
     question = registry.QUESTIONS[name]
     seconds = question.seconds if deadline is None else min(deadline, question.seconds)
     until = time.monotonic() + seconds
@@ -123,21 +145,25 @@ class _Asking:
     """One question until its answer is there, or its time is over."""
 
     def __init__(self, queue: str, posed: bytes, until: float) -> None:
-        self._queue, self._posed, self._until = queue, posed, until
+        self._asker = _asker.get() if queue == LONG else ""
+        self._queue = _OF + self._asker if queue == LONG else queue
+        self._takes_turns = queue == LONG
+        self._posed, self._until = posed, until
         self._id = ""
         self._lost = 0
 
     def run(self) -> bytes:
-        began = time.monotonic()
-        advised = self._pose()
+        alone_since = None if self._pose() else time.monotonic()
         while (left := self._until + _MARGIN_SECONDS - time.monotonic()) > 0:
             # The server looks at such time-outs ten times a second; an answer comes at once.
             got: Any = client().blpop([_ANSWER + self._id], min(max(left, 0.05), LOOK_SECONDS))
             if got is not None:
                 return _read(got[1])
-            if not advised and time.monotonic() - began >= START_SECONDS:
-                advised = bool(client().exists(ANYBODY))
-                if not advised:
+            if client().exists(ANYBODY):
+                alone_since = None
+            else:
+                alone_since = alone_since or time.monotonic()
+                if time.monotonic() - alone_since >= START_SECONDS:
                     self._take_back()
                     raise ServiceUnavailable(NO_ADVISOR, {"retryAfterSeconds": 5})
             if self._is_lost():
@@ -156,7 +182,10 @@ class _Asking:
         pipeline.set(_QUESTION + self._id, self._posed, px=left)
         pipeline.rpush(self._queue, self._id)
         pipeline.exists(ANYBODY)
-        _, waiting, advised = pipeline.execute()
+        pipeline.expire(self._queue, _LIST_SECONDS)
+        if self._takes_turns:
+            wait_for_turn(pipeline, self._asker)
+        _, waiting, advised, *_ = pipeline.execute()
         if waiting > MOST_WAITING:
             self._take_back()
             raise TooManyRequests(
@@ -182,8 +211,19 @@ class _Asking:
         # An advisor that took it in between has said so by now, or answered already.
         pipeline.get(_ASKED + self._id)
         pipeline.exists(_ANSWER + self._id)
-        place, asked, answered = pipeline.execute()
+        if self._takes_turns:
+            pipeline.lpos(LONG, self._asker)
+        place, asked, answered, *turn = pipeline.execute()
+        if place is not None and turn == [None]:  # an advisor was killed between two of its turns
+            wait_for_turn(client(), self._asker)
         return place is None and asked is None and not answered
+
+
+def wait_for_turn(at: "redis.Redis", asker: str) -> None:
+    """Give an asker the last place among those who take turns; each has one."""
+    at.lrem(LONG, 0, asker)
+    at.rpush(LONG, asker)
+    at.expire(LONG, _LIST_SECONDS)
 
 
 def _read(answer: bytes) -> bytes:
@@ -214,11 +254,37 @@ def _error(failure: _Failure) -> StatusError:
 # --- the advisor's side --------------------------------------------------------------------------
 
 
+class Turns:
+    """Whose long questions an advisor's threads work on; one more of a name may be refused."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def begin(self, asker: str) -> bool:
+        """Count a question; False where as many as may be are worked on for this asker."""
+        with self._lock:
+            if self._running[asker] >= self._most:
+                return False
+            self._running[asker] += 1
+            return True
+
+    def end(self, asker: str) -> None:
+        """Count it no more."""
+        with self._lock:
+            self._running[asker] -= 1
+            if not self._running[asker]:
+                del self._running[asker]
+
+
 class Desk:
     """Where one thread of an advisor takes questions and leaves answers."""
 
-    def __init__(self, advisor: str, queues: "list[str]") -> None:
+    def __init__(self, advisor: str, queues: "list[str]", turns: Turns | None = None) -> None:
         self._advisor, self._queues = advisor, queues
+        self._turns = turns or Turns(most=1)
+        self._asker: str | None = None
 
     def take(self) -> "tuple[str, Posed, float] | None":
         """Return id, question and seconds left; ``None`` after a while without one.
@@ -226,10 +292,13 @@ class Desk:
         Raises:
             redis.RedisError: Redis does not answer.
         """
+        self.done()
         got: Any = client().blpop(self._queues, LOOK_SECONDS)
         if got is None:
             return None
-        id_ = got[1].decode()
+        id_ = self._of(got[1].decode()) if got[0] == LONG.encode() else got[1].decode()
+        if not id_:
+            return None
         pipeline = client().pipeline(transaction=False)
         pipeline.get(_QUESTION + id_)
         pipeline.pttl(_QUESTION + id_)
@@ -239,6 +308,30 @@ class Desk:
             client().delete(_ASKED + id_)
             return None
         return id_, msgspec.json.decode(posed, type=Posed), left / 1000
+
+    def _of(self, asker: str) -> str:
+        """Return the first question of the asker whose turn it is, empty where none is to be taken.
+
+        Whoever has more waits for the next turn behind all others.
+        """
+        if not self._turns.begin(asker):
+            wait_for_turn(client(), asker)
+            time.sleep(_PASSED_SECONDS)  # where only this one asks, the look would be in vain
+            return ""
+        self._asker = asker
+        pipeline = client().pipeline(transaction=False)
+        pipeline.lpop(_OF + asker)
+        pipeline.llen(_OF + asker)
+        id_, more = pipeline.execute()
+        if more:
+            wait_for_turn(client(), asker)
+        return "" if id_ is None else id_.decode()
+
+    def done(self) -> None:
+        """Say that the question that was taken is worked on no more."""
+        if self._asker is not None:
+            self._turns.end(self._asker)
+            self._asker = None
 
     def give(self, id_: str, make: Callable[[], bytes]) -> None:
         """Leave the answer that ``make`` returns, or the error that it raises, for the asker.

@@ -29,6 +29,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 QUESTIONS: Final[Mapping[str, Question]] = {
+    "placement": Question("scheduling.answers.questions:simulate", seconds=20.0),
     "simulation": Question("scheduling.answers.questions:simulate", long=True),
     "headroom": Question("scheduling.answers.questions:headroom", long=True),
     "room": Question("scheduling.answers.room_left:room_left", seconds=20.0),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from django.db import connection
 
-from clusterstate.actions import objects
+from clusterstate.actions import objects, transactions
 from clusterstate.objects.errors import (
     Invalid,
     NotFound,
@@ -199,6 +199,66 @@ def test_short_questions_go_before_long_ones():
     advisor._Asking(advisor.LONG, posed, end)._pose()
     advisor._Asking(advisor.SHORT, short, end)._pose()
     assert [take()[2], take()[2]] == ["landings", "simulation"]
+
+
+def test_those_who_ask_long_questions_take_turns():
+    posed = msgspec.json.encode({"name": "plan", "document": {}})
+    end = time.monotonic() + 60
+    asked = {}
+    for asker in ("anna", "anna", "anna", "bob", "anna", "bob"):
+        advisor.asking(asker)
+        question = advisor._Asking(advisor.LONG, posed, end)
+        question._pose()
+        asked[question._id] = asker
+    assert [asked[take()[1]] for _ in range(6)] == ["anna", "bob", "anna", "bob", "anna", "anna"]
+
+
+def test_an_advisor_keeps_a_thread_for_others_than_one_who_asks_much():
+    posed = msgspec.json.encode({"name": "plan", "document": {}})
+    end = time.monotonic() + 60
+    for asker in ("anna", "anna", "anna", "bob"):
+        advisor.asking(asker)
+        advisor._Asking(advisor.LONG, posed, end)._pose()
+    turns = advisor.Turns(most=2)
+    desks = [advisor.Desk("one", [advisor.LONG], turns) for _ in range(4)]
+
+    def of_whom(desk):
+        while desk.take() is None:
+            pass
+        return desk._asker
+
+    assert [of_whom(one) for one in desks[:3]] == ["anna", "bob", "anna"]
+    assert desks[3].take() is None, "anna has two already"
+    desks[0].done()
+    assert of_whom(desks[3]) == "anna"
+
+
+def test_a_turn_that_a_killed_advisor_had_taken_comes_again(asking, redis_client):
+    alive = advisor.Presence(seconds=60)
+    alive.tell()
+    answer = asking(advisor.ask, "plan", {})
+    until(lambda: redis_client.llen(advisor.LONG) == 1, what="the question")
+    redis_client.delete(advisor.LONG)  # killed when it had taken the turn and not the question
+    desk, id_, _ = take(presence=alive)
+    desk.give(id_, lambda: b"[4]")
+    assert answer.result(20) == [4]
+
+
+def test_who_lost_an_advisor_waits_no_longer_for_another_than_at_first(monkeypatch, asking):
+    monkeypatch.setattr(advisor, "START_SECONDS", 0.5)
+    advisor.Presence(seconds=0.5).tell()
+    answer = asking(advisor.ask, "landings", [], deadline=20)
+    take()  # it is stopped with the question in its hands, and nobody replaces it
+    began = time.monotonic()
+    with pytest.raises(ServiceUnavailable, match="no advisor is running"):
+        answer.result(20)
+    assert time.monotonic() - began < 8
+
+
+def test_nobody_waits_for_an_advisor_in_a_dry_runs_transaction(db):
+    """All followers of the change log would wait as long."""
+    with transactions.rehearsal(), pytest.raises(RuntimeError, match="dry run"):
+        advisor.ask("landings", [])
 
 
 def test_too_many_questions_are_refused(monkeypatch, redis_client):

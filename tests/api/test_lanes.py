@@ -50,6 +50,22 @@ def running(scenario, *, threads, limit, **options):
     return asyncio.run(main())
 
 
+def test_where_pieces_take_long_a_flow_that_is_alone_leaves_room():
+    async def scenario(lane, served):
+        flood = many(lane, "flood", 8)
+        await served.reach(2)
+        await asyncio.sleep(0.05)
+        assert len(served.batches) == 2
+        other = asyncio.ensure_future(lane.run("o", "other"))
+        await served.reach(3)
+        assert served.batches[2] == ["o"]
+        served.go.release(100)
+        assert await other == "O"
+        assert await asyncio.gather(*flood) == ["F"] * 8
+
+    running(scenario, threads=4, limit=1, keeps_room=True)
+
+
 def test_flows_take_turns_on_one_thread():
     async def scenario(lane, served):
         flood = [asyncio.ensure_future(lane.run("f", "flood")) for _ in range(50)]
