@@ -362,8 +362,7 @@ class Application:
         client = scope.get("client")
         address = f"@{client[0] if client else ''}"
         if route.is_page:
-            cookie = raw_header(scope, b"cookie")
-            flow = self._sessions.flow(cookie) or address
+            flow = self._sessions.flow(scope) or address
             # A stranger logs in; that takes a few words.
             return Caller(None, flow, SMALL_BYTES if flow == address else MAX_OBJECT_BYTES)
         if not route.is_api:

@@ -196,7 +196,7 @@ for _signal, _receiver in _receivers.values():
 
 
 _LOOPBACK = ("localhost", "127.", "[::1]")
-_HOST_ONLY = "__Host-"
+HOST_ONLY = "__Host-"
 
 
 class SecureTransport(MiddlewareMixin):
@@ -211,7 +211,7 @@ class SecureTransport(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> None:
         """Find the cookies of this transport under the names that Django knows."""
         for name in (settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME):
-            mine = request.COOKIES.pop(_HOST_ONLY + name, None)
+            mine = request.COOKIES.pop(HOST_ONLY + name, None)
             if request.is_secure():
                 request.COOKIES.pop(name, None)
                 if mine is not None:
@@ -227,8 +227,8 @@ class SecureTransport(MiddlewareMixin):
             cookie = response.cookies.pop(name)
             cookie["secure"] = True
             cookie["path"] = "/"
-            cookie.set(_HOST_ONLY + name, cookie.value, cookie.coded_value)
-            response.cookies[_HOST_ONLY + name] = cookie
+            cookie.set(HOST_ONLY + name, cookie.value, cookie.coded_value)
+            response.cookies[HOST_ONLY + name] = cookie
         host = request.META.get("HTTP_HOST", "")
         if settings.HSTS_SECONDS and not host.startswith(_LOOPBACK):
             response.headers["Strict-Transport-Security"] = f"max-age={settings.HSTS_SECONDS}"

@@ -23,6 +23,7 @@ import asyncio
 import threading
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
@@ -58,9 +59,10 @@ _KEPT: Final = 50_000
 _READ: Final = 2000
 _POLL_SECONDS: Final = 0.5
 MOST_OPEN: Final = 1000
+MOST_OF_ONE: Final = 100
+"""Pages that one person may have open: nobody takes the room of all others."""
 
 
-_HOST_ONLY: Final = "__Host-"
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -132,12 +134,18 @@ class _Follower:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: asyncio.Event | None = None
         self._open = 0
+        self.of_persons: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
         self._counting = threading.Lock()
         self._anew = threading.Event()
 
-    def enter(self) -> None:
-        """Count one more page."""
+    def is_full(self, person: str) -> bool:
+        """Return whether no more pages may be open, at all or for this person."""
+        return self._open >= MOST_OPEN or self.of_persons[person] >= MOST_OF_ONE
+
+    def enter(self, person: str) -> None:
+        """Count one more page of a person."""
+        self.of_persons[person] += 1
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._news, self.tape = loop, asyncio.Event(), Tape()
@@ -148,8 +156,10 @@ class _Follower:
                 self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
                 self._thread.start()
 
-    def leave(self) -> None:
+    def leave(self, person: str) -> None:
         """Count one page less; the last one ends the reading."""
+        self.of_persons[person] -= 1
+        self.of_persons += Counter()  # who has none is forgotten
         with self._counting:
             self._open -= 1
 
@@ -216,6 +226,10 @@ class _Follower:
                         connection.close()
                     time.sleep(0.2)
                     continue
+                except Exception:  # the thread lives on: all open pages wait for it
+                    logger.exception("console_stream_failed")
+                    time.sleep(0.2)
+                    continue
                 time.sleep(0.02)  # what comes together is read together
                 commits.wait(_POLL_SECONDS)
         connection.close()
@@ -266,7 +280,7 @@ async def _look(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Pers
 
 
 def _session_key(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> str:
-    name = (_HOST_ONLY if secure else "") + settings.SESSION_COOKIE_NAME
+    name = (middleware.HOST_ONLY if secure else "") + settings.SESSION_COOKIE_NAME
     for header, value in headers:
         if header == b"cookie":
             cookies: SimpleCookie = SimpleCookie()
@@ -282,20 +296,20 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> int:
     secure = scope.get("scheme") == "https"
     headers = list(scope["headers"])
     person = await _look(headers, secure=secure)
-    status = 401 if person is None else 503 if _follower._open >= MOST_OPEN else 200
+    status = 401 if person is None else 503 if _follower.is_full(person.name) else 200
     if person is None or status != 200:
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
         return status
     gone = asyncio.ensure_future(_gone(receive))
-    _follower.enter()
+    _follower.enter(person.name)
     try:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await _tell(person, cursor_of(scope), headers, secure=secure, send=send, gone=gone)
         if not gone.done():
             await send({"type": "http.response.body", "body": b""})
     finally:
-        _follower.leave()
+        _follower.leave(person.name)
         gone.cancel()
     return status
 

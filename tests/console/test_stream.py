@@ -78,16 +78,16 @@ def test_a_page_that_opens_while_the_reading_ends_has_a_reader(
     async def pages() -> bool:
         follower = stream._Follower()
         before = {*threading.enumerate()}
-        follower.enter()
-        follower.leave()
+        follower.enter("anna")
+        follower.leave("anna")
         first = next(one for one in threading.enumerate() if one not in before)
         assert await asyncio.to_thread(ending.wait, 30)
-        follower.enter()  # a link was followed: one page is gone, the next is here
+        follower.enter("anna")  # a link was followed: one page is gone, the next is here
         go_on.set()
         await asyncio.to_thread(first.join, 30)
         second = follower._thread
         found = second is not None and second.is_alive()
-        follower.leave()
+        follower.leave("anna")
         if second is not None:
             await asyncio.to_thread(second.join, 30)
         return found
