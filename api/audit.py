@@ -28,7 +28,6 @@ from typing import Any, Final
 import msgspec
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
 from django.db import connection
 
 from api import audit_file, connections
@@ -36,6 +35,7 @@ from api.audit_events import LARGEST_BODY, Entry, line_of
 from api.scopes import Scope, Send
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.actions import audit_log
+from clusterstate.actions.aside import is_an_objects_fault
 from clusterstate.actions.audit_log import Line
 from clusterstate.admission.request import User
 from clusterstate.metrics import audit as metrics
@@ -119,7 +119,10 @@ class _Log:
         while not self._ending:
             self._wake.wait(_EVERY_SECONDS)
             self._wake.clear()
-            self.flush()
+            try:
+                self.flush()
+            except Exception:  # the thread lives on: nobody else writes what waits
+                logger.exception("audit_not_written")
         self.flush()
         connection.close()
 
@@ -157,17 +160,29 @@ class _Log:
             self._complain("audit_file_failed", error)
 
     def _write(self) -> bool:
-        """Write the lines to the table; False when that has to be tried again later."""
-        if not self._lines:
-            return True
-        try:
-            with connections.used():
-                audit_log.append(self._lines)
-        except DatabaseError as error:
-            self._complain("audit_table_failed", error)
-            return False
-        metrics.written.of("table").add(len(self._lines))
-        self._lines = []
+        """Write the lines to the table; False when that has to be tried again later.
+
+        A line that the table does not take is left out: it must not keep all later ones out.
+        """
+        some = len(self._lines)
+        while self._lines:
+            tried = self._lines[:some]
+            try:
+                with connections.used():
+                    audit_log.append(tried)
+            except Exception as error:
+                if not is_an_objects_fault(error):
+                    self._complain("audit_table_failed", error)
+                    return False
+                if len(tried) > 1:
+                    some = len(tried) // 2
+                    continue
+                logger.exception("audit_line_failed", audit_id=str(tried[0].audit_id))
+                metrics.dropped.of("error").add()
+            else:
+                metrics.written.of("table").add(len(tried))
+            del self._lines[: len(tried)]
+            some = 2 * some
         return True
 
     def _complain(self, what: str, error: Exception) -> None:

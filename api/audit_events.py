@@ -31,6 +31,8 @@ from clusterstate.objects.protobuf_meta import metadata_of
 
 LARGEST_BODY: Final = 256 << 10
 """Larger bodies are left out of a line, which says so."""
+_SEARCHED: Final = 512
+"""Characters of a name that can be searched for; none that exists has more."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -201,14 +203,19 @@ def line_of(entry: Entry) -> Line:
     return Line(
         at=datetime.fromtimestamp(entry.at, UTC),
         audit_id=uuid.UUID(entry.id),
-        username=who.name if who is not None else "",
+        username=_searched(who.name if who is not None else ""),
         verb=wanted.verb,
-        resource=wanted.resource,
-        namespace=wanted.namespace,
-        name=name,
+        resource=_searched(wanted.resource),
+        namespace=_searched(wanted.namespace),
+        name=_searched(name),
         code=entry.code,
         text=_encode(event).decode(),
     )
+
+
+def _searched(text: str) -> str:
+    """Return a text as a column holds it: strangers' paths hold anything. The line has it whole."""
+    return text[:_SEARCHED].replace("\0", "\ufffd")
 
 
 def _answer_of(entry: Entry) -> _Answer:

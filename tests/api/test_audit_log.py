@@ -9,12 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 
 from api import audit, audit_file
 from clusterstate import sql
 from clusterstate.actions import audit_log
+from clusterstate.metrics import audit as metrics
 from clusterstate.objects import audit_policy
 from clusterstate.queries.audit_log import Search, search
 from tests.api.conftest import Api, make_token
@@ -250,6 +252,38 @@ def test_old_lines_go_and_the_rest_is_still_a_chain(settings: Any) -> None:
 
 
 @pytest.mark.real_clock  # a file's age is the kernel's word
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/a%00b/pods", f"/apis/x/v1/{'%C3%A9' * 5000}"])
+def test_no_stranger_keeps_the_lines_of_others_out(server: Server, api: Api, path: str) -> None:
+    """What a path holds may be anything, and a table does not take everything."""
+    assert server.ask("POST", path)[0] in (400, 401)
+    assert server.ask("POST", PODS, api.token, pod("p"), content_type="application/json")[0] == 201
+    assert [one["objectRef"]["name"] for one in lines(code=201)] == ["p"]
+    assert len(lines(code=400)) + len(lines(code=401)) == 1
+
+
+def test_a_line_that_the_table_refuses_is_left_out_and_counted(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit.log.flush()
+    made = audit.line_of
+
+    def spoilt(entry: Any) -> audit_log.Line:
+        line = made(entry)
+        refused = line.name in ("p2", "p5")
+        return msgspec.structs.replace(line, username="\0") if refused else line
+
+    monkeypatch.setattr(audit, "line_of", spoilt)
+    metrics.dropped.of("error").take()
+    for number in range(7):
+        body = pod(f"p{number}")
+        assert server.ask("POST", PODS, api.token, body, content_type="application/json")[0] == 201
+    written = [one["objectRef"]["name"] for one in lines(code=201)]
+    assert written == ["p6", "p4", "p3", "p1", "p0"]
+    counted = metrics.dropped.of("error").take()
+    assert counted is not None
+    assert counted.figures == [2]
+
+
 def test_the_file_is_private_and_rotated_by_size_and_age(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     file = audit_file.File(path, most_bytes=200, days=1, files=2)
