@@ -402,6 +402,10 @@ class Hub:
                     connection.close()
                 time.sleep(0.2)
                 continue
+            except Exception:  # the thread lives on: all watches of this process wait for it
+                logger.exception("watch_reader_failed")
+                time.sleep(0.2)
+                continue
             if more:
                 continue
             # A single commit is seen at once; of a stream of them, many by one read.
@@ -443,6 +447,8 @@ class Hub:
                             self._wake.set()
             except (redis.RedisError, OSError):
                 pass
+            except Exception:  # as above; the poll is quicker meanwhile
+                logger.exception("watch_listener_failed")
             self._listening = False
             self._wake.set()
             if not self._closed:

@@ -19,7 +19,7 @@ holds stands by and asks for it again and again.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -293,23 +293,39 @@ _CLASSES_EVERY: Final = 10
 """Minutes between two looks for scheduling classes that nothing uses."""
 
 
+_DROPPED: Final[Sequence[Callable[..., object]]] = (
+    history.trim,
+    past.trim,
+    decisions.trim,
+    housekeeping.drop_old_access,
+    plans.trim,
+    audit_log.trim,
+    webhooks.trim,
+    housekeeping.drop_old_actors,
+    housekeeping.drop_leftovers,
+)
+
+
 def trim() -> None:
     """Drop changes, documents, events, decisions and the past that are older than what is kept.
 
-    And the memory that a burst left in this process.
+    And the memory that a burst left in this process. One table that cannot be trimmed does not let
+    the others grow; its error is raised at the end.
     """
-    history.trim(now=steady_clock.now())
-    past.trim(now=steady_clock.now())
-    decisions.trim(now=steady_clock.now())
-    housekeeping.drop_old_access(now=steady_clock.now())
-    plans.trim(now=steady_clock.now())
-    audit_log.trim(now=steady_clock.now())
-    webhooks.trim(now=steady_clock.now())
-    housekeeping.drop_old_actors(now=steady_clock.now())
-    housekeeping.drop_leftovers(now=steady_clock.now())
+    failed: list[Exception] = []
+    for drop in _DROPPED:
+        try:
+            drop(now=steady_clock.now())
+        except _AWAY:
+            raise  # the others would fail, too
+        except Exception as error:
+            logger.exception("trim_failed", what=f"{drop.__module__}.{drop.__name__}")
+            failed.append(error)
     if steady_clock.now().minute % _CLASSES_EVERY == 0:  # it reads all decisions
         housekeeping.drop_unused_classes()
     collector.give_back()
+    if failed:
+        raise failed[0]
 
 
 # --- the loops of this process -------------------------------------------------------------------
