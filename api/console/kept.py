@@ -52,7 +52,8 @@ class _Keeper:
     """The nodes of this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Who reads may notice that the rows are another history's, and forget, on the same thread.
+        self._lock = threading.RLock()
         self._by_name: dict[str, FleetNode] = {}
         self._touched: dict[str, int] = {}
         self._gone: deque[tuple[int, str]] = deque(maxlen=_GONE_KEPT)

@@ -3,6 +3,8 @@
 import pytest
 
 from clusterstate import memory, sql
+from scheduling.answers import registry
+from tests.admin.conftest import person
 from tests.controllers.support import after, make_node, make_pod, set_taints, taint, tolerates
 from tests.followers import everybody
 
@@ -39,3 +41,32 @@ def test_followers_bear_that_memories_are_emptied_after_any_question(monkeypatch
     assert place > 50
     left = sql.fetch("SELECT DISTINCT node_name FROM pod WHERE deletion_at IS NULL")
     assert left == [("n2",)]
+
+
+@pytest.mark.timeout(60)
+def test_pages_and_answers_bear_that_memories_are_emptied_after_every_question(monkeypatch):
+    """By the very thread that asks, which notices that the rows are another history's."""
+    client = person("anna", superuser=True)
+    for name in ("n1", "n2"):
+        make_node(name)
+    make_pod("p1", "n1")
+    make_pod("p2")
+    for name in ("fetch", "fetch_one", "fetch_together"):
+        ask = getattr(sql, name)
+
+        def emptied(*parameters, ask=ask, **named):
+            found = ask(*parameters, **named)
+            memory.forget()
+            return found
+
+        monkeypatch.setattr(sql, name, emptied)
+    for path in ("", "nodes/", "nodes/n1/", "pods/", "waiting/", "evictions/", "find?q=n"):
+        for _ in range(2):
+            assert client.get(f"/console/{path}").status_code == 200
+    for question, document in (
+        ("room", {}),
+        ("waiting-groups", {}),
+        ("why", {"namespace": "default", "name": "p2"}),
+        ("simulation", {"spec": {"base": "live", "pods": []}}),
+    ):
+        assert registry.answer(question, document)
