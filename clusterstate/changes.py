@@ -195,7 +195,7 @@ SELECT (SELECT trimmed_revision FROM history WHERE id = 1), {_SELECTED},
 FROM (SELECT 1) one
 LEFT JOIN (SELECT {_COLUMNS} FROM change
            WHERE revision > (SELECT %s::bigint) AND revision <= {until}
-             AND (%s OR kind = ANY(%s))
+             AND kind = ANY(%s)
            ORDER BY revision LIMIT %s) c ON true
 LEFT JOIN document d ON d.id = c.document_id AND c.kind = ANY(%s)
 LEFT JOIN document p ON p.id = c.previous_document_id AND c.kind = ANY(%s)
@@ -326,7 +326,8 @@ def read_since(
 
     ``mark`` is a watermark that the caller knows already, to read up to and not further; ``None``
     asks for the present one in the same round trip. ``kinds`` restricts to some kinds (``None``:
-    all). ``documents`` names the kinds whose document text is read along, ``previous`` those whose
+    all that this code knows; a newer version beside it, during an upgrade, may write others).
+    ``documents`` names the kinds whose document text is read along, ``previous`` those whose
     earlier text is (``None``: all kinds). An earlier text that equals the current one is not
     repeated: ``previous_document_id == document_id`` tells.
 
@@ -335,7 +336,6 @@ def read_since(
             cursor by this history; list again.
     """
     wanted = (
-        kinds is None,
         sql.Int4s(_codes(kinds)),
         limit,
         sql.Int4s(_codes(documents)),

@@ -119,6 +119,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
             for kind, namespace, name, verb, terminating, text in sql.fetch(
                 _OBJECTS, (*window, skipped)
             )
+            if kind in NAMES  # of a newer version beside this one
         ],
         _dependent_pods(sql.fetch(_NEW_OWNERS, window)),
         gone,

@@ -32,6 +32,7 @@ from tests.clusterstate.support import (
     replay,
 )
 from tests.creating import create_pod
+from tests.followers import everybody
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,6 +61,27 @@ def test_a_gap_in_the_revisions_is_crossed_at_once() -> None:
     owners = dependents.news(cursor, pod_owners=[], limit=10)
     assert owners is not None
     assert owners.cursor == mark
+
+
+def test_a_kind_that_only_a_newer_version_knows_stops_no_follower() -> None:
+    """During an upgrade the old processes read what the new ones write."""
+    cursor = changes.watermark()
+    sql.run(
+        f"{changes.WITH_GATE}, n AS MATERIALIZED (SELECT {changes.NEXT} AS revision FROM gate"
+        " WHERE opened = 1) INSERT INTO change (revision, at, kind, verb, object_id, namespace,"
+        " name, actor_id) SELECT revision, now(), 32000, 1, 7, '', 'x',"
+        " (SELECT actor_id FROM gate) FROM n",
+        actors.gate(),
+    )
+    create_node("after")
+    read = changes.read_since(cursor)
+    assert [one.name for one in read.items] == ["after"]
+    assert read.cursor == changes.watermark()
+    owners = dependents.news(cursor, pod_owners=[], limit=10)
+    assert owners is not None
+    assert owners.cursor == read.cursor
+    everybody.follow(NOW)
+    assert everybody.set_aside() == []
 
 
 def test_a_window_ends_with_a_change_when_there_are_many() -> None:

@@ -95,6 +95,15 @@ def test_a_page_that_opens_while_the_reading_ends_has_a_reader(
     assert asyncio.run(pages())
 
 
+def test_nobody_takes_the_room_of_all_others() -> None:
+    follower = stream._Follower()
+    follower.of_persons["anna"] = stream.MOST_OF_ONE
+    assert follower.is_full("anna")
+    assert not follower.is_full("bob")
+    follower.leave("anna")
+    assert not follower.is_full("anna")
+
+
 def test_a_page_is_told_of_what_changed_since_it_was_read(operator: Client) -> None:
     page = text(operator.get("/console/nodes/"))
     asked = f"after={changes.watermark()}"
