@@ -147,7 +147,7 @@ def events_of(items: Sequence[Change]) -> list[Event]:
     return found
 
 
-def _digested(items: Sequence[Change]) -> list[Event]:
+def digested(items: Sequence[Change]) -> list[Event]:
     """Return the events of changes, but for an object that none can be made of.
 
     Such an object is set aside: its event is left out, and everybody else's watches go on.
@@ -390,7 +390,7 @@ class Hub:
                     )
                     more = read.more
                     if read.cursor != position or self._pending(wanted[0]):
-                        found = _digested(read.items)
+                        found = digested(read.items)
                         self._hand_over(wanted, position, found, read.cursor)
                     position = read.cursor
             except Expired:

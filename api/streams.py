@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from api import connections, errors, wire
-from api.hub import Event, events_of, hub
+from api.hub import Event, digested, hub
 from api.scopes import CONNECTION, Scope, Send
 from api.watch import AT_ONCE, CATCH_UP_LIMIT, SLOW_SECONDS, Client, OnThread, wait
 from clusterstate import changes
@@ -125,7 +125,7 @@ def _from_log(
     found = changes.read_since(
         cursor, kinds=kinds, documents=kinds, previous=selecting, limit=CATCH_UP_LIMIT
     )
-    return events_of(found.items), found.cursor
+    return digested(found.items), found.cursor
 
 
 def latest(events: Sequence[Event]) -> list[Event]:

@@ -19,7 +19,7 @@ from api import (
     routes,
     wire,
 )
-from api.hub import Event, events_of, hub
+from api.hub import Event, digested, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
 from api.scopes import Receive, Scope, Send, header, parameters
@@ -87,7 +87,7 @@ def _read(target: Target) -> tuple[bytes, int, bool]:
 def _catch_up(target: Target, cursor: int) -> tuple[list[Event], int]:
     name = target.kind.name
     found = changes.read_since(cursor, kinds={name}, documents={name})
-    return events_of(found.items), found.cursor
+    return digested(found.items), found.cursor
 
 
 async def _decided(target: Target, seconds: float, client: Client, on_thread: OnThread) -> bytes:

@@ -32,7 +32,7 @@ from api import (
     tables,
     wire,
 )
-from api.hub import Event, events_of, hub
+from api.hub import Event, digested, hub
 from api.impersonation import claim_of_headers
 from api.routes import Target
 from api.scopes import CONNECTION, Receive, Scope, Send, header, parameters
@@ -421,7 +421,7 @@ def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
         previous={name} if request.selects else (),
         limit=CATCH_UP_LIMIT,
     )
-    return events_of(found.items), found.cursor
+    return digested(found.items), found.cursor
 
 
 class Watch:

@@ -236,17 +236,28 @@ class _Duty:
 
 
 def _remember(loop: Loop) -> None:
-    """Pack the past and seal decisions, with a fifth of one processor at most."""
+    """Pack the past and seal decisions, with a fifth of one processor at most; each by itself."""
     while not loop.stopping():
         loop.busy()
         started = time.monotonic()
-        done = seals.seal()
-        if past.is_kept():
-            done += past.pack(now=steady_clock.now()).changes
+        done = 0
+        for keep in (seals.seal, _pack):
+            try:
+                done += keep()
+            except _AWAY:
+                raise  # the other would fail, too
+            except Exception:
+                logger.exception("past_not_kept", what=keep.__module__)
+                _hang_up()
         rest = _REST * (time.monotonic() - started) if done else _NOTHING_TO_KEEP_SECONDS
         rest = max(rest, _LOOK_SECONDS)
         heartbeats.beat(loop.name, rest + _ATTEMPT_SECONDS)
         loop.pause(rest)
+
+
+def _pack() -> int:
+    """Pack the next chunk of the past, if it is kept; return how many changes that were."""
+    return past.pack(now=steady_clock.now()).changes if past.is_kept() else 0
 
 
 def _bind(loop: Loop, threads: ThreadPoolExecutor) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clusterstate import sql, steady_clock
+from clusterstate import changes, sql, steady_clock
 from clusterstate.actions import history, objects, webhooks
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.objects.actor import KUBE_SCHEDULER, acting
@@ -22,6 +22,7 @@ from clusterstate.queries import webhooks as queries
 from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.webhooks import client, delivery
 from tests.clock import NOW
+from tests.followers.test_aside import kept, spoil
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -348,6 +349,22 @@ def test_every_part_of_a_delivery_is_under_the_one_time_limit(
         server.close()
     assert (answer.code, answer.error) == (0, "no answer in time")
     assert answer.seconds < 5
+
+
+def test_an_object_of_which_no_event_can_be_made_keeps_no_other_event_back(
+    hook: Any, receiver: Receiver
+) -> None:
+    number = hook(types=["change"], kinds=["Pod"])
+    for name in ("a", "bad", "c"):
+        bound(name)
+    spoil("Pod", "bad", "\x01", "")
+    let_time_pass(number)
+    delivery.deliver(number)
+    assert {"default/a", "default/c"} <= set(receiver.subjects())
+    assert kept(delivery.NAME) == [("Pod", "bad")]
+    found = queries.by_id(number)
+    assert found is not None
+    assert found.cursor >= changes.watermark() - 10
 
 
 def test_what_the_log_lost_is_counted_and_the_rest_is_delivered(

@@ -4,7 +4,7 @@ import pytest
 from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
-from api import health, metrics
+from api import health, metrics, streams
 from clusterstate import aside as reads
 from clusterstate import changes, memory, sql
 from clusterstate.actions import aside, controller_state, objects
@@ -271,6 +271,17 @@ def test_a_follower_to_whom_nothing_of_note_happens_does_not_seem_to_lag() -> No
     assert controller_state.cursor("evictions") < changes.watermark()
     timers.follow(after(12))
     assert controller_state.cursor("evictions") == changes.watermark()
+
+
+def test_who_catches_up_from_the_log_goes_on_without_what_cannot_be_read() -> None:
+    """A watch or a stream that begins in the past, and would begin there again and again."""
+    cursor = changes.watermark()
+    for name in ("a", "bad", "c"):
+        make_pod(name)
+    spoil("Pod", "bad", "\x01", "")
+    events, _ = streams._from_log(frozenset({"Pod"}), frozenset(), cursor)
+    assert [one.new["metadata"]["name"] for one in events] == ["a", "c"]
+    assert kept("watch") == [("Pod", "bad")]
 
 
 def test_the_manager_sweeps_what_changed() -> None:

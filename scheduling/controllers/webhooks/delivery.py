@@ -2,16 +2,18 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final
 
 import msgspec
 import structlog
 
 from clusterstate import changes, lineage, locks, steady_clock
+from clusterstate.actions import aside
 from clusterstate.actions import webhooks as actions
+from clusterstate.actions.aside import Which
 from clusterstate.actions.webhooks import Try
 from clusterstate.changes import Change
 from clusterstate.objects import labels
@@ -27,6 +29,8 @@ from scheduling.controllers.webhooks import client
 
 logger = structlog.get_logger(__name__)
 
+NAME: Final = "webhooks"
+"""Who has set an object aside of which no event can be made: the others are told all the same."""
 LONGEST: Final = 10.0
 """Seconds after which others have a turn."""
 _READ: Final = 500
@@ -144,8 +148,15 @@ def _some(one: Webhook, now: datetime) -> int | None:
     except Expired:
         return _gap(one, now)
     source = notices.source_of(lineage.identity()["uid"])
+    parts = aside.each(
+        NAME,
+        read.items,
+        lambda items: [wanted.told(item) for item in items],
+        which=lambda item: Which(item.kind, item.object_id),
+        now=now,
+    )
     sent = 0
-    waiting = deque(_batches(wanted, read.items, int(one.spec.get("maxBatch") or 1)))
+    waiting = deque(_batches(chain.from_iterable(parts), int(one.spec.get("maxBatch") or 1)))
     while waiting:
         told = waiting.popleft()
         answer = _send(one, told, source)
@@ -183,15 +194,14 @@ def _by_change(told: Sequence[Notice]) -> Iterator[list[Notice]]:
         yield list(group)
 
 
-def _batches(wanted: Wanted, items: Sequence[Change], most: int) -> Iterator[list[Notice]]:
-    """Yield events to send together; those of one change are never parted.
+def _batches(of_changes: Iterable[list[Notice]], most: int) -> Iterator[list[Notice]]:
+    """Yield events to send together, of those of each change; these are never parted.
 
     Where a change means more events than may be sent together, they are sent together all the same:
     the cursor can stand behind a change only.
     """
     waiting: list[Notice] = []
-    for change in items:
-        told = wanted.told(change)
+    for told in of_changes:
         if waiting and len(waiting) + len(told) > most:
             yield waiting
             waiting = []
