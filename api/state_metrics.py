@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Sequence
 
 import msgspec
+import structlog
 
 from api import auth, connections, errors, exposition, failures, wire
 from api.impersonation import claim_of_headers
@@ -28,8 +29,12 @@ from clusterstate.queries import state_metrics as queries
 from clusterstate.queries.state_families import FAMILIES, RESOURCES, StateFamily
 from clusterstate.queries.state_metrics import Selection
 
+logger = structlog.get_logger(__name__)
+
 PATH = "/metrics/state"
 MAX_SHARDS = 1024
+LONGEST_SECONDS = 120.0
+"""A scrape that is read more slowly is cut off: the next one waits for its end."""
 _LEVEL = 1
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -114,8 +119,12 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
     try:
-        async with _busy:
+        async with _busy, asyncio.timeout(LONGEST_SECONDS):
             await _send_all(request, scope, send, on_thread, client)
+    except TimeoutError:  # Prometheus drops what came
+        logger.warning("state_scrape_cut_off", seconds=LONGEST_SECONDS)
+        if (connection := scope.get("stowage.connection")) is not None:
+            connection.hang_up()
     finally:
         listener.cancel()
 

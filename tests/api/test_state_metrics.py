@@ -4,12 +4,15 @@ import gzip
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from api import state_metrics
 from clusterstate.actions import bootstrap
+from clusterstate.actions.pods.create import create_pods
 from tests.api.conftest import make_token
 from tests.api.serve import Server, request
 from tests.clock import NOW
-from tests.controllers.support import make_node, make_pod
+from tests.controllers.support import make_node, make_pod, pod_manifest
 from tests.metrics.state_names import LABELS
+from tests.waiting import until
 
 
 def chunked(body: bytes) -> bytes:
@@ -29,6 +32,22 @@ def scrape(server: Server, path: str, token: str, **headers: str) -> tuple[int, 
     head, _, body = received.partition(b"\r\n\r\n")
     encoded = b"transfer-encoding: chunked" in head.lower()
     return int(head.split()[1]), chunked(body) if encoded else body
+
+
+def test_a_scrape_that_nobody_reads_does_not_keep_the_others_out(server, monkeypatch) -> None:
+    monkeypatch.setattr(state_metrics, "LONGEST_SECONDS", 1.0)
+    bootstrap.add_missing(now=NOW)
+    names = [f"p{number}" for number in range(3000)]
+    create_pods([pod_manifest(name) for name in names], now=NOW)
+    monitor = make_token("prometheus", ["system:monitoring"])
+    with server.connect(receive_buffer=4096) as idle:
+        idle.sendall(request("GET", "/metrics/state", monitor))
+        assert idle.recv(1)
+        assert scrape(server, "/metrics/state", monitor)[0] == 429
+        until(
+            lambda: scrape(server, "/metrics/state?resources=nodes", monitor)[0] == 200,
+            what="the other scrape to be cut off",
+        )
 
 
 def test_a_scrape_is_streamed_to_those_who_may_and_says_what_is_wrong(server, settings) -> None:
