@@ -27,13 +27,24 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
+_WITHOUT_THE_ENGINE = ("test_dry_run.py", "test_every_kind.py", "test_schema.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take minutes, so that no worker is left alone with one at the end.
 
-    They wait most of the time, and the many short ones fill the other worker. The runner keeps this
-    order with --no-loadscope-reorder.
+    They wait most of the time, and the many short ones fill the other workers. The first service
+    of a fresh clone compiles the engine's loops for a minute, on one core, and whoever else needs
+    these waits for it: the other workers begin with long files that need none. The runner keeps
+    this order with --no-loadscope-reorder.
     """
-    items.sort(key=lambda item: (item.path.name != "test_soak.py", "faults" not in item.path.parts))
+    items.sort(
+        key=lambda item: (
+            item.path.name != "test_soak.py",
+            item.path.name not in _WITHOUT_THE_ENGINE,
+            "faults" not in item.path.parts,
+        )
+    )
 
 
 _empty_tables = TransactionTestCase._fixture_teardown

@@ -353,8 +353,13 @@ WHERE c.kind = 1 AND c.namespace = %s AND c.verb = 3 AND c.revision > %s
 # Labels change ---------------------------------------------------------------------------------
 
 
-def relabel(*, nodes: int, relabelled: int, pods: int, rate: float, say: Say) -> Result:
-    """Relabel nodes under pods that require the label during execution, within their budget."""
+def relabel(
+    *, nodes: int, relabelled: int, pods: int, rate: float, say: Say, percent: int = 5
+) -> Result:
+    """Relabel nodes under pods that require the label during execution, within their budget.
+
+    ``percent`` of the pods may be away at a time.
+    """
     environment = {
         "STOWAGE_REQUIRED_DURING_EXECUTION_RATE": str(rate),
         "STOWAGE_LOG_LEVEL": "WARNING",
@@ -373,7 +378,7 @@ def relabel(*, nodes: int, relabelled: int, pods: int, rate: float, say: Say) ->
             _replica_set("plain", pods, {"nodeSelector": {"tier": "gold"}}),
         ]
         count = _workload(client, scratch, sets)
-        slack = pods // 20
+        slack = pods * percent // 100
         budget = {
             "metadata": {"name": "bound"},
             "spec": {"selector": {"matchLabels": {"app": "bound"}}, "maxUnavailable": slack},
@@ -506,9 +511,11 @@ def _patch(client: Client, path: str, body: Any) -> list[str]:
 # Parts fail ------------------------------------------------------------------------------------
 
 
-def faults(*, nodes: int, pods: int, say: Say) -> Result:
-    """Flush Redis, kill workers and stop beat while timers run; nobody leaves early or twice."""
-    seconds = 25
+def faults(*, nodes: int, pods: int, say: Say, seconds: int = 25) -> Result:
+    """Flush Redis, kill workers and stop beat while timers run; nobody leaves early or twice.
+
+    ``seconds``: how long the pods tolerate the taint; two seconds pass after each of five faults.
+    """
     spec = {
         "terminationGracePeriodSeconds": 1,
         "nodeSelector": {"drill": "yes"},

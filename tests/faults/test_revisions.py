@@ -74,9 +74,25 @@ class Cluster:
             self.process.wait(30)
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[Path]:
+    """The files of a server with all tables, stopped; making them takes long, copying does not."""
     with state_folder() as state:
+        cluster = Cluster(state)
+        try:
+            cluster.start()
+            assert cluster.part()("prepare") is None
+            cluster.stop()
+        finally:
+            cluster.close()
+        yield state
+
+
+@pytest.fixture
+def cluster(prepared: Path) -> Iterator[Cluster]:
+    """A server of a test's own, with all tables."""
+    with state_folder() as state:
+        subprocess.run(["cp", "--archive", prepared, state], check=True)
         cluster = Cluster(state)
         try:
             cluster.start()
@@ -89,7 +105,6 @@ def test_numbers_of_transactions_that_rolled_back_are_not_given_out_again(
     cluster: Cluster,
 ) -> None:
     part = cluster.part()
-    assert part("prepare") is None
     for round_ in range(3):
         part("create", f"before-{round_}")
         part("sql", "CHECKPOINT")
@@ -110,7 +125,6 @@ def test_after_a_crash_a_writer_waits_until_a_follower_has_secured_the_numbers(
     cluster: Cluster,
 ) -> None:
     writer, follower = cluster.part(), cluster.part()
-    writer("prepare")
     writer("sql", "CHECKPOINT")
     writer("undo", 70)
     told = follower("mark")
@@ -128,7 +142,6 @@ def test_after_a_crash_a_writer_waits_until_a_follower_has_secured_the_numbers(
 def test_an_admission_epoch_that_was_rolled_back_is_not_given_out_again(cluster: Cluster) -> None:
     """What a process remembers under an epoch would otherwise hold for other rules."""
     part = cluster.part()
-    part("prepare")
     part("sql", "CHECKPOINT")
     part("undo_classes", 3)
     ((remembered,),) = part("sql", "SELECT pg_sequence_last_value('admission_epoch')")
@@ -140,7 +153,6 @@ def test_an_admission_epoch_that_was_rolled_back_is_not_given_out_again(cluster:
 
 def test_a_planned_restart_jumps_nowhere(cluster: Cluster) -> None:
     part = cluster.part()
-    part("prepare")
     first = part("create", "a")
     uid = part("sql", "SELECT uid::text FROM history")
     cluster.stop()
@@ -152,7 +164,6 @@ def test_a_planned_restart_jumps_nowhere(cluster: Cluster) -> None:
 
 def test_many_find_the_database_after_a_crash_at_once(cluster: Cluster) -> None:
     parts = [cluster.part() for _ in range(4)]
-    parts[0]("prepare")
     parts[0]("undo", 70)
     told = parts[0]("mark")
     for part in parts:
@@ -201,7 +212,6 @@ def replica_of(cluster: Cluster) -> Iterator[Cluster]:
 def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> None:
     """Asynchronous: what the old primary still told, the new one has never heard of."""
     part = cluster.part()
-    part("prepare")
     part("create", "everywhere")
     with replica_of(cluster) as replica:
         told = [part("create", f"lost-{number}") for number in range(40)][-1]
@@ -222,7 +232,6 @@ def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> N
 def test_a_follower_of_a_replica_misses_nothing_while_others_write(cluster: Cluster) -> None:
     """The replica sees no locks of the primary, and its copy of the sequence runs ahead."""
     keeper = cluster.part()
-    keeper("prepare")
     start = keeper("mark")
     assert keeper("keep_mark") is True
     with replica_of(cluster) as replica:
@@ -251,7 +260,6 @@ def test_a_follower_of_a_replica_misses_nothing_while_others_write(cluster: Clus
 
 def test_a_revision_beyond_the_present_is_expired(cluster: Cluster) -> None:
     part = cluster.part()
-    part("prepare")
     part("create", "a")
     last = part("create", "b")
     assert part("since", last) == []
@@ -266,7 +274,6 @@ def test_a_revision_beyond_the_present_is_expired(cluster: Cluster) -> None:
 
 def test_nobody_is_told_more_than_the_ceiling(cluster: Cluster) -> None:
     part, other = cluster.part(), cluster.part()
-    part("prepare")
     (ceiling,) = part("sql", "SELECT ceiling FROM history")[0]
     part("sql", f"SELECT setval('change_revision', {ceiling + 10})")
     part("sql", "BEGIN")
